@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import warnings
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -214,6 +215,21 @@ async def run_or_cancel(function: Callable[[], R]) -> R:
     if cancelled is not None:
         raise cancelled from (None if working.cancelled() else working.exception())
     return working.result()
+
+
+async def to_its_end(pool: ThreadPool, function: Callable[[], R]) -> R:
+    """Run a function in a pool without blocking the loop. Cancelling stops the waiting alone: work that was queued always runs."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[R] = loop.create_future()
+
+    def settle(value: Any, error: BaseException | None) -> None:
+        with suppress(RuntimeError):  # the loop was closed meanwhile: no caller is waiting
+            loop.call_soon_threadsafe(_wake, waiter, value, error)
+
+    pool.put(Job(function, settle, loop_waits=here.loop_waits))
+    return await waiter
 
 
 def _wake(waiter: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import builtins
     from collections.abc import Generator, Iterable, Iterator, Mapping
 
-    from ferrule.runs.protocols import Program, Store, Summary
+    from ferrule.runs.protocols import Program, Store, Stored, Summary
     from ferrule.values.confirmation.policy import Grant
     from ferrule.values.confirmation.question import Decision
     from ferrule.values.conversation.exchange import Usage
@@ -168,10 +168,15 @@ class Run(Displayed, RunState, Typed[S]):
         the run fails with `ReplayMismatchError`; with `migrate="restart_turn"` it drops the journal from there on, except calls that were
         begun. `tools` are the tools that were passed as inputs or loaded by the run. Raises `StoreError` if there is no such run.
         """
+        return cls._of(store.load(run_id), store, program, tools=tools, migrate=migrate, deps=deps)
+
+    @classmethod
+    def _of(
+        cls, stored: Stored, store: Store, program: Program, *, tools: Iterable[Any] = (), migrate: Migrate = False, deps: Any = None
+    ) -> Run:  # fmt: skip
         from ferrule.runs.journal.encode import parse_object, read_decision
         from ferrule.runs.store.stored_run import StoredRun
 
-        stored = store.load(run_id)
         head = {**parse_object(stored.head, "the head of a run"), "status": stored.status}
         head["asked"] = head.get("questions", [])
         if stored.status != "waiting":  # questions from before it resumed are outdated

@@ -5,19 +5,19 @@ It is idempotent: the store decides whether there is work, and which process doe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.errors import ConfigurationError, ReplayMismatchError, RunError, RunTakenError, StoreError, shown
 from ferrule.runs.protocols import RunStatus
 from ferrule.runs.run import Run
 from ferrule.runs.store.fingerprint import differences
-from ferrule.runs.store.listing import stored_head
+from ferrule.runs.store.listing import head_of
 from ferrule.runs.store.stored_run import StoredRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ferrule.runs.protocols import Program, Store, Summary
+    from ferrule.runs.protocols import Program, Store
 
 Advanced = RunStatus | Literal["taken"]
 
@@ -74,23 +74,23 @@ async def aadvance(
 
 def _ready(store: Store, run_id: str, programs: Program | Iterable[Program], any_version: bool, deps: Any) -> tuple[Run | None, Advanced]:
     """The run, loaded with its program, and its status; without the run if there is nothing to do."""
-    found = store.summary(run_id)
-    if found.leased:
-        return None, "taken"
-    if found.status in _ENDED or (found.status == "waiting" and not found.decided and not _is_expired(store, found)):
-        return None, _status(found)
-    head = stored_head(store, run_id)
+    stored = store.load(run_id)
+    status, head = cast("RunStatus", stored.status), head_of(stored)
+    if status in _ENDED or (status == "waiting" and not stored.decisions and not _is_expired(store, head)):
+        return None, status
     program, why = _choose(head, programs, any_version=any_version)
     try:
-        run = Run.load(store, run_id, program, deps=deps) if program is not None else None
+        run = Run._of(stored, store, program, deps=deps) if program is not None else None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     except ReplayMismatchError as error:
         run, why = None, str(error)
     if run is None:
+        if store.summary(run_id).leased:
+            return None, "taken"
         store.put_off(run_id, why)
-        return None, _status(found)
+        return None, status
     assert isinstance(run.persistence, StoredRun)  # noqa: S101  set by `load`
     run.persistence.requeues = True
-    return run, _status(found)
+    return run, status
 
 
 def _choose(head: dict[str, Any], given: Any, *, any_version: bool) -> tuple[Program | None, str]:
@@ -120,13 +120,9 @@ def _refused(store: Store, run_id: str, error: Exception) -> Advanced:
         return "taken"
     elif found.status not in _ENDED:
         raise error
-    return _status(found)
+    return cast("RunStatus", found.status)
 
 
-def _is_expired(store: Store, found: Summary) -> bool:
-    ends = [each.expires_at for each in found.questions if each.expires_at is not None]
+def _is_expired(store: Store, head: dict[str, Any]) -> bool:
+    ends = [asked["expires_at"] for asked in head.get("questions", ()) if asked.get("expires_at") is not None]
     return bool(ends) and min(ends) < store.now()
-
-
-def _status(found: Summary) -> Any:
-    return found.status

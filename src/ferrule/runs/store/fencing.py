@@ -103,15 +103,35 @@ def tend(file: SQLiteFile, held: list[tuple[str, int, float]], left: list[tuple[
         file.leases.forget(*each)
 
 
-def insert(db: Any, store: str, lease: Lease, now: float, *, owner: str | None, program: str, status: str, head: str) -> None:
+def insert(db: Any, store: str, lease: Lease, now: float, **columns: Any) -> None:
     """Keep a new run. Raises `StoreError` if its id exists."""
+    row = {"id": lease.run_id, "token": lease.token, "created_at": now, "updated_at": now, "questions": "[]", **columns}
+    names, places = ", ".join(row), ", ".join("?" * len(row))
     made = db.execute(
-        "INSERT INTO runs (id, program, status, created_at, updated_at, questions, head, owner, token) "
-        "VALUES (?, ?, ?, ?, ?, '[]', ?, ?, ?) ON CONFLICT (id) DO NOTHING",
-        (lease.run_id, program, status, now, now, head, owner, lease.token),
+        f"INSERT INTO runs ({names}) VALUES ({places}) ON CONFLICT (id) DO NOTHING",  # noqa: S608  names that callers write
+        tuple(row.values()),
     )
     if made.rowcount == 0:
         raise StoreError(f"The store {store!r} has a run {lease.run_id!r} already. Load it, or choose another `run_id`.")
+
+
+def rest(db: Any, lease: Lease, owner: str, now: float, *, status: str, head: str, form: dict[str, Any], also: str) -> bool:
+    """End a lease with the state in which the run comes to rest; returns whether it was cancelled. `form` is the head, `also` is SQL."""
+    error, usage = (json_text(form[name]) if form.get(name) is not None else None for name in ("error", "usage"))
+    rows = db.execute(
+        "UPDATE runs SET owner = NULL, recoveries = 0, status = ?, head = ?, questions = ?, error = ?, usage = ?, "  # noqa: S608  constants
+        f"updated_at = ?{also} WHERE id = ? AND token = ? AND owner = ? RETURNING cancelled",
+        (status, head, json_text(form["questions"]), error, usage, now, lease.run_id, lease.token, owner),
+    ).fetchall()
+    cancelled = bool(rows[0][0]) if rows else fence(db, lease, owner)[0]  # which raises: the lease was lost
+    if cancelled:
+        db.execute("UPDATE runs SET cancelled = FALSE WHERE id = ?", (lease.run_id,))
+    return cancelled
+
+
+def is_decided(db: Any, run_id: str) -> bool:
+    """Whether there is a decision that the run has not taken. Asked when its row is locked: one made before is seen, a later one waits."""
+    return db.execute("SELECT 1 FROM decisions WHERE run_id = ? AND NOT taken", (run_id,)).fetchone() is not None
 
 
 def give_back(db: Any, *, owner: str, run_id: str, token: int, status: str) -> None:

@@ -1,4 +1,4 @@
-"""Runs read without their journals: the lines of a list, in SQL, and the head of one run."""
+"""What is read of runs: the lines of a list, in SQL, the head of one, or its entries and decisions."""
 
 from __future__ import annotations
 
@@ -6,22 +6,38 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.runs.journal.encode import parse_object, read_question, read_usage
 from ferrule.runs.protocols import Summary
+from ferrule.runs.store.fencing import MOST_ENTRIES
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.encoding.stored import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ferrule.runs.protocols import Store
+    from ferrule.runs.protocols import Store, Stored
 
 NO_ENTRIES = 1 << 31
 """More than a journal has: `Store.load(run_id, after=NO_ENTRIES)` reads a run without its entries."""
+Written = tuple[list[str], list[float | None], list[str]]
+"""The entries of a run from some number on, their times, and the decisions that it has not taken."""
 _COLUMNS = "id, program, status, created_at, updated_at, questions, error, recoveries, usage, owner"
 
 
 def stored_head(store: Store, run_id: str) -> dict[str, Any]:
     """The head of a run in a store. Raises `StoreError` if there is none, or if it is damaged."""
-    return parse_object(store.load(run_id, after=NO_ENTRIES).head, "the head of a run")
+    return head_of(store.load(run_id, after=NO_ENTRIES))
+
+
+def head_of(stored: Stored) -> dict[str, Any]:
+    """The head of a run that was read. Raises `StoreError` if it is damaged."""
+    return parse_object(stored.head, "the head of a run")
+
+
+def written(db: Any, run_id: str, no: int, after: int) -> Written:
+    """What the run number `no` has besides its row."""
+    places = (no * MOST_ENTRIES + after, (no + 1) * MOST_ENTRIES)
+    rows = db.execute("SELECT entry, written_at FROM entries WHERE place >= ? AND place < ? ORDER BY place", places).fetchall()
+    decided = db.execute("SELECT decision FROM decisions WHERE run_id = ? AND NOT taken ORDER BY decided_at", (run_id,)).fetchall()
+    return [row[0] for row in rows], [row[1] for row in rows], [row[0] for row in decided]
 
 
 def condition(status: str | None, program: str | None, before: tuple[float, str] | None) -> tuple[str, tuple[Any, ...]]:
@@ -40,11 +56,16 @@ def summaries(
     `until` is the expression of when a lease ends; `is_alive` takes its owner and that time.
     """
     order = "ORDER BY updated_at DESC, id DESC" + ("" if limit is None else f" LIMIT {int(limit)}")
-    rows = db.execute(f"SELECT {_COLUMNS}, {until} FROM runs {where} {order}", values).fetchall()  # noqa: S608  callers pass constants
-    by_run: dict[str, list[str]] = {}
-    for run_id, question_id in db.execute("SELECT run_id, question_id FROM decisions WHERE NOT taken").fetchall():
-        by_run.setdefault(run_id, []).append(question_id)
-    return [_summary(row, tuple(by_run.get(row[0], ())), is_alive) for row in rows]
+    sql = f"""
+        SELECT line.*, question_id FROM (SELECT {_COLUMNS}, {until} FROM runs {where} {order}) AS line
+        LEFT JOIN decisions ON run_id = id AND NOT taken ORDER BY updated_at DESC, id DESC
+    """  # noqa: S608  callers pass constants
+    rows, decided = dict[str, Any](), dict[str, list[str]]()
+    for *row, question_id in db.execute(sql, values).fetchall():  # a line for each decided question
+        rows[row[0]] = row
+        if question_id is not None:
+            decided.setdefault(row[0], []).append(question_id)
+    return [_summary(row, tuple(decided.get(run_id, ())), is_alive) for run_id, row in rows.items()]
 
 
 def _summary(row: Any, decided: tuple[str, ...], is_alive: Callable[[str, float | None], bool]) -> Summary:

@@ -1,7 +1,7 @@
 """`SQLStore`: the rules of a store, in SQL that SQLite and Postgres share.
 
 A subclass has the connections: how a transaction begins and ends, whose clock counts, and who is alive. Statements have `?` for each value.
-A transaction that writes reads its run with `_locked` first; so two transactions of one run follow each other.
+A transaction that writes reads its run with `_row` and `_LOCK` first; so two transactions of one run follow each other.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from ferrule.errors import DecisionError, RunTakenError, StoreError
 from ferrule.runs.confirmation.decisions import accept, caller_notes, plain_decision, refuse_malformed
 from ferrule.runs.journal.encode import parse_object, read_decision, read_question, record_form
 from ferrule.runs.protocols import Lease, Order, Stored
-from ferrule.runs.store.fencing import MOST_ENTRIES, cancel_at_rest, fence, give_back, insert, park
+from ferrule.runs.store.fencing import MOST_ENTRIES, cancel_at_rest, fence, give_back, insert, is_decided, park, rest
 from ferrule.runs.store.lease import is_held
-from ferrule.runs.store.listing import condition, summaries
+from ferrule.runs.store.listing import condition, summaries, written
 from ferrule.values.confirmation.question import check_second
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.encoding.stored import parse_json, reading
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ferrule.runs.protocols import Summary
     from ferrule.runs.store.lease import Leases
+    from ferrule.runs.store.listing import Written
     from ferrule.values.confirmation.question import Decision
 
 P = ParamSpec("P")
@@ -57,6 +58,8 @@ class SQLStore:
     """What the dialect sets as well in the row of a run that comes to rest."""
     _UNTIL = "until"
     """When the lease of a row of `runs` ends, as an expression."""
+    _LEASED: tuple[str, str]
+    """A column that the dialect sets as well in the row of a run that is leased, and the expression of its value."""
 
     # -- what a subclass has ---------------------------------------------------------------------------------------
 
@@ -67,6 +70,10 @@ class SQLStore:
     def _read(self, work: Callable[[Any], R]) -> R:
         """Call `work` with the connection; all that it reads is of one snapshot."""
         raise NotImplementedError
+
+    def _look(self, work: Callable[[Any], R]) -> R:
+        """Call `work` with the connection, for what the dialect reads by one statement."""
+        return self._read(work)
 
     def _now(self, db: Any) -> float:
         raise NotImplementedError
@@ -80,8 +87,8 @@ class SQLStore:
     def _leases(self) -> Leases:
         raise NotImplementedError
 
-    def _renew(self, db: Any, lease: Lease, now: float) -> None:
-        """Hold a lease that is about to be committed, and let it end later than now."""
+    def _hold(self, lease: Lease, now: float, written: int) -> Any:
+        """Hold a lease that is about to be committed, of a run with so many entries; returns the parameter for `_LEASED`."""
         raise NotImplementedError
 
     def _watch(self) -> None:
@@ -118,8 +125,8 @@ class SQLStore:
     @_writes
     def _create(self, db: Any, lease: Lease, program: str, head: str) -> None:
         now = self._now(db)
-        insert(db, self._name, lease, now, owner=self._owner, program=program, status="running", head=head)
-        self._renew(db, lease, now)
+        more = {"owner": self._owner, self._LEASED[0]: self._hold(lease, now, 0)}
+        insert(db, self._name, lease, now, program=program, status="running", head=head, **more)
 
     @_writes
     def submit(self, db: Any, run_id: str, *, program: str, head: str, order: Order) -> None:
@@ -127,7 +134,7 @@ class SQLStore:
         if order != Order() and self.engine is None:
             raise StoreError(f"`priority`, `delay_s` and `queue_key` need an engine; the store {self._name!r} has none.")
         lease = Lease(run_id, secrets.randbits(62))
-        insert(db, self._name, lease, self._now(db), owner=None, program=program, status="queued", head=head)
+        insert(db, self._name, lease, self._now(db), program=program, status="queued", head=head)
         self._call_worker(db, run_id, order)
 
     @_writes
@@ -161,7 +168,8 @@ class SQLStore:
     def _take(self, db: Any, run_id: str, after: int, taken: list[tuple[Lease, Stored]]) -> int:
         """Put the run with its lease into `taken`, unless it is parked; returns how often it was recovered."""
         now = self._now(db)
-        status, owner, until, token, recoveries = self._locked(db, run_id, f"status, owner, {self._UNTIL}, token, recoveries")
+        columns = f"status, owner, {self._UNTIL}, token, recoveries, head, no"
+        status, owner, until, token, recoveries, head, no = self._row(db, run_id, columns, self._LOCK)
         is_own = is_held(run_id, token) if owner == self._owner else None
         if owner is not None and is_own is not False and (self._is_alive(owner, until, now) or self._settles_s()):
             what = f"is at work on the run {run_id!r} ({owner})"
@@ -171,17 +179,18 @@ class SQLStore:
             raise RunTakenError(f"{whose} {what}; its lease ends in {max((until or 0) - now, self._settles_s()):.0f} s unless renewed.")
         recoveries += owner is not None and is_own is not False
         if recoveries > self.max_recoveries:
-            park(db, run_id, self._row(db, run_id, "head")[0], recoveries)
+            park(db, run_id, head, recoveries)
             return recoveries
         lease = Lease(run_id, token + 1)
-        taken[:] = [(lease, self._stored(db, run_id, after, status, lease))]
+        entries, times, decisions = self._written(db, run_id, no, after)
+        taken[:] = [(lease, Stored(status, head, entries, decisions, lease, times))]
+        more, values = " = ".join(self._LEASED), (self._owner, token + 1, recoveries, now, self._hold(lease, now, after + len(entries)))
         db.execute(
-            "UPDATE runs SET owner = ?, token = ?, recoveries = ?, status = 'running', updated_at = ? WHERE id = ?",
-            (self._owner, token + 1, recoveries, now, run_id),
+            f"UPDATE runs SET owner = ?, token = ?, recoveries = ?, status = 'running', updated_at = ?, {more} WHERE id = ?",  # noqa: S608
+            (*values, run_id),
         )
         if status == "cancelled":
             db.execute("UPDATE runs SET cancelled = FALSE WHERE id = ?", (run_id,))
-        self._renew(db, lease, now)
         return recoveries
 
     def _give_back(self, lease: Lease, status: str) -> None:
@@ -208,43 +217,36 @@ class SQLStore:
     @_writes
     def _release(self, db: Any, lease: Lease, status: str, head: str) -> None:
         form = parse_object(head, "the head of a run")
-        error, usage = (json_text(form[name]) if form.get(name) is not None else None for name in ("error", "usage"))
-        now, (cancelled, _) = self._now(db), fence(db, lease, self._owner, self._LOCK)
-        db.execute(
-            "UPDATE runs SET owner = NULL, recoveries = 0, cancelled = FALSE, status = ?, head = ?, questions = ?, "  # noqa: S608  constants
-            f"error = ?, usage = ?, updated_at = ?{self._ALSO_AT_REST} WHERE id = ?",
-            (status, head, json_text(form["questions"]), error, usage, now, lease.run_id),
-        )
+        now = self._now(db)
+        cancelled = rest(db, lease, self._owner, now, status=status, head=head, form=form, also=self._ALSO_AT_REST)
         if status == "cancelled" or (cancelled and status == "waiting"):  # the latter: cancelled after its last step
             cancel_at_rest(db, lease.run_id, now)
-        elif status == "queued" or (status == "waiting" and self._is_decided(db, lease.run_id)):  # decided while it went on
+        elif status == "queued" or (status == "waiting" and is_decided(db, lease.run_id)):  # decided while it went on
             self._call_worker(db, lease.run_id)
         elif ends := [asked["expires_at"] for asked in form["questions"] if asked.get("expires_at") is not None]:
             self._call_worker(db, lease.run_id, after_s=max(min(ends) - now, 0))
 
-    def _is_decided(self, db: Any, run_id: str) -> bool:
-        return db.execute("SELECT 1 FROM decisions WHERE run_id = ? AND NOT taken", (run_id,)).fetchone() is not None
-
-    def _locked(self, db: Any, run_id: str, columns: str) -> Any:
-        return self._row(db, run_id, columns, self._LOCK)
-
     def _row(self, db: Any, run_id: str, columns: str, lock: str = "") -> Any:
         row = db.execute(f"SELECT {columns} FROM runs WHERE id = ?{lock}", (run_id,)).fetchone()  # noqa: S608  constants
         if row is None:
-            raise StoreError(f"The store {self._name!r} has no run {run_id!r}.")
+            raise self._missing(run_id)
         return row
 
-    def _stored(self, db: Any, run_id: str, after: int, status: str, lease: Lease | None = None) -> Stored:
-        head, no = self._row(db, run_id, "head, no")
-        places = (no * MOST_ENTRIES + after, (no + 1) * MOST_ENTRIES)
-        rows = db.execute("SELECT entry, written_at FROM entries WHERE place >= ? AND place < ? ORDER BY place", places).fetchall()
-        decided = db.execute("SELECT decision FROM decisions WHERE run_id = ? AND NOT taken ORDER BY decided_at", (run_id,)).fetchall()
-        return Stored(status, head, [row[0] for row in rows], [decision for (decision,) in decided], lease, [row[1] for row in rows])
+    def _missing(self, run_id: str) -> StoreError:
+        return StoreError(f"The store {self._name!r} has no run {run_id!r}.")
+
+    def _written(self, db: Any, run_id: str, no: int, after: int) -> Written:
+        return written(db, run_id, no, after)
 
     @reading("A run in the store")
     def load(self, run_id: str, *, after: int = 0) -> Stored:
         """See `Store`."""
-        return self._read(lambda db: self._stored(db, run_id, after, self._row(db, run_id, "status")[0]))
+        return self._look(lambda db: self._stored(db, run_id, after))
+
+    def _stored(self, db: Any, run_id: str, after: int) -> Stored:
+        status, head, no = self._row(db, run_id, "status, head, no")
+        entries, times, decisions = self._written(db, run_id, no, after)
+        return Stored(status, head, entries, decisions, None, times)
 
     @_writes
     @reading("A run in the store")
@@ -252,7 +254,7 @@ class SQLStore:
         """See `Store`."""
         refuse_malformed(decision)
         decision = plain_decision(decision)
-        now, (status, questions) = self._now(db), self._locked(db, run_id, "status, questions")
+        now, (status, questions) = self._now(db), self._row(db, run_id, "status, questions", self._LOCK)
         waiting = {form["id"]: form for form in parse_json(questions)} if status in {"waiting", "running"} else {}
         question_id = decision.question_id
         row = db.execute("SELECT decision FROM decisions WHERE run_id = ? AND question_id = ?", (run_id, question_id)).fetchone()
@@ -272,7 +274,7 @@ class SQLStore:
     @reading("A run in the store")
     def cancel(self, db: Any, run_id: str) -> None:
         """See `Store`."""
-        now, (status, owner, until) = self._now(db), self._locked(db, run_id, f"status, owner, {self._UNTIL}")
+        now, (status, owner, until) = self._now(db), self._row(db, run_id, f"status, owner, {self._UNTIL}", self._LOCK)
         if status in {"done", "failed"} and owner is None:
             raise StoreError(f"The run {run_id!r} is {status} already.")
         if owner is None or not (self._is_alive(owner, until, now) or self._settles_s()):
@@ -286,23 +288,23 @@ class SQLStore:
     ) -> list[Summary]:
         """See `Store`."""
         where, values = condition(status, program, before)
-        return self._read(lambda db: self._summaries(db, where, values, limit))
+        return self._look(lambda db: self._summaries(db, where, values, limit))
 
     @reading("A run in the store")
     def summary(self, run_id: str) -> Summary:
         """See `Store`."""
-        found = self._read(lambda db: self._summaries(db, "WHERE id = ?", (run_id,), 1))
+        found = self._look(lambda db: self._summaries(db, "WHERE id = ?", (run_id,), 1))
         if not found:
-            raise StoreError(f"The store {self._name!r} has no run {run_id!r}.")
+            raise self._missing(run_id)
         return found[0]
 
     def _summaries(self, db: Any, where: str, values: tuple[Any, ...], limit: int | None) -> builtins.list[Summary]:
-        now = self._now(db)
-        return summaries(db, where, values, limit=limit, until=self._UNTIL, is_alive=lambda owner, until: self._is_alive(owner, until, now))
+        alive: Callable[[str, float | None], bool] = lambda owner, until: self._is_alive(owner, until, self._now(db))  # noqa: E731
+        return summaries(db, where, values, limit=limit, until=self._UNTIL, is_alive=alive)
 
     def delete(self, run_id: str) -> None:
         """See `Store`."""
-        self._write(lambda db: (self._locked(db, run_id, "id"), self._forget(db, run_id)))
+        self._write(lambda db: (self._row(db, run_id, "id", self._LOCK), self._forget(db, run_id)))
         self._purge()
 
     def redact(self, run_id: str) -> None:
@@ -312,7 +314,7 @@ class SQLStore:
 
     @_writes
     def _redact(self, db: Any, run_id: str) -> None:
-        status, head = self._locked(db, run_id, "status, head")
+        status, head = self._row(db, run_id, "status, head", self._LOCK)
         if status in {"queued", "running", "waiting"}:
             raise StoreError(f"The run {run_id!r} is {status}; cancel it before you redact it.")
         form = parse_object(head, "the head of a run")

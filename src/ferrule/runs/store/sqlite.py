@@ -39,6 +39,8 @@ class SQLiteStore(SQLStore):
     the file must exist, and every write raises `StoreError`.
     """
 
+    _LEASED = "until", "?"
+
     def __init__(
         self, path: str | Path = "ferrule.db", *, full_sync: bool = True, lease_s: float = 30.0, max_recoveries: int = 5,
         clock: Callable[[], float] = time.time, read_only: bool = False,
@@ -86,9 +88,9 @@ class SQLiteStore(SQLStore):
     def _now(self, db: sqlite3.Connection) -> float:  # noqa: ARG002
         return self._clock()
 
-    def _renew(self, db: sqlite3.Connection, lease: Lease, now: float) -> None:
+    def _hold(self, lease: Lease, now: float, written: int) -> float:  # noqa: ARG002
         self._file.leases.hold(lease, self._clock, self.lease_s)
-        db.execute("UPDATE runs SET until = ? WHERE id = ?", (now + self.lease_s, lease.run_id))
+        return now + self.lease_s
 
     def _watch(self) -> None:
         self._thread().look()

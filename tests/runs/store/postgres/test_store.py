@@ -59,12 +59,64 @@ def test_an_append_is_one_round_trip(postgres: PostgresServer, proxy: CuttingPro
     store = opened(postgres.dsn_at(proxy.port), schema=schema)
     store._presence._beat_or_drop = lambda: None  # before its thread begins: a beat under way would be counted
     lease = store.create("r", program="P", head=HEAD)
-    store.append(lease, "first")  # asks for its number
     before = proxy.requests
     for k in range(4):
         store.append(lease, str(k))
     store.append(lease, "decision", consumes="q1")
     assert proxy.requests - before == 5
+
+
+def test_a_run_is_read_taken_and_released_in_few_round_trips(
+    postgres: PostgresServer, proxy: CuttingProxy, schema: str, opened: Any
+) -> None:  # fmt: skip
+    """What reads is one statement. What writes is one between BEGIN and COMMIT; a lease locks the run and reads it before."""
+    store = opened(postgres.dsn_at(proxy.port), schema=schema)
+    store._presence._beat_or_drop = lambda: None
+    lease = store.create("r", program="P", head=HEAD)
+    store.append(lease, "entry")
+    store.release(lease, status="queued", head=HEAD)
+
+    def requests(work: Callable[[], Any]) -> int:
+        before = proxy.requests
+        work()
+        return proxy.requests - before
+
+    reads = [lambda: store.load("r"), lambda: store.summary("r"), store.list, store.now]
+    assert [requests(each) for each in reads] == [1, 1, 1, 1]
+    taken: list[Any] = []
+    assert requests(lambda: taken.append(store.take("r", after=0))) == 5
+    assert requests(lambda: store.append(taken[0].lease, "next")) == 1  # its number is known from the lease
+    assert requests(lambda: store.release(taken[0].lease, status="done", head=HEAD)) == 3
+    assert store.load("r").entries == ["entry", "next"]
+
+
+def test_an_entry_that_is_not_awaited_to_its_end_does_not_hold_up_the_next(postgres: PostgresServer, schema: str, opened: Any) -> None:
+    """Entries of a run are written in the order in which they were given, so each must be written."""
+    store = opened(postgres.dsn, schema=schema)
+    lease = store.create("r", program="P", head=HEAD)
+
+    async def work() -> None:
+        first = [asyncio.ensure_future(store.aappend(lease, str(k))) for k in range(20)]
+        await asyncio.sleep(0)
+        for each in first:
+            each.cancel()
+        assert await asyncio.wait_for(store.aappend(lease, "last"), 60)
+
+    asyncio.run(work())
+    assert store.load("r").entries == [*map(str, range(20)), "last"]
+
+
+def test_a_lease_makes_no_heartbeat_while_others_know_this_process(
+    postgres: PostgresServer, schema: str, opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Q9: it beats every two seconds. To wake it for each run cost a commit and two switches of threads."""
+    store = opened(postgres.dsn, schema=schema)
+    store.release(store.create("first", program="P", head=HEAD), status="done", head=HEAD)
+    woken: list[None] = []
+    monkeypatch.setattr(store._presence._wake, "set", lambda: woken.append(None))
+    for k in range(5):
+        store.release(store.create(str(k), program="P", head=HEAD), status="done", head=HEAD)
+    assert woken == []
 
 
 @pytest.mark.parametrize("what", ["cuts_answers", "cuts_requests"])

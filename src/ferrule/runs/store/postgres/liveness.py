@@ -115,10 +115,11 @@ class Presence:
 
     # -- leases ----------------------------------------------------------------------------------------------------
 
-    def hold(self, lease: Lease) -> None:
-        """Count a lease as held; call it before it is committed."""
+    def hold(self, lease: Lease, written: int) -> None:
+        """Count a lease as held, of a run with so many entries; call it before it is committed."""
         self.leases.hold(lease, time.time, self._lease_s)
-        self._lines[lease.run_id, lease.token] = Line()
+        line = self._lines[lease.run_id, lease.token] = Line()
+        line.number = written
 
     def line(self, lease: Lease) -> Line:
         """The line of a lease."""
@@ -150,7 +151,6 @@ class Presence:
             if self._thread is None:
                 self._thread = threading.Thread(target=_keep, args=(ref(self),), name="ferrule-heartbeat", daemon=True)
                 self._thread.start()
-        self._wake.set()
 
     def close(self) -> None:
         """End the session, unless it is needed."""

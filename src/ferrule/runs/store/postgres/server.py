@@ -8,15 +8,15 @@ transaction was committed; one that was not is repeated, for as long as a lease 
 from __future__ import annotations
 
 import os
-import select
 import threading
 import time
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ferrule.concurrency.connection import is_usable
+from ferrule.concurrency.pool import ThreadPool
 from ferrule.errors import StoreError
 from ferrule.runs.store.postgres.dsn import given_by, load_psycopg, place_of
 from ferrule.runs.store.postgres.tables import NOW, dialect, set_up
@@ -28,8 +28,6 @@ R = TypeVar("R")
 
 _UPTIME = "SELECT EXTRACT(EPOCH FROM clock_timestamp() - pg_postmaster_start_time())::float8"
 _MOST_IDLE = 8
-_MOST_AT_ONCE = 8
-"""Entries of event loops that are written at once."""
 _WAIT_FOR_LOCK = "10s"
 _PAUSES_S = (0.01, 0.05, 0.2, 0.5)
 _BEGIN = (
@@ -90,7 +88,6 @@ class Server:
         self._since: float | None = None
         """Since when other processes can reach the server, as far as this one knows."""
         self._broke = False
-        self._executor: ThreadPoolExecutor | None = None
         self._closing = weakref.finalize(self, close_connections, self._idle)
 
     def after_fork(self) -> None:
@@ -98,13 +95,6 @@ class Server:
         self._closing.detach()
         self._of_a_parent = self._idle
         self._fresh()
-
-    @property
-    def executor(self) -> ThreadPoolExecutor:
-        """Threads that write for event loops."""
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(_MOST_AT_ONCE, "ferrule-postgres")
-        return self._executor
 
     @property
     def current(self) -> Transaction | None:
@@ -117,9 +107,6 @@ class Server:
 
     def close(self) -> None:
         """Close the idle connections. The next use opens others."""
-        if self._executor is not None:
-            self._executor.shutdown(wait=False)
-            self._executor = None
         close_connections(self._idle)
 
     # -- connections -----------------------------------------------------------------------------------------------
@@ -161,7 +148,7 @@ class Server:
         while self._idle:
             with suppress(IndexError):  # another thread took the last
                 connection = self._idle.pop()
-                if _is_usable(connection):
+                if is_usable(connection):
                     return connection
                 self._drop(connection, broke=True)
         return self.connect()
@@ -271,15 +258,6 @@ class Server:
         return status == "committed"
 
 
-def _is_usable(connection: Any) -> bool:
-    """Whether an idle connection is still there, without a round trip: if its server has something to say, it is the end."""
-    if not hasattr(select, "poll"):  # Windows
-        return not select.select([connection.fileno()], [], [], 0)[0]
-    poll = select.poll()
-    poll.register(connection.fileno(), select.POLLIN)
-    return not poll.poll(0)
-
-
 def _is_broken(error: Any) -> bool:
     psycopg = load_psycopg()
 
@@ -306,9 +284,15 @@ def close_connections(connections: list[Any]) -> None:
 
 
 _SERVERS: weakref.WeakSet[Server] = weakref.WeakSet()
+_MOST_AT_ONCE = 8
+writers = ThreadPool(_MOST_AT_ONCE)
+"""Threads that write entries for event loops."""
 
 
 def _after_fork() -> None:
+    global writers  # noqa: PLW0603  threads do not survive a fork
+    writers.is_forked = True
+    writers = ThreadPool(_MOST_AT_ONCE)
     for server in tuple(_SERVERS):
         server.after_fork()
 

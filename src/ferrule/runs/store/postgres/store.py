@@ -5,24 +5,27 @@ Every write is durable when it returns. Times are Postgres's, so a machine's clo
 
 from __future__ import annotations
 
-import asyncio
-from functools import partial
+from functools import cached_property, partial
 from hashlib import blake2b
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from ferrule.concurrency.offload import to_its_end
 from ferrule.errors import ConfigurationError, shown
-from ferrule.runs.protocols import Order
+from ferrule.runs.protocols import Order, Stored
 from ferrule.runs.store.fencing import fence, park
+from ferrule.runs.store.postgres import server
 from ferrule.runs.store.postgres.liveness import shared_presence
-from ferrule.runs.store.postgres.tables import APPEND, APPEND_AND_TAKE, LEASE_ENDS, check_schema_name, dialect
+from ferrule.runs.store.postgres.tables import APPEND, APPEND_AND_TAKE, LEASE_ENDS, NOW, STORED, WRITTEN, check_schema_name, dialect
 from ferrule.runs.store.postgres.tickets import call_worker, forget_tickets
 from ferrule.runs.store.sql_store import SQLStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ferrule.runs.protocols import Lease
     from ferrule.runs.store.lease import Leases
+    from ferrule.runs.store.listing import Written
     from ferrule.runs.store.postgres.liveness import Line
     from ferrule.runs.store.postgres.server import Transaction
 
@@ -42,6 +45,7 @@ class PostgresStore(SQLStore):
     _LOCK = " FOR UPDATE"
     _ALSO_AT_REST = ", expires_at = NULL"
     _UNTIL = LEASE_ENDS
+    _LEASED = "queue", "coalesce(queue, ?)"  # for a process that decides by another queue's name, such as a command
 
     def __init__(
         self, dsn: str, *, schema: str = "ferrule", lease_s: float = 30.0, max_recoveries: int = 5,
@@ -122,13 +126,13 @@ class PostgresStore(SQLStore):
         sql, more = (APPEND, ()) if consumes is None else (APPEND_AND_TAKE, (lease.run_id, consumes))
         while True:
             if line.number is None:
-                line.number = self._written(db, lease)[0]
+                line.number = self._at(db, lease)[0]
             given = (lease.run_id, lease.token, self.owner, line.number, starts, *more, entry)
             row = db.execute(dialect(sql, self.schema), given).fetchone()
             if row is not None:
                 line.number += 1
                 return not row[0]
-            written, cancelled, last = self._written(db, lease, line.number)  # raises if the lease is lost
+            written, cancelled, last = self._at(db, lease, line.number)  # raises if the lease is lost
             if last == entry:  # by an attempt whose answer was lost; nothing else writes this number
                 line.number += 1
                 return not cancelled
@@ -136,7 +140,7 @@ class PostgresStore(SQLStore):
                 return False
             line.number = written
 
-    def _written(self, db: Any, lease: Lease, number: int = 0) -> tuple[int, bool, str | None]:
+    def _at(self, db: Any, lease: Lease, number: int = 0) -> tuple[int, bool, str | None]:
         """How many entries the run has, whether it was cancelled, and its entry of a number. Raises `StoreError` if the lease was lost."""
         cancelled, first = fence(_Qualified(db, self.schema), lease, self.owner)
         sql = "SELECT written, (SELECT entry FROM entries WHERE place = ?) FROM runs WHERE id = ?"
@@ -147,8 +151,7 @@ class PostgresStore(SQLStore):
         """See `Store`."""
         line = self._presence.line(lease)
         write = partial(line.in_turn, next(line.turns), partial(self.append, lease, entry, starts=starts, consumes=consumes))
-        # Shielded: a turn that was given must be taken, or those after it wait for ever.
-        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._server.executor, write))
+        return await to_its_end(server.writers, write)  # a turn that was given must be taken, or those after it wait for ever
 
     def transact(self, lease: Lease, work: Callable[[Any], R]) -> R:
         """See `Store`. The row of the run is not locked while `work` works; whether the lease was lost is looked at again at the end."""
@@ -164,7 +167,7 @@ class PostgresStore(SQLStore):
 
     def now(self) -> float:
         """See `Store`."""
-        return self._read(self._now)
+        return self._look(self._now)
 
     def changes(self) -> int:
         """See `Store`. Other databases of the server count as well, and the heartbeats of processes at work."""
@@ -176,10 +179,23 @@ class PostgresStore(SQLStore):
     def _write(self, work: Callable[[Transaction], R]) -> R:
         return self._server.write(work)
 
-    def _read(self, work: Callable[[Transaction], R]) -> R:
-        return self._server.read(work)
+    def _look(self, work: Callable[[Any], R]) -> R:
+        if self._server.current is not None:
+            return work(self._server.current)
+        return self._server.persist(partial(self._server.on_connection, lambda db: work(_Qualified(db, self.schema))))
 
-    def _now(self, db: Transaction) -> float:
+    def _stored(self, db: Any, run_id: str, after: int) -> Stored:
+        rows = db.execute(STORED, (run_id, run_id, after, run_id, run_id)).fetchall()
+        first = next((row for row in rows if row[0] < 0), None)
+        if first is None:
+            raise self._missing(run_id)
+        entries, times, decisions = _sorted_out(rows)
+        return Stored(first[4], first[3], entries, decisions, None, times)
+
+    def _written(self, db: Any, run_id: str, no: int, after: int) -> Written:  # noqa: ARG002
+        return _sorted_out(db.execute(WRITTEN, (run_id, after, run_id, run_id)).fetchall())
+
+    def _now(self, db: Any) -> float:
         return db.now
 
     @property
@@ -190,11 +206,10 @@ class PostgresStore(SQLStore):
     def _leases(self) -> Leases:
         return self._presence.leases
 
-    def _renew(self, db: Transaction, lease: Lease, now: float) -> None:  # noqa: ARG002
+    def _hold(self, lease: Lease, now: float, written: int) -> str | None:  # noqa: ARG002
         self._presence.show()
-        self._presence.hold(lease)
-        if self.engine is not None:  # for who decides by another queue's name, such as a command
-            db.execute("UPDATE runs SET queue = coalesce(queue, ?) WHERE id = ?", (self.engine.queue, lease.run_id))
+        self._presence.hold(lease, written)
+        return self.engine.queue if self.engine is not None else None
 
     def _watch(self) -> None:
         self._presence.start()
@@ -218,14 +233,23 @@ class PostgresStore(SQLStore):
 class _Qualified:
     """A connection in autocommit, for statements of the shared rules."""
 
-    __slots__ = ("_connection", "_schema")
-
     def __init__(self, connection: Any, schema: str) -> None:
         self._connection = connection
         self._schema = schema
 
+    @cached_property
+    def now(self) -> float:
+        return self.execute(f"SELECT {NOW}").fetchone()[0]
+
     def execute(self, sql: str, parameters: Any = ()) -> Any:
         return self._connection.execute(dialect(sql, self._schema), parameters)
+
+
+def _sorted_out(rows: Iterable[Any]) -> Written:
+    """Entries, their times, and decisions, from the rows of `WRITTEN`."""
+    rows = sorted(rows, key=itemgetter(0, 1, 2))
+    entries = [row for row in rows if row[0] == 0]
+    return [row[3] for row in entries], [row[2] for row in entries], [row[3] for row in rows if row[0] == 1]
 
 
 _SNAPSHOT = "SELECT pg_current_snapshot()::text"

@@ -78,6 +78,16 @@ APPEND_AND_TAKE = _APPEND.format(
     also=", taken AS (UPDATE decisions SET taken = TRUE FROM run WHERE decisions.run_id = ? AND decisions.question_id = ?)"
 )
 
+_PLACE = "((SELECT no FROM runs WHERE id = ?) << 32)"
+WRITTEN = (
+    "SELECT 0 AS part, place, written_at AS at, entry AS text, NULL AS status FROM entries "  # noqa: S608  constants
+    f"WHERE place >= {_PLACE} + ? AND place < {_PLACE} + (1::bigint << 32) "
+    "UNION ALL SELECT 1, 0, decided_at, decision, NULL FROM decisions WHERE run_id = ? AND NOT taken"
+)
+"""What a run has besides its row, in one round trip: its entries from a number on, and the decisions that it has not taken."""
+STORED = f"SELECT -1 AS part, no AS place, 0 AS at, head AS text, status FROM runs WHERE id = ? UNION ALL {WRITTEN}"  # noqa: S608
+"""A run with all this: one statement is one snapshot."""
+
 
 def check_schema_name(schema: str) -> None:
     """Raise `ConfigurationError` for a name of a schema that SQL would need escapes for."""
@@ -94,7 +104,7 @@ def lock_key(name: str) -> int:
 @lru_cache(maxsize=1024)
 def dialect(sql: str, schema: str) -> bytes:
     """A statement of the shared rules for Postgres: tables with their schema, `%s` for each `?`."""
-    qualified = re.sub(r"\b(FROM|INTO|UPDATE) (runs|entries|decisions|owners|version)\b", rf'\1 "{schema}".\2', sql)
+    qualified = re.sub(r"\b(FROM|INTO|UPDATE|JOIN) (runs|entries|decisions|owners|version)\b", rf'\1 "{schema}".\2', sql)
     return qualified.replace("?", "%s").encode()
 
 
