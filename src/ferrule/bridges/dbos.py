@@ -13,6 +13,7 @@ import time
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ferrule.concurrency.connection import is_usable
 from ferrule.errors import ConfigurationError, shown
 
 if TYPE_CHECKING:
@@ -23,7 +24,11 @@ _NAME = "ferrule"
 _FUNCTION = "ferrule.advance"
 _NO_KEY = "-"
 _LIVE = "('ENQUEUED', 'DELAYED', 'PENDING')"
-_POOLED = {"db_engine_kwargs": {"connect_args": {"prepare_threshold": None}}, "sys_db_idle_transaction_timeout_sec": 0}
+_POOLED = {"connect_args": {"prepare_threshold": None}}
+_BUSY_S = 1.0
+"""A worker whose slots were all taken so short a time ago is busy: the queue may hold more than it could take."""
+_LEAST = 0.2
+"""The part of the polling interval that a busy worker waits in any case: the tickets that end meanwhile are replaced by one look."""
 _STRAY_S = 15.0
 """A ticket that this process claimed so long ago, and does not work on, was lost between DBOS's claim and its call."""
 
@@ -63,6 +68,10 @@ class DBOSEngine:
         self._is_set_up = False
         self._tasks: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = {}
         """The tickets in work here."""
+        self._full_at = -_BUSY_S
+        """When all slots of this worker were taken, by `time.monotonic`."""
+        self._free = threading.Event()
+        """Set when a slot of a busy worker is free."""
 
     # -- tickets: SQL in the transaction of a caller -----------------------------------------------------------------
 
@@ -120,6 +129,9 @@ class DBOSEngine:
             task = asyncio.current_task()
             assert task is not None  # noqa: S101  this is a coroutine
             self._tasks[ticket] = asyncio.get_running_loop(), task
+            task.add_done_callback(self._ended)  # when DBOS has stored the outcome, and counts the slot as free
+            if len(self._tasks) >= self._most:
+                self._full_at = time.monotonic()
             try:
                 return str(await work(argument))
             finally:
@@ -128,17 +140,40 @@ class DBOSEngine:
         dbos.DBOS(config={
             "name": _NAME, "system_database_url": _url(dsn), "dbos_system_schema": self.schema, "application_version": _NAME,
             "executor_id": name, "serializer": dbos.DBOSPortableJSONSerializer(), "use_listen_notify": False, "log_level": "WARNING",
-            "sys_db_pool_size": 3, **({} if is_direct else _POOLED),
+            "sys_db_pool_size": 3, **({} if is_direct else {"sys_db_idle_transaction_timeout_sec": 0}),
+            "db_engine_kwargs": {**({} if is_direct else _POOLED), "pool_pre_ping": False, "pool_events": [(_check, "checkout")]},
         })  # fmt: skip
+        self._poll_when_free()
         dbos.DBOS.workflow(name=_FUNCTION, max_recovery_attempts=None)(advance)
         dbos.DBOS.listen_queues([self.queue])
         dbos.DBOS.launch()
         dbos.DBOS.register_queue(
             self.queue, global_concurrency=self.concurrency,
-            worker_concurrency=min(self.worker_concurrency, self.concurrency or self.worker_concurrency),
+            worker_concurrency=self._most,
             partition_concurrency=self.key_concurrency, polling_interval_sec=self.poll_s, on_conflict="always_update",
             limiter={"limit": self.rate[0], "period": self.rate[1]} if self.rate is not None else None,
         )  # fmt: skip
+
+    def _poll_when_free(self) -> None:
+        """Have the thread that polls the queue look for tickets as soon as a slot of a busy worker is free.
+
+        DBOS sleeps out its interval, although the queue may hold more: with short segments, a worker would idle most of the time.
+        """
+        queues: Any = import_module("dbos._queue")
+        poll = queues.queue_worker_thread
+
+        def poll_when_free(stop: threading.Event, dbos: Any, queue: Any) -> None:
+            poll(_Interval(stop, self._free) if queue.name == self.queue else stop, dbos, queue)
+
+        queues.queue_worker_thread = poll_when_free
+
+    @property
+    def _most(self) -> int:
+        return min(self.worker_concurrency, self.concurrency or self.worker_concurrency)
+
+    def _ended(self, _: object) -> None:
+        if time.monotonic() - self._full_at < _BUSY_S:
+            self._free.set()
 
     @property
     def working(self) -> int:
@@ -155,7 +190,29 @@ class DBOSEngine:
             time.sleep(0.02)
         for loop, task in list(self._tasks.values()):
             loop.call_soon_threadsafe(task.cancel)
+        self._free.set()  # the thread that polls is to see that it is over
         closing.join(15.0)
+
+
+class _Interval:
+    """The event that ends the thread that polls a queue, in whose `wait` that thread spends its time."""
+
+    def __init__(self, stop: threading.Event, free: threading.Event) -> None:
+        self.is_set = stop.is_set
+        self._stop, self._free = stop, free
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until polling is to end, or a slot is free, or the time is over; returns whether it is to end."""
+        if not self._stop.wait(_LEAST * timeout):
+            self._free.wait((1 - _LEAST) * timeout)
+            self._free.clear()
+        return self._stop.is_set()
+
+
+def _check(connection: Any, *_: object) -> None:
+    """Refuse an idle connection that was cut; SQLAlchemy then opens another. Its own check is a round trip for each transaction."""
+    if not is_usable(connection):
+        raise import_module("sqlalchemy.exc").DisconnectionError
 
 
 def _load() -> Any:
