@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
 import threading
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from page_server import browser, find_chromium, served
+from page_server import FLAGS, browser, find_chromium, served
 from page_store import REFUND, TOOLS, answer, call, finish, start, support
 
 from ferrule import History, ReAct, Run, ScriptedLM, SQLiteStore, context
@@ -276,14 +279,7 @@ def test_a_run_is_followed_and_a_hidden_page_catches_up(tab: Any, store: SQLiteS
 
 def test_the_earlier_steps_of_a_long_run_are_folded_and_found(tab: Any, store: SQLiteStore) -> None:
     """W11: they are in the page, hidden until a search finds them or a person wants them; nothing moves before."""
-
-    def by(request: Any) -> Any:
-        turn = sum(each.role == "tool" for each in request.messages)
-        return finish("done") if turn == 250 else answer("", call("look_up_order", order=f"A-{turn}"))
-
-    with context(lm=ScriptedLM(by=by)):
-        run = ReAct("message -> answer", TOOLS, max_iters=300).start(message="x", store=store, run_id="order-3003")
-    assert run.status == "done"
+    long_run(store)
     tab.goto("/runs/order-3003")
     folded = tab.locator("#beats > div")
     expect(folded).to_have_attribute("hidden", "until-found")
@@ -302,9 +298,54 @@ def test_the_earlier_steps_of_a_long_run_are_folded_and_found(tab: Any, store: S
     tab.goto("/runs/order-3003")
     expect(tab.locator("#beats > div")).to_have_attribute("hidden", "until-found")
     assert tab.evaluate("window.find('A-77')"), "a search goes through folded steps"
-    tab.locator("#beats .beat", has_text="A-77").dispatch_event("beforematch")  # as a search by hand does, which no test can start
+    tab.locator("#beats .beat", has_text="A-77").dispatch_event("beforematch")  # as a search by hand does: the next test
     expect(tab.locator("#beats .beat", has_text="A-77")).to_be_visible()
     expect(tab.get_by_role("link", name="41 earlier steps")).to_be_visible()
+
+
+def long_run(store: SQLiteStore) -> None:
+    def by(request: Any) -> Any:
+        turn = sum(each.role == "tool" for each in request.messages)
+        return finish("done") if turn == 250 else answer("", call("look_up_order", order=f"A-{turn}"))
+
+    with context(lm=ScriptedLM(by=by)):
+        run = ReAct("message -> answer", TOOLS, max_iters=300).start(message="x", store=store, run_id="order-3003")
+    assert run.status == "done"
+
+
+@pytest.mark.skipif(not shutil.which("Xvfb") or not shutil.which("xdotool"), reason="a window with keys: apt-get install xvfb xdotool")
+def test_the_search_of_a_browser_opens_folded_steps_and_what_is_folded_in_them(
+    chromium: Any, app: Any, address: str, store: SQLiteStore
+) -> None:
+    """W11: Ctrl-F, typed into a browser with a window; one without a window has no search."""
+    long_run(store)
+    screen = subprocess.Popen(["Xvfb", "-displayfd", "1", "-screen", "0", "1280x900x24"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert screen.stdout is not None
+        display = f":{screen.stdout.readline().strip()}"
+        environment = {**os.environ, "DISPLAY": display}
+        seen = chromium.browser_type.launch(executable_path=find_chromium(), args=FLAGS, headless=False, env=environment)
+        with closing(seen), person(seen, address, app, "ann") as tab:
+            tab.goto("/runs/order-3003")
+            box = tab.locator("#beats > div")
+            expect(box).to_have_attribute("hidden", "until-found")
+            fold_in = "(all) => all[3].querySelector('div').append(Object.assign(document.createElement('article'), {textContent: '4711'}))"
+            tab.locator("#beats > div details.inside").evaluate_all(fold_in)
+            for text, found in (("A-77", box.locator(".beat", has_text="A-77")), ("4711", box.get_by_text("4711"))):
+                search(tab, display, text, found)
+            expect(tab.get_by_role("link", name="41 earlier steps")).to_be_visible()
+            expect(box.locator("details.inside[open]")).to_have_count(1)
+    finally:
+        screen.kill()
+        screen.communicate()
+
+
+def search(tab: Any, display: str, text: str, found: Any) -> None:
+    for _ in range(10):  # a key that is pressed before the field of the search is there reaches the page, which knows no such key
+        subprocess.run(["xdotool", "key", "ctrl+f", "sleep", "1", "type", text], env={**os.environ, "DISPLAY": display}, check=True)
+        with suppress(AssertionError):
+            return expect(found).to_be_in_viewport(timeout=3_000)
+    pytest.fail(f"{text!r} was not found: {tab.url}")
 
 
 def test_a_chat_whose_answer_cannot_be_replayed_shows_it_in_its_step(chromium: Any, store: SQLiteStore) -> None:

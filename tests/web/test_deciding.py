@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -58,6 +59,13 @@ def test_a_form_sent_unchanged_is_a_plain_approval(ann: Any, store: SQLiteStore)
         assert decide(ann, store, run_id, "approve").status == 303
         made = decision_on(store, run_id)
         assert (made.kind, made.args, made.by, made.via) == ("approve", {}, "ann", "web")
+
+
+def test_the_name_of_a_field_and_the_note_beside_it_are_words_of_their_own(ann: Any) -> None:
+    """W14: what may be left empty says so, the reason of an approval too."""
+    page = ann.get("/runs/order-1042").text
+    labels = [" ".join(re.sub("<[^>]+>", "", each).split()) for each in re.findall(r"<label for=[^>]*>(.*?)</label>", page, re.DOTALL)]
+    assert labels == ["order", "euros", "reason optional", "notify optional", "A reason or an answer, for the model optional"]
 
 
 def test_only_what_differs_is_sent_and_the_run_goes_on_with_it(ann: Any, store: SQLiteStore) -> None:
