@@ -53,11 +53,8 @@ async def call_model(frame: Frame, slot: str, act: CallModel) -> Response:
     if frame.budget is not None:
         frame.budget.count_response(response, lm)
         frame.budget.check_cost()  # an answer that raises is not journalled: a run that is resumed with a price asks again
-    entry = Entry(slot, "model", act.request, response)
-    if frame.blocks:
-        frame.run.journal.add(entry)
-    else:
-        await frame.run.journal.aadd(entry)
+    entry, journal = Entry(slot, "model", act.request, response), frame.run.journal
+    journal.add(entry) if frame.blocks or journal.sink is None else await journal.aadd(entry)
     exchanges.append((lm, act.request, response))
     return response
 

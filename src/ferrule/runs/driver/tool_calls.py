@@ -209,13 +209,13 @@ async def _run(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> To
     journal, entry, tell = frame.run.journal, _claim(frame, slot, digest, checked), frame.tell and frame.tell.inside(slot)
     if entry is not None:
         if inputs is None or inputs.task is None:  # a task began in an earlier execution, and goes on
-            journal.add(entry) if frame.blocks else await journal.aadd(entry)
+            journal.add(entry) if frame.blocks or journal.sink is None else await journal.aadd(entry)
         if tell is not None:
             tell(events.CallStarted(_told(checked, digest), checked.tool))
     result = await _perform(frame, slot, checked, tell, inputs=inputs)
     frame.check_alive()  # in the thread of an abandoned call: its result is discarded
     entry = Entry(slot, "result", digest, result)
-    journal.add(entry) if frame.blocks else await journal.aadd(entry)
+    journal.add(entry) if frame.blocks or journal.sink is None else await journal.aadd(entry)
     return _report(tell, checked, digest, result)
 
 

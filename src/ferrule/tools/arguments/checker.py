@@ -102,8 +102,8 @@ class Checker:
                 if value - value == 0.0 and type(given) in _NUMBERS:
                     continue
             elif kind is list and type(given) is list:
-                held = set(map(type, value))  # pyright: ignore[reportUnknownArgumentType]
-                if held <= _NO_BOOLEANS and held == set(map(type, given)):  # pyright: ignore[reportUnknownArgumentType]
+                held: list[Any] = list(map(type, value))  # pyright: ignore[reportUnknownArgumentType]
+                if _NO_BOOLEANS.issuperset(held) and held == list(map(type, given)):  # pyright: ignore[reportUnknownArgumentType]
                     if shown is values:  # a tool may change a list among its arguments: the record gets copies
                         shown = dict(values)
                     shown[name] = list(value)  # pyright: ignore[reportUnknownArgumentType]

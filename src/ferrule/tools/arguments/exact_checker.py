@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ferrule.values.calls.call import CheckedArguments
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ferrule.tools.arguments.checker import Checker
     from ferrule.tools.definition.inspect_function import FunctionSpec
     from ferrule.tools.definition.parameters import Parameters
@@ -22,23 +24,22 @@ class ExactChecker:
         self._found = found
         self._exactly = () if found.positional_only or found.caller else parameters.plain
 
-    def prepare(self, args: Any) -> CheckedArguments:
-        """Arguments that fit. Raises `ToolArgumentsError`."""
-        exact = self._exact(args) if self._exactly else None
-        return CheckedArguments((), exact, exact) if exact is not None else self._checker.prepare(args)
+    @cached_property
+    def prepare(self) -> Callable[[Any], CheckedArguments]:
+        """Returns the arguments that fit, with defaults, in the function's order. Raises `ToolArgumentsError`."""
+        return self._accept if self._exactly else self._checker.prepare
 
-    def _exact(self, args: Any) -> dict[str, Any] | None:
-        """The arguments with defaults, in the function's order, if each is exactly of its plain type; None otherwise."""
+    def _accept(self, args: Any) -> CheckedArguments:
         if type(args) is not dict:
-            return None
+            return self._checker.prepare(args)
         given: dict[str, Any] = args  # pyright: ignore[reportUnknownVariableType]
         taken: dict[str, Any] = {}
         for name, kind, default in self._exactly:
             value = given.get(name, default)
             if type(value) is not kind or (kind is float and value - value != 0.0):  # `plain.fits`, without a call
-                return None
+                return self._checker.prepare(given)
             taken[name] = value
-        return taken if given.keys() <= taken.keys() else None
+        return CheckedArguments((), taken, taken) if given.keys() <= taken.keys() else self._checker.prepare(given)
 
     @cached_property
     def _checker(self) -> Checker:

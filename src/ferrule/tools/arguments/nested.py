@@ -52,16 +52,16 @@ def copy_arguments(args: Any, takes_items: Callable[[str], bool]) -> Any:
     """
     if not is_object(args):
         return args
+    copied = dict(args)
     try:
-        return {name: value if type(value) in _SCALARS else _outermost(value, name, takes_items) for name, value in args.items()}
+        for name, value in args.items():
+            if type(value) not in _SCALARS:
+                # A list or a dict is not an iterator, and asking an abstract class costs a tenth of a checked call.
+                is_read = type(value) not in _CONTAINERS and _is_read(value, name, takes_items)
+                copied[name] = Reread(value) if is_read else _copied(value, name, takes_items)
     except RecursionError:  # nested deeper than any JSON text: the checks report it
         return args
-
-
-def _outermost(value: Any, name: str, takes_items: Callable[[str], bool]) -> Any:
-    # A list or a dict is not an iterator, and asking an abstract class costs a tenth of a checked call.
-    is_read = type(value) not in _CONTAINERS and _is_read(value, name, takes_items)
-    return Reread(cast("Any", value)) if is_read else _copied(value, name, takes_items)
+    return copied
 
 
 def _is_read(value: Any, name: str, takes_items: Callable[[str], bool]) -> TypeGuard[Iterator[Any]]:
@@ -70,7 +70,7 @@ def _is_read(value: Any, name: str, takes_items: Callable[[str], bool]) -> TypeG
 
 
 def _copied(value: Any, name: str, takes_items: Callable[[str], bool]) -> Any:
-    kind: Any = cast("Any", type)(value)
+    kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind in _SCALARS:
         return value
     if kind is dict:
