@@ -33,27 +33,31 @@ def _lm(model, answer):
     return dspy.LM("script", engine=_Engine(model, answer), async_engine=_AsyncEngine(model, answer), cache=False)
 
 
-def _react(script, request):
-    turn = request.messages[-1].text.count("[[ ## observation_")
-    if turn > script.turns:
-        return fields(reasoning="sum", answer=ANSWER)
-    calls = script.calls(turn)
-    name, args = ("add", calls[0]) if calls else ("finish", {})
-    return fields(next_thought="add", next_tool_name=name, next_tool_args=args)
+def _react(script):
+    def write(calls):
+        name, args = ("add", calls[0]) if calls else ("finish", {})
+        return fields(next_thought="add", next_tool_name=name, next_tool_args=args)
+
+    texts = [*script.texts(write), fields(reasoning="sum", answer=ANSWER)]
+    return lambda request: texts[request.messages[-1].text.count("[[ ## observation_")]
 
 
-def _react_v2(script, request):
-    calls = [{"name": "add", "args": args} for args in script.calls(max(0, (len(request.messages) - 2) // 2))]
-    return fields(next_thought="add", tool_calls={"tool_calls": calls or [{"name": "submit", "args": {"answer": ANSWER}}]})
+def _react_v2(script):
+    def write(args):
+        calls = [{"name": "add", "args": each} for each in args] or [{"name": "submit", "args": {"answer": ANSWER}}]
+        return fields(next_thought="add", tool_calls={"tool_calls": calls})
+
+    texts = script.texts(write)
+    return lambda request: texts[max(0, (len(request.messages) - 2) // 2)]
 
 
 class _Engine:
     def __init__(self, script, answer):
-        self._script, self._answer = script, answer
+        self._answer = answer(script)
 
     def complete(self, request):
         usage = Usage(input_tokens=1, output_tokens=1, total_tokens=2)
-        message = Message.assistant([TextPart(self._answer(self._script, request))])
+        message = Message.assistant([TextPart(self._answer(request))])
         return Response(id=None, model="script", message=message, finish_reason="stop", usage=usage)
 
     def stream(self, request):

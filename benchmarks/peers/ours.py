@@ -43,12 +43,12 @@ def _native(script):
 
 
 def _text(script):
-    def answer(request):
-        calls = script.calls(len(request.messages) - 2)
+    def write(calls):
         name, args = ("add", calls[0]) if calls else ("finish", {"answer": ANSWER})
-        return Response(fields(next_thought="add", next_tool_name=name, next_tool_args=args))
+        return fields(next_thought="add", next_tool_name=name, next_tool_args=args)
 
-    return answer
+    texts = script.texts(write)
+    return lambda request: Response(texts[len(request.messages) - 2])
 
 
 @contextmanager

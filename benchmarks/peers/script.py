@@ -24,6 +24,10 @@ class Script:
         """The arguments of the calls in a turn, counted from 0; none when it is time to answer."""
         return [{"a": turn * self.at_once + i, "b": 1} for i in range(self.at_once)] if turn < self.turns else []
 
+    def texts(self, write: Callable[[list[dict[str, int]]], str]) -> list[str]:
+        """What the model writes in each turn, made before the clock starts: `write` takes the calls of the turn, none at the end."""
+        return [write(self.calls(turn)) for turn in range(self.turns + 1)]
+
     def turn(self, messages: int) -> int:
         """The turn after so many messages since the question, where a turn adds its calls and a message for each result."""
         return messages // (1 + self.at_once)
