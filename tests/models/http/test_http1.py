@@ -167,6 +167,24 @@ def test_what_comes_unasked_makes_a_connection_useless():
     assert read(whole + b"\r\n")[2] is False
 
 
+def test_a_body_without_a_length_lasts_until_the_connection_closes_and_not_until_it_breaks():
+    for is_broken in (False, True):
+        reader = AnswerReader()
+        reader.feed(b"HTTP/1.1 200 OK\r\n\r\nhalf of")
+        reader.feed(b"", is_broken=is_broken)
+        assert reader.head() == Head(200, {})
+        assert reader.piece() == b"half of"
+        if is_broken:
+            with pytest.raises(HTTPSyntaxError, match="in the middle of its answer"):
+                reader.piece()
+        else:
+            assert reader.piece() == b""
+
+
+def test_a_host_of_its_own_is_written_in_place_of_that_of_the_address():
+    assert request_head("127.0.0.1", "/", {"host": "model.example"}, 0).lower().count(b"host:") == 1
+
+
 @given(FIELDS.map(dict), st.integers(0, 10**9))
 def test_a_request_is_written_as_h11_reads_it(headers, length):
     server = h11.Connection(h11.SERVER)

@@ -1,11 +1,18 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import socket
+import struct
+import threading
 import zlib
 
+import pytest
 from raw_server import OK, begin, end, raw_server, reply
 
 from ferrule import LM
+from ferrule.errors import UnavailableError
+from ferrule.models.http import loop_connection
 from ferrule.models.http.transport import HTTPTransport
 from ferrule.values.conversation.exchange import Request
 from ferrule.values.conversation.message import Message, Messages
@@ -18,6 +25,61 @@ def test_deflate_without_its_header_is_read():
     packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
     with raw_server(reply(packer.compress(OK) + packer.flush(), content_encoding="deflate")) as server:
         assert asyncio.run(LM(server.base_url, model="m", max_retries=0).acomplete(ASKED)).text == "hello"
+
+
+@pytest.mark.parametrize("encoding", ["gzip, deflate", "identity, deflate", "GZIP , identity"])
+def test_an_answer_that_is_compressed_by_a_list_of_encodings_is_read(encoding):
+    """As `httpx2` reads it for sync code."""
+    body = gzip.compress(OK) if "gzip" in encoding.lower() else OK
+    body = zlib.compress(body) if "deflate" in encoding else body
+    with raw_server(reply(body, content_encoding=encoding)) as server:
+        lm = LM(server.base_url, model="m", max_retries=0)
+        assert asyncio.run(lm.acomplete(ASKED)).text == lm.complete(ASKED).text == "hello"
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_an_answer_without_a_length_whose_connection_breaks_is_cut_off(way):
+    """It was a whole answer."""
+    half_came = threading.Event()
+
+    def act(connection):
+        connection.send(b"HTTP/1.1 200 OK\r\n\r\nhalf of")
+        assert half_came.wait(60)
+        connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        raise ConnectionError  # closes the connection, which that option makes a break
+
+    def read(transport: HTTPTransport) -> None:
+        with transport.stream(b"{}", {}, None) as (_, pieces):
+            for _ in pieces:
+                half_came.set()
+
+    async def read_async(transport: HTTPTransport) -> None:
+        async with transport.astream(b"{}", {}, None) as (_, pieces):
+            async for _ in pieces:
+                half_came.set()
+
+    with raw_server(act) as server:
+        transport = HTTPTransport(f"{server.base_url}/x", provider="p", max_retries=0)
+        with pytest.raises(UnavailableError, match="the connection failed"):
+            read(transport) if way == "sync" else asyncio.run(read_async(transport))
+
+
+def test_a_long_body_is_written_in_parts_so_that_none_waits_for_all_of_it(monkeypatch):
+    """The write timeout was for the whole body: images over a slow line came too late, in async code alone."""
+    unwritten = []
+    pause = loop_connection._Wire.pause_writing
+
+    def noted(wire):
+        unwritten.append(wire._transport.get_write_buffer_size())
+        pause(wire)
+
+    monkeypatch.setattr(loop_connection._Wire, "pause_writing", noted)
+    body = bytes(range(256)) * (32 * 1024 * 1024 // 256)  # more than the buffers of two sockets
+    with raw_server(reply()) as server:
+        answer, _ = asyncio.run(HTTPTransport(f"{server.base_url}/x", provider="p").apost(body, {}, None))
+        assert (answer, server.requests[0][1]) == (OK, body)
+    assert unwritten
+    assert max(unwritten) < len(body) / 32
 
 
 def test_a_stream_that_nobody_reads_makes_its_server_wait_and_loses_nothing():

@@ -38,8 +38,11 @@ class Head(Record):
 
 
 def request_head(host: str, target: str, headers: Mapping[str, str], length: int) -> bytes:
-    """The head of a POST with a body of so many bytes. Raises `HTTPSyntaxError` for what no header may hold: a line end would end it."""
-    lines = [f"POST {target} HTTP/1.1", f"host: {host}"]
+    """The head of a POST with a body of so many bytes; names of headers are in lower case.
+
+    Raises `HTTPSyntaxError` for what no header may hold: a line end would end it.
+    """
+    lines = [f"POST {target} HTTP/1.1"] if "host" in headers else [f"POST {target} HTTP/1.1", f"host: {host}"]
     for name, value in headers.items():
         if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
             raise HTTPSyntaxError(f"the header {name!r} holds characters that no header may hold")
@@ -55,6 +58,7 @@ class AnswerReader:
         self._looked_at = 0
         """Bytes in which no blank line begins: a server that drips does not make us look at all of them each time."""
         self._has_ended = False
+        self._is_broken = False
         self._is_kept = False
         self._left: int | None = 0
         """How much is to come, of the body or of its chunk; None: whatever comes until the connection closes."""
@@ -63,11 +67,12 @@ class AnswerReader:
         self.is_read = True
         """Whether there is no answer that is read in part."""
 
-    def feed(self, data: bytes) -> None:
-        """Take what came; nothing at all means that the connection was closed."""
+    def feed(self, data: bytes, *, is_broken: bool = False) -> None:
+        """Take what came; nothing at all means that the connection was closed, or broke: then what lasts until its end was cut off."""
         if data:
             self._bytes += data
         else:
+            self._is_broken = is_broken and not self._has_ended
             self._has_ended = True
 
     @property
@@ -108,8 +113,10 @@ class AnswerReader:
             return piece
         piece = bytes(self._bytes)
         self._bytes.clear()
-        self.is_read = not piece and self._has_ended
-        return piece if piece or self.is_read else None
+        if not piece and (self._is_broken or not self._has_ended):
+            return self._nothing_yet()
+        self.is_read = not piece
+        return piece
 
     # -- the parts ----------------------------------------------------------------------------------------------
 

@@ -29,6 +29,8 @@ _KEEPALIVE_S = 5.0
 """How long a connection without a request is used again. The default of httpx2."""
 _MOST_UNREAD = 256 * 1024
 """Unread bytes of an answer, after which the server has to wait."""
+_MOST_UNWRITTEN = 256 * 1024
+"""Bytes of a request that are written at once: the server has the write timeout for each of these parts, not for a long body."""
 
 
 class DirectConnection:
@@ -86,7 +88,8 @@ class _Wire(Protocol):
 
     def __init__(self, url: httpx2.URL, timeouts: httpx2.Timeout) -> None:
         self._place = (url.scheme, url.host, url.port)
-        self._timeouts = timeouts
+        self._limit_s = timeouts.read
+        """For the next bytes, there or back."""
         self._loop = get_running_loop()
         self._reader = AnswerReader()
         self._transport: Any = None
@@ -98,6 +101,7 @@ class _Wire(Protocol):
         """Whether the transport takes no more bytes for now."""
         self._waiter: Future[None] | None = None
         self._waits_since = 0.0
+        self._late: type[httpx2.TimeoutException] = httpx2.ReadTimeout
         self._timer: TimerHandle | None = None
         self._idle_since: float | None = None
 
@@ -130,7 +134,7 @@ class _Wire(Protocol):
 
     def _end(self) -> None:
         self._has_ended = True
-        self._reader.feed(b"")
+        self._reader.feed(b"", is_broken=self._lost is not None)
         self._wake()
 
     # -- a request and its answer -------------------------------------------------------------------------------
@@ -149,9 +153,7 @@ class _Wire(Protocol):
                 head = request_head(url.netloc.decode("ascii"), url.raw_path.decode("ascii"), headers, len(body))
             except HTTPSyntaxError as error:
                 raise httpx2.LocalProtocolError(str(error)) from error
-            self._transport.write(head + body)
-            while self._is_full and not self._has_ended:
-                await self._wait(self._timeouts.write, httpx2.WriteTimeout)
+            await self._write(head + body)
             return HTTPAnswer(self, await self._read(self._reader.head))
         except BaseException:
             self.close()
@@ -160,6 +162,14 @@ class _Wire(Protocol):
     async def piece(self) -> bytes:
         """The next piece of the body; nothing at its end."""
         return await self._read(self._reader.piece)
+
+    async def _write(self, message: bytes) -> None:
+        for start in range(0, len(message), _MOST_UNWRITTEN):
+            self._transport.write(message[start : start + _MOST_UNWRITTEN])
+            while self._is_full and not self._has_ended:
+                await self._wait(httpx2.WriteTimeout)
+            if self._has_ended:
+                return  # an answer may have come before
 
     async def _read(self, read: Callable[[], T | None]) -> T:
         while True:
@@ -174,7 +184,7 @@ class _Wire(Protocol):
             if self._unread > _MOST_UNREAD:
                 self._transport.resume_reading()
             self._unread = 0
-            await self._wait(self._timeouts.read, httpx2.ReadTimeout)
+            await self._wait(httpx2.ReadTimeout)
 
     def finish(self) -> None:
         """The answer was read, or is left: keep the connection for the next request if it may carry one."""
@@ -193,13 +203,13 @@ class _Wire(Protocol):
 
     # -- waiting ------------------------------------------------------------------------------------------------
 
-    async def _wait(self, limit_s: float | None, late: type[httpx2.TimeoutException]) -> None:
+    async def _wait(self, late: type[httpx2.TimeoutException]) -> None:
         """Until something happens on the connection."""
         loop = self._loop
         self._waiter = waiter = loop.create_future()
-        self._waits_since = loop.time()
-        if limit_s is not None and self._timer is None:
-            self._timer = loop.call_later(limit_s, self._look_at_the_clock, limit_s, late)
+        self._waits_since, self._late = loop.time(), late
+        if self._limit_s is not None and self._timer is None:
+            self._timer = loop.call_later(self._limit_s, self._look_at_the_clock, self._limit_s)
         try:
             await waiter
         finally:
@@ -209,7 +219,7 @@ class _Wire(Protocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _look_at_the_clock(self, limit_s: float, late: type[httpx2.TimeoutException]) -> None:
+    def _look_at_the_clock(self, limit_s: float) -> None:
         """Fail what waits for too long. One timer serves many waits: to set and cancel one for each costs more than the wait."""
         self._timer = None
         waiter = self._waiter
@@ -217,9 +227,9 @@ class _Wire(Protocol):
             return
         left_s = self._waits_since + limit_s - self._loop.time()
         if left_s <= 0:
-            waiter.set_exception(late(""))
+            waiter.set_exception(self._late(""))
         else:
-            self._timer = self._loop.call_later(left_s, self._look_at_the_clock, limit_s, late)
+            self._timer = self._loop.call_later(left_s, self._look_at_the_clock, limit_s)
 
 
 class HTTPAnswer:
@@ -235,10 +245,13 @@ class HTTPAnswer:
 
     async def aiter_bytes(self) -> AsyncGenerator[bytes]:
         """The body, decompressed, as it comes."""
-        decompress = _decompressor(self.headers.get("content-encoding", ""))
+        encodings = self.headers.get("content-encoding", "").lower().split(",")
+        decompressors = [_decompressor(each) for name in reversed(encodings) if (each := name.strip()) in {"gzip", "deflate"}]
         while piece := await self._wire.piece():
-            if whole := decompress(piece):
-                yield whole
+            for decompress in decompressors:
+                piece = piece and decompress(piece)
+            if piece:
+                yield piece
 
     async def aread(self) -> bytes:
         """The whole body."""
@@ -253,10 +266,7 @@ class HTTPAnswer:
 
 
 def _decompressor(encoding: str) -> Callable[[bytes], bytes]:
-    """Decompresses `gzip` and `deflate`, which are the encodings that a request accepts; passes on the rest."""
-    encoding = encoding.lower()
-    if encoding not in {"gzip", "deflate"}:
-        return bytes
+    """Decompresses `gzip` or `deflate`, the encodings that a request accepts."""
     of: Any = None
 
     def decompress(piece: bytes) -> bytes:
