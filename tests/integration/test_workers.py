@@ -378,9 +378,10 @@ def test_a_deleted_run_leaves_no_ticket(yard: Yard) -> None:
     assert [row[0] for row in yard.sql("SELECT workflow_uuid FROM dbos.workflow_status")] == ["charges-2:1"]
 
 
-def test_a_task_of_celery_carries_a_run_on(tmp_path: Path) -> None:
+def test_a_task_of_celery_carries_a_run_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Q22: the engine in memory, the store a file; the task is what docs/workers.md shows."""
     celery = pytest.importorskip("celery")
+    monkeypatch.setattr(worker_program, "FOLDER", tmp_path)  # its tools run in this process
     store = ferrule.SQLiteStore(tmp_path / "runs.db")
     app = celery.Celery(broker="memory://", backend="cache+memory://")
     app.conf.task_always_eager = True
