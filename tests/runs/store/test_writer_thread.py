@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from threading import Event, Thread
 from typing import Any
@@ -141,6 +142,43 @@ def test_threads_are_answered_like_loops(file: SQLiteFile) -> None:
     assert thread.wait("x") == "x"
     with pytest.raises(StoreError, match="no"):
         thread.wait("bad")
+
+
+def test_threads_wake_one_after_another(file: SQLiteFile) -> None:
+    """F5: all that wake at once fight for Python's lock, and two hundred runs took twice the time."""
+    thread = StoreThread(file, lambda _, items: items, nothing)
+    queues: list[SimpleQueue[Any]] = [SimpleQueue() for _ in range(3)]
+    thread._serve(file, [(file, k, None, queue) for k, queue in enumerate(queues[:2])])
+    thread._serve(file, [(file, 2, None, queues[2])])  # the first thread does not run yet
+    assert [each.empty() for each in queues] == [False, True, True]
+    for k in range(1, 3):
+        with thread._answering:
+            thread._is_waking = False
+            thread._wake_next()
+        assert [each.empty() for each in queues] == [each > k for each in range(3)]
+    assert [each.get() for each in queues] == [0, 1, 2]
+
+
+def test_each_of_many_threads_gets_its_own_answers(file: SQLiteFile) -> None:
+    """F5: also where others are refused."""
+
+    def write(_: SQLiteFile, items: list[Any]) -> list[Any]:
+        return [StoreError(str(item)) if item % 3 == 0 else item for item in items]
+
+    thread = StoreThread(file, write, nothing)
+
+    def work(first: int) -> list[Any]:
+        found: list[Any] = []
+        for item in range(first, first + 50):
+            try:
+                found.append(thread.wait(item))
+            except StoreError as error:
+                found.append(-int(str(error)))
+        return found
+
+    with ThreadPoolExecutor(20) as threads:
+        found = list(threads.map(work, range(0, 1000, 50)))
+    assert [each for some in found for each in some] == [-item if item % 3 == 0 else item for item in range(1000)]
 
 
 def test_an_interrupt_between_two_answers_loses_none_of_the_others() -> None:

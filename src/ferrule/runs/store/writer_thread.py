@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from time import monotonic
@@ -42,6 +43,10 @@ class StoreThread:
         self._write = write
         self._tend = tend
         self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
+        self._answered: deque[tuple[SimpleQueue[Answer], Answer]] = deque()
+        """The answers for threads that sleep yet."""
+        self._is_waking = False
+        self._answering = threading.Lock()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -70,13 +75,28 @@ class StoreThread:
         return await future
 
     def wait(self, item: Any) -> Any:
-        """`submit`, for a thread without a loop."""
+        """`submit`, for a thread without a loop. Not for the main thread: Ctrl-C there could keep it from waking the next."""
         answers: SimpleQueue[Answer] = SimpleQueue()
         self._put(item, None, answers)
-        answer = answers.get()
+        try:
+            answer = answers.get()
+        finally:
+            with self._answering:
+                self._is_waking = False
+                self._wake_next()
         if isinstance(answer, BaseException):
             raise answer
         return answer
+
+    def _wake_next(self) -> None:
+        """Wake the next thread whose answer is there, unless one is waking, which will. Call it with the lock.
+
+        Two hundred threads that wake at once fight for Python's lock, and take twice the time.
+        """
+        if self._answered and not self._is_waking:
+            self._is_waking = True
+            answers, answer = self._answered.popleft()
+            answers.put(answer)
 
     def _put(self, item: Any, loop: asyncio.AbstractEventLoop | None, answers: asyncio.Future[Any] | SimpleQueue[Answer]) -> None:
         file = self._file()
@@ -136,9 +156,11 @@ class StoreThread:
         of_loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Answer]]] = {}
         for (_, _, loop, answers), answer in zip(batch, found, strict=True):
             if isinstance(answers, SimpleQueue):
-                answers.put(answer)
+                self._answered.append((answers, answer))
             elif loop is not None:
                 of_loops.setdefault(loop, []).append((answers, answer))
+        with self._answering:
+            self._wake_next()
         for loop, settled in of_loops.items():  # to wake a loop is a system call
             with suppress(RuntimeError):  # its loop is closed: no caller is waiting
                 loop.call_soon_threadsafe(_settle, loop, settled)
