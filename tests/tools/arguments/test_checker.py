@@ -162,6 +162,24 @@ class TestCoercion:
         assert prepare(nested, {**plain, "flags": ["true"], "table": [{"x": "1.5"}]}).repairs == ("string_to_boolean", "string_to_number")
 
     @pytest.mark.parametrize(
+        ("given", "repairs"),
+        [
+            ({"flag": 0}, ("number_to_boolean",)),
+            ({"flags": [1, True]}, ("number_to_boolean",)),
+            ({"rows": [[False], [0.0]]}, ("number_to_boolean",)),
+            ({"named": {"a": 1}}, ("number_to_boolean",)),
+            ({"flag": False, "flags": [True], "rows": [[]], "named": {"a": False}}, ()),
+        ],
+    )
+    def test_numbers_that_become_booleans_are_repairs(self, given, repairs):
+        """Python says that `[0] == [False]`."""
+
+        def switch(flag: bool = True, flags: list[bool] = [], rows: list[list[bool]] = [], named: dict[str, bool] = {}) -> str:
+            return ""
+
+        assert prepare(switch, given).repairs == repairs
+
+    @pytest.mark.parametrize(
         "args",
         [{"a": True}, {"a": 1, "b": False}, {"a": 1, "e": [1, True]}, {"a": 1, "f": {"k": True}}, {"a": 1, "g": {"n": True}}],
     )

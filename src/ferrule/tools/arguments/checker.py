@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 _EXACT = frozenset({int, str, bool, type(None)})
 _NO_BOOLEANS = frozenset({int, str, type(None)})
 _NUMBERS = frozenset({int, float})
-_HOLDERS = frozenset({list, dict})
 _SCALARS = _EXACT | {float}
 _SCALAR_KINDS = frozenset({"string", "integer", "number", "boolean", "null"})
 _PLAIN = frozenset({*_EXACT, float, list, dict, tuple, set, frozenset})
 _MOST_ARGUMENTS = 1_000
 _NUMERIC = frozenset({"integer", "number"})
+_BOOLEAN = frozenset({"boolean"})
 # What pydantic raises, and what a validator of the user may raise: the model wrote the value that it failed on.
 _REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RuntimeError, AssertionError, OSError)
 
@@ -230,6 +230,10 @@ class Checker:
         return mentions_type(self.parameters.schema, _NUMERIC)
 
     @cached_property
+    def _wants_booleans(self) -> bool:
+        return mentions_type(self.parameters.schema, _BOOLEAN)
+
+    @cached_property
     def _holds_models(self) -> bool:
         return bool(self.parameters.inside & MODELS) and "float" in self.parameters.inside
 
@@ -255,11 +259,9 @@ class Checker:
         if problems:
             return problems
         for name, given in args.items():
-            own = self._names.get(name, name)
-            if type(given) is str:
-                notes.extend(coercions(given, values.get(own)))
-            elif type(given) in _HOLDERS and given != shown.get(own):
-                notes.extend(coercions(given, shown.get(own)))
+            taken = shown.get(self._names.get(name, name))
+            if self._wants_booleans or given != taken:  # `0 == False`
+                notes.extend(coercions(given, taken))
         if any(type(value) is Reread for value in values.values()):
             values = {name: iterate_again(value) if type(value) is Reread else value for name, value in values.items()}
         named, positional = values, ()

@@ -134,13 +134,15 @@ def _is_plain(value: Any) -> bool:
 
 
 def coercions(given: Any, taken: Any) -> Iterator[str]:
-    """The names of the coercions of texts, in lists and objects too."""
+    """The names of the coercions of texts and numbers that pydantic made, in lists and objects too."""
     waiting: list[tuple[Any, Any]] = [(given, taken)]
     while waiting:
         given, taken = waiting.pop()
         if isinstance(given, str):
             if isinstance(taken, (bool, int, float)):
                 yield "string_to_boolean" if isinstance(taken, bool) else "string_to_number"
+        elif isinstance(taken, bool) and isinstance(given, (int, float)) and not isinstance(given, bool):
+            yield "number_to_boolean"
         elif is_list(given) and is_list(taken):
             waiting.extend(zip(given, taken, strict=False))
         elif is_object(given) and is_object(taken):
