@@ -160,7 +160,9 @@ class DBOSEngine:
         DBOS sleeps out its interval, although the queue may hold more: with short segments, a worker would idle most of the time.
         """
         queues: Any = import_module("dbos._queue")
-        poll = queues.queue_worker_thread
+        poll = getattr(queues, "queue_worker_thread", None)
+        if poll is None:  # the name is private: without it, workers poll as DBOS does
+            return
 
         def poll_when_free(stop: threading.Event, dbos: Any, queue: Any) -> None:
             poll(_Interval(stop, self._free) if queue.name == self.queue else stop, dbos, queue)

@@ -5,9 +5,12 @@ import gzip
 import ipaddress
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
+import threading
+from asyncio import sslproto
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -279,3 +282,37 @@ def test_a_server_of_a_private_authority_is_asked_once_its_certificate_is_named(
         lm = LM(server.base_url, model="m", max_retries=0)
         assert ask(lm)
         assert ask(lm)
+
+
+def test_a_request_that_is_cancelled_when_its_handshake_ends_leaves_no_socket_to_the_next(monkeypatch, private):
+    """Its transport waited for the server's farewell on a socket that was closed, whose number the next connection got."""
+    context, path = private
+    monkeypatch.setenv("SSL_CERT_FILE", str(path))
+    complete, over = sslproto.SSLProtocol._on_handshake_complete, threading.Event()
+
+    def shake_hands(listener):
+        """And say nothing more."""
+        with listener, listener.accept()[0] as accepted, context.wrap_socket(accepted, server_side=True):
+            over.wait()
+
+    async def main(lm):
+        left = []
+        asking = asyncio.ensure_future(lm.acomplete(ASKED))
+
+        def completed(protocol, *error):
+            left.append(protocol._transport)
+            complete(protocol, *error)
+            asking.cancel()
+
+        monkeypatch.setattr(sslproto.SSLProtocol, "_on_handshake_complete", completed)
+        await asyncio.wait([asking])
+        return [each.is_closing() for each in left]
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = threading.Thread(target=shake_hands, args=[listener])
+    server.start()
+    try:
+        assert asyncio.run(main(LM(f"https://127.0.0.1:{listener.getsockname()[1]}/v1", model="m", max_retries=0))) == [True]
+    finally:
+        over.set()
+        server.join()

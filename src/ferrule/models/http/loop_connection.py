@@ -70,9 +70,9 @@ class DirectConnection:
             async with timeout(self._timeouts.connect):
                 opened = await open_socket(host, url.port or (80 if tls is None else 443))
                 try:
-                    _, wire = await loop.create_connection(
-                        lambda: _Wire(url, self._timeouts), sock=opened, ssl=tls, server_hostname=None if tls is None else host
-                    )
+                    transport, wire = await loop.create_connection(lambda: _Wire(url, self._timeouts), sock=opened)
+                    if tls is not None:  # `create_connection(ssl=...)` goes on with the socket if it is cancelled as its handshake ends
+                        wire.connection_made(await loop.start_tls(transport, wire, tls, server_hostname=host))
                 except BaseException:
                     opened.close()
                     raise
