@@ -55,13 +55,13 @@ def _carried_on(yard: Yard, name: str, runs: int, steps: Iterable[Callable[[], o
     began = time.monotonic()
     try:
         yard.submit(*[f"pays {n}" for n in (*range(runs // 2), *range(FIRST, FIRST + runs - runs // 2))])
-        yard.until(lambda: decide(yard) and len(yard.did()) >= runs // 5)
+        yard.until(lambda: decide(yard, FIRST) and len(yard.did()) >= runs // 5)
         for step in steps:
             step()
             for _ in range(5):
-                decide(yard)
+                decide(yard, FIRST)
                 time.sleep(0.2)
-        yard.until(lambda: not decide(yard, FIRST + runs))
+        yard.until(lambda: not decide(yard))
     except BaseException:
         yard.close()
         raise
