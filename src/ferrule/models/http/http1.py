@@ -27,7 +27,7 @@ _WITHOUT_BODY = (204, 304)
 
 
 class HTTPSyntaxError(ValueError):
-    """What is no HTTP/1.1, or ends too early."""
+    """These bytes are not HTTP/1.1, or end too early."""
 
 
 class Head(Record):
@@ -51,24 +51,24 @@ def request_head(host: str, target: str, headers: Mapping[str, str], length: int
 
 
 class AnswerReader:
-    """Reads one answer after another of a connection. `feed` it what comes, and take a `head`, then each `piece` of the body."""
+    """Reads the answers of a connection, one after another. `feed` it bytes; take a `head`, then each `piece` of the body."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
         self._looked_at = 0
-        """Bytes in which no blank line begins: a server that drips does not make us look at all of them each time."""
+        """How many bytes were searched for a blank line: the next search goes on there."""
         self._has_ended = False
         self._is_broken = False
         self._is_kept = False
         self._left: int | None = 0
-        """How much is to come, of the body or of its chunk; None: whatever comes until the connection closes."""
+        """How many bytes are to come, of the body or of its chunk; None: all until the connection closes."""
         self._is_chunked = False
         self._is_after_chunk = False
         self.is_read = True
-        """Whether there is no answer that is read in part."""
+        """Whether the last answer was read to its end."""
 
     def feed(self, data: bytes, *, is_broken: bool = False) -> None:
-        """Take what came; nothing at all means that the connection was closed, or broke: then what lasts until its end was cut off."""
+        """Take bytes; none means that the connection was closed. If it broke, a body that ends with the connection was cut off."""
         if data:
             self._bytes += data
         else:
@@ -88,7 +88,7 @@ class AnswerReader:
             if found is None:
                 raise HTTPSyntaxError(f"the answer does not begin with a status line of HTTP/1.1: {first[:100]!r}")
             status, headers = int(found[2]), _headers(lines)
-            if status >= 200:  # noqa: PLR2004  below it is a word in between (RFC 9110, 15.2)
+            if status >= 200:  # noqa: PLR2004  below 200 it is an interim response (RFC 9110, 15.2)
                 self._frame(status, headers, is_newer=found[1] == "1")
                 return Head(status, headers)
             if status == 101:  # noqa: PLR2004
@@ -142,12 +142,12 @@ class AnswerReader:
         end = waiting.find(b"\n", start, start + _LONGEST_CHUNK_HEAD)
         if end < 0:
             if len(waiting) > start + _LONGEST_CHUNK_HEAD:
-                raise HTTPSyntaxError(f"a chunk of the answer has no size: {bytes(waiting[:100])!r}")
+                raise HTTPSyntaxError(f"a chunk of the answer has an invalid size: {bytes(waiting[:100])!r}")
             self._nothing_yet()
             return False
         found = _CHUNK.fullmatch(waiting[start:end].removesuffix(b"\r"))
         if found is None:
-            raise HTTPSyntaxError(f"a chunk of the answer has no size: {bytes(waiting[:100])!r}")
+            raise HTTPSyntaxError(f"a chunk of the answer has an invalid size: {bytes(waiting[:100])!r}")
         self._left = int(found[1], 16)
         if self._left == 0:
             trailers = self._until_blank_line(end)
@@ -175,7 +175,7 @@ class AnswerReader:
             return
         if coding is not None:
             if coding.lower() != "chunked":
-                raise HTTPSyntaxError(f"the answer has a `transfer-encoding` that is not known: {coding[:100]!r}")
+                raise HTTPSyntaxError(f"the answer has an unknown `transfer-encoding`: {coding[:100]!r}")
             self._is_chunked = True
         elif length is None:
             self._left, self._is_kept = None, False
@@ -183,7 +183,7 @@ class AnswerReader:
             lengths = {each.strip() for each in length.split(",")}
             first = lengths.pop()
             if lengths or not first.isascii() or not first.isdigit() or len(first) > 15:  # noqa: PLR2004
-                raise HTTPSyntaxError(f"the answer has a `content-length` that is no length: {length[:100]!r}")
+                raise HTTPSyntaxError(f"the answer has an invalid `content-length`: {length[:100]!r}")
             self._left = int(first)
 
 
@@ -192,7 +192,7 @@ def _headers(lines: list[str]) -> dict[str, str]:
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or _NAME.fullmatch(name) is None or "\r" in value or "\0" in value:
-            raise HTTPSyntaxError(f"the answer has a line among its headers that is none: {line[:100]!r}")
+            raise HTTPSyntaxError(f"the answer has a malformed header line: {line[:100]!r}")
         key, text = name.lower(), value.strip(" \t")
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
     return headers
