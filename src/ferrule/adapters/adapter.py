@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
-from ferrule.adapters.demos import demo_messages, has_output, history_messages
 from ferrule.adapters.direct import observed
 from ferrule.adapters.overrides import adopt, compose, without_others_options
 from ferrule.adapters.parse import output_spec, parse_outputs
@@ -136,13 +135,14 @@ class Adapter(Pieces):
         drawn = self._prompt_parts(signature, native=native)
         messages = [drawn.system]
         demos = list(demos)
-        told = drawn.shown
-        if whole is not None and (demos or told.histories):
-            told = self._prompt_parts(whole, native=native).shown
-        for i, demo in enumerate(demos):
-            messages += demo_messages(self, drawn.shown if has_output(demo, drawn.shown) else told, demo, i)
-        for name in drawn.shown.histories:
-            messages += history_messages(self, told, inputs.get(name))
+        if demos or drawn.shown.histories:
+            from ferrule.adapters.demos import demo_messages, has_output, history_messages
+
+            told = drawn.shown if whole is None else self._prompt_parts(whole, native=native).shown
+            for i, demo in enumerate(demos):
+                messages += demo_messages(self, drawn.shown if has_output(demo, drawn.shown) else told, demo, i)
+            for name in drawn.shown.histories:
+                messages += history_messages(self, told, inputs.get(name))
         pieces = self._question(drawn.shown.inputs, inputs, drawn.reminder)
         if pieces or messages[-1].role != "user":
             messages.append(Message("user", content_of(pieces or ["Begin."])))

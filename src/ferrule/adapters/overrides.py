@@ -12,7 +12,6 @@ from functools import wraps
 from inspect import iscoroutinefunction, isfunction
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ferrule.adapters.demos import demo_messages, has_output, history_messages
 from ferrule.adapters.direct import observed, unobserved
 from ferrule.adapters.parse import output_spec, parse_outputs
 from ferrule.adapters.pieces import Pieces, keep_whole, native_signature, prompt_fields, signature_without_histories
@@ -140,6 +139,8 @@ def compose(
     adapter: Pieces, signature: type[Signature], demos: Iterable[Any], inputs: Mapping[str, Any], whole: type[Signature] | None = None
 ) -> Messages:
     """The messages of a question, made of the pieces. `whole` as for `Adapter.opening`."""
+    from ferrule.adapters.demos import demo_messages, has_output, history_messages
+
     fields = prompt_fields(signature)
     asked = signature_without_histories(signature)
     step, turn = _Writer(adapter, asked), _Writer(adapter, asked if whole is None else signature_without_histories(whole))

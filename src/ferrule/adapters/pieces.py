@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from ferrule.adapters.demos import demo_messages, has_output, history_messages
 from ferrule.adapters.direct import observed
 from ferrule.adapters.render import Shown, as_read, field_description, join_pieces, shown_fields, task_description
 from ferrule.errors import ToolCallError, shown
@@ -117,6 +116,8 @@ class Pieces(ABC):
 
     def format_demos(self, signature: type[Signature], demos: Iterable[Any]) -> list[dict[str, Any]]:
         """Return demos as messages in OpenAI's form."""
+        from ferrule.adapters.demos import demo_messages, has_output
+
         fields, told = prompt_fields(signature), prompt_fields(whole_of(signature) or signature)
         shown_in = [(demo, fields if has_output(demo, fields) else told) for demo in demos]
         return [openai_message(message) for i, (demo, each) in enumerate(shown_in) for message in demo_messages(self, each, demo, i)]
@@ -125,6 +126,8 @@ class Pieces(ABC):
         self, signature: type[Signature], history_field_name: str, inputs: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
         """Return the history in one of the inputs as messages in OpenAI's form."""
+        from ferrule.adapters.demos import history_messages
+
         history = inputs.get(history_field_name)
         return [openai_message(message) for message in history_messages(self, prompt_fields(signature), history)]
 

@@ -15,7 +15,6 @@ from ferrule.values.conversation.history import History
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import Record
 from ferrule.values.schema.nodes import is_object, map_children
-from ferrule.values.schema.words import LIMITS
 from ferrule.values.signatures.compiled import default_instructions
 from ferrule.values.signatures.fields import adapter_of, allows_none, description_of
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
     from ferrule.values.signatures.signature import Signature
 
-_LIMITS = {**LIMITS, "pattern": "matching the pattern {}"}
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 _LISTS = frozenset({list, tuple, Sequence, Iterable})
 _SIMPLE = {bool: "true or false", int: "a whole number", float: "a number"}
@@ -292,7 +290,10 @@ def _as_json(field: FieldInfo) -> str:
 
 
 def _limits(schema: Mapping[str, Any]) -> list[str]:
-    return [words.format(schema[key]) for key, words in _LIMITS.items() if key in schema]
+    from ferrule.values.schema.words import LIMITS
+
+    limits = {**LIMITS, "pattern": "matching the pattern {}"}
+    return [words.format(schema[key]) for key, words in limits.items() if key in schema]
 
 
 def _schema(field: FieldInfo) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from ferrule.tools.definition.constructor import define_tool
 from ferrule.tools.definition.deps import accept_no_deps
 from ferrule.tools.definition.export import call_schema, tool_line, tool_state
 from ferrule.tools.definition.parameters import build_parameters
-from ferrule.tools.execution.consent import consent, needs_person
 from ferrule.tools.execution.run import acall_directly, arun_directly, call_directly, run_directly, run_tool
 from ferrule.values.calls.call import CheckedArguments
 from ferrule.values.content.parts import Type
@@ -322,9 +321,9 @@ class Tool(attributes.ToolAttributes, Type):
         if self.takes_context:
             args, kwargs, context = attributes.split_context(args, kwargs)
         checked = self.prepare(attributes.bind_positional(self.name, self._found.order, args, kwargs) if args else kwargs)
-        # If only the hints of an MCP server ask for consent, a caller in Python code is not asked.
-        asks = self.require_confirmation and (self.mcp is None or getattr(self.func, "asks_directly", True))
-        if asks and needs_person(self, checked.shown):
+        if self.require_confirmation:
+            from ferrule.tools.execution.consent import consent
+
             checked = consent(self, checked)
         return checked if context is None else self.with_context(checked, context, None)
 

@@ -24,7 +24,7 @@ def to_tool(thing: Any) -> Tool:
     """Make a tool of a tool, a callable, a LangChain tool, or a declaration."""
     if isinstance(thing, FunctionType):  # `Tool.of` imports what the others need
         return Tool(thing)
-    return Tool.of(thing)
+    return thing if isinstance(thing, Tool) else Tool.of(thing)
 
 
 class ToolServer(Protocol):

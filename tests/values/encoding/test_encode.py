@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, computed_field, model_s
 
 from ferrule.values.conversation.exchange import Shape
 from ferrule.values.conversation.message import Message
-from ferrule.values.encoding.encode import TYPE_NAMES, fits, is_plain, json_bytes, json_text, jsonable, object_text
+from ferrule.values.encoding.encode import TYPE_NAMES, escape_surrogates, fits, is_plain, json_bytes, json_text, jsonable, object_text
 from ferrule.values.run.outcome import Prediction, Step, Trajectory
 
 SRC = Path(__file__).parents[3] / "src"
@@ -403,3 +403,9 @@ def test_what_fits_is_what_pydantic_takes_unchanged(kind, value):
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1, True, "1.5"], ids=str)
 def test_numbers_without_a_json_form_and_other_types_do_not_fit(value):
     assert not fits(float, value)
+
+
+def test_half_a_character_is_escaped_and_other_text_stays():
+    """Ours."""
+    assert escape_surrogates("a\ud800b") == "a\\ud800b"
+    assert escape_surrogates("Grüße 🎈") == "Grüße 🎈"

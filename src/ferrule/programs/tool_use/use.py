@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import ToolArgumentsError, ToolCallError, UnknownToolError
 from ferrule.programs.instructions import CLARIFY
-from ferrule.tools.definition.mcp import mcp_origin
-from ferrule.tools.execution.consent import needs_person
 from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolCall, ToolResult, failure
-from ferrule.values.calls.edit import edit_arguments
-from ferrule.values.confirmation.policy import Rule, rule_for
-from ferrule.values.confirmation.question import Decision, Question, confirmation_text, misfit_text, tool_fingerprint
-from ferrule.values.content.parts import Text
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.encoding.repair import LOSSY
 from ferrule.values.record import Record, replace
@@ -28,7 +22,8 @@ from ferrule.values.run.event import CallRefused
 if TYPE_CHECKING:
     from ferrule.tools.toolbox import Toolbox
     from ferrule.values.calls.call import ToolSpec
-    from ferrule.values.confirmation.policy import Policy
+    from ferrule.values.confirmation.policy import Policy, Rule
+    from ferrule.values.confirmation.question import Decision, Question
 
 _LEFT_OUT = "This call did not fit when it was made"
 _RULED_OUT = "The rules that hold here do not allow this call"
@@ -110,6 +105,9 @@ class _Pending(Record):
     """What a person must know besides the call."""
 
     def question(self) -> Question:
+        from ferrule.tools.definition.mcp import mcp_origin
+        from ferrule.values.confirmation.question import Question, confirmation_text, misfit_text, tool_fingerprint
+
         call, arguments = self.checked.call, self.checked.arguments.shown
         shown = call.changed(args=arguments)
         raw = {name: arguments[name] if name in self.checked.arguments.secrets else value for name, value in call.args.items()}
@@ -158,6 +156,9 @@ def _may_ask(checked: CheckedCall) -> bool:
 
 def _wish(checked: CheckedCall) -> Rule | None:
     """What the tool itself wants, where no policy speaks."""
+    from ferrule.tools.execution.consent import needs_person
+    from ferrule.values.confirmation.policy import Rule
+
     tool = checked.tool
     if checked.misfit:  # whether it needs consent cannot be known; without a result, the driver asks
         return None
@@ -245,6 +246,8 @@ def _run(
 
 def _note_edit(checked: CheckedCall, result: ToolResult) -> ToolResult:
     """The result with a note on the edit, as the model's own call stays unchanged in the conversation."""
+    from ferrule.values.content.parts import Text
+
     note = f"A person changed the arguments to {json_text(checked.arguments.shown)}.\n"
     content = note + result.content if isinstance(result.content, str) else (Text(text=note), *result.content)
     return replace(result, content=content)
@@ -252,6 +255,8 @@ def _note_edit(checked: CheckedCall, result: ToolResult) -> ToolResult:
 
 def _decide(asked: list[_Pending], results: list[ToolResult | None], policies: tuple[Policy, ...]) -> Generator[Act, Any, None]:
     """Ask, and do what was decided. An edit that does not fit the tool's arguments is asked about again, and nothing runs."""
+    from ferrule.values.calls.edit import edit_arguments
+
     while asked:
         ruled_out = _ruled_out(asked, policies) if policies else ()
         decisions: list[Decision] = yield AskPerson(tuple(each.question() for each in asked), ruled_out)
@@ -287,6 +292,8 @@ def _decide(asked: list[_Pending], results: list[ToolResult | None], policies: t
 
 def _denials(calls: Sequence[CheckedCall], policies: tuple[Policy, ...]) -> list[str | None]:
     """The reasons (which may be empty) for which the policies deny calls by now; None for those that they do not deny."""
+    from ferrule.values.confirmation.policy import rule_for
+
     rules = [rule_for(policies, each.tool.name, each.arguments.shown) for each in calls]
     return [rule.reason if rule is not None and rule.verdict == "deny" else None for rule in rules]
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from ferrule.errors import RunError
 from ferrule.runs.journal.entry import Entry
 from ferrule.values.calls.call import ToolResult
-from ferrule.values.encoding.stored import reading
 
 if TYPE_CHECKING:
     from ferrule.errors import ConfirmationRequired
@@ -34,6 +33,8 @@ def recount(frame: Frame, slot: str) -> None:
     entry = frame.run.journal.take(f"{slot}.spent", "once", "spent")
     if entry is None:
         return
+    from ferrule.values.encoding.stored import reading
+
     with reading(f"The spending at {slot} of the journal"):
         counted: dict[str, Any] = {name: count for name, count in entry.value.items() if name != "usage"}  # of earlier versions
         if frame.budget is not None:

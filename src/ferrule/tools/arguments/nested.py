@@ -55,9 +55,12 @@ def copy_arguments(args: Any, takes_items: Callable[[str], bool]) -> Any:
     copied = dict(args)
     try:
         for name, value in args.items():
-            if type(value) not in _SCALARS:
+            kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
+            if kind is list and _SCALARS.issuperset(map(type, value)):
+                copied[name] = list(value)
+            elif kind not in _SCALARS:
                 # A list or a dict is not an iterator, and asking an abstract class costs a tenth of a checked call.
-                is_read = type(value) not in _CONTAINERS and _is_read(value, name, takes_items)
+                is_read = kind not in _CONTAINERS and _is_read(value, name, takes_items)
                 copied[name] = Reread(value) if is_read else _copied(value, name, takes_items)
     except RecursionError:  # nested deeper than any JSON text: the checks report it
         return args

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from ferrule.values.encoding.encode import escape_surrogates
 from ferrule.values.schema.nodes import Schema, is_list, is_object, is_sequence, resolve_reference
 from ferrule.values.schema.patterns import with_surrogates
-from ferrule.values.schema.words import describe_expected, escape_surrogates, format_number, shorten_json
+from ferrule.values.schema.words import describe_expected, format_number, shorten_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import ToolDefinitionError, shown
 from ferrule.values.conversation.exchange import Declarations
-from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.encode import escape_surrogates, json_text
 from ferrule.values.encoding.pattern import pattern
 from ferrule.values.schema.nodes import names_elsewhere
-from ferrule.values.schema.words import escape_markers, escape_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -61,6 +60,8 @@ def tool_line(name: str, description: str, schema: Schema) -> str:
 
     A description cannot end its own field or imitate a marker of the prompt.
     """
+    from ferrule.values.schema.words import escape_markers
+
     said = " ".join(_END.sub("&lt;", description).splitlines())
     about = f", whose description is <desc>{said}</desc>" if said.strip() else ""
     properties: Any = schema.get("properties") or {}

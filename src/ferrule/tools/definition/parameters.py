@@ -22,11 +22,9 @@ from typing_extensions import TypedDict
 
 from ferrule.errors import ToolDefinitionError
 from ferrule.tools.definition.inspect_function import FunctionSpec, Parameter, description_in, field_of, parameter_docs
-from ferrule.values.encoding.encode import TYPE_NAMES, fits, is_plain
+from ferrule.values.encoding.encode import TYPE_NAMES, escape_surrogates, fits, is_plain
 from ferrule.values.record import Record
-from ferrule.values.schema.inline import Generator, inline_definitions, strip_titles
 from ferrule.values.schema.nodes import Schema, is_list, is_object, names_elsewhere
-from ferrule.values.schema.words import escape_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -202,6 +200,8 @@ def _adapter_of_extra(tool: str, annotations: dict[str, Any], kind: Any) -> Type
 def _schema(
     tool: str, annotations: dict[str, Any], adapter: TypeAdapter[Any] | None, extra: Any, extra_adapter: TypeAdapter[Any] | None
 ) -> Schema:
+    from ferrule.values.schema.inline import Generator, inline_definitions, strip_titles
+
     try:
         found = adapter.json_schema(schema_generator=Generator) if adapter is not None else {}
         more = extra_adapter.json_schema(schema_generator=Generator) if extra_adapter is not None else {}
@@ -228,6 +228,8 @@ def _no_form(tool: str, annotations: dict[str, Any], error: Exception) -> ToolDe
 
 
 def _has_form(annotation: Any) -> bool:
+    from ferrule.values.schema.inline import Generator
+
     annotation = get_args(annotation)[0] if get_origin(annotation) is NotRequired else annotation
     try:
         TypeAdapter(annotation, config=None).json_schema(schema_generator=Generator)

@@ -72,6 +72,11 @@ def printed(value: object) -> str | None:
         return None
 
 
+def escape_surrogates(text: str) -> str:
+    """Text that can be encoded: lone surrogates are escaped."""
+    return text.encode("utf-8", "backslashreplace").decode() if not text.isascii() else text
+
+
 def repr_text(text: str) -> str:
     """A `repr` without memory addresses and ferrule's modules (`<class 'ferrule.Image'>`), so that it is equal in every process."""
     return without_modules(_ADDRESS.sub("", text))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.encode import escape_surrogates, json_text
 from ferrule.values.encoding.pattern import pattern
 from ferrule.values.schema.nodes import Schema, alternatives, is_list, is_object, resolve_reference
 
@@ -63,11 +63,6 @@ def shorten_json(value: object, longest: int = _LONGEST) -> str:
     """A value as JSON, shortened."""
     text = escape_surrogates(json_text(value))
     return text if len(text) <= longest else f"{text[: longest - 1]}… ({len(text)} characters)"
-
-
-def escape_surrogates(text: str) -> str:
-    """Text that can be encoded: lone surrogates are escaped."""
-    return text.encode("utf-8", "backslashreplace").decode() if not text.isascii() else text
 
 
 def escape_markers(text: str) -> str:
