@@ -263,6 +263,20 @@ def test_runs_that_do_not_come_to_rest_in_time_go_on_elsewhere(yard: Yard) -> No
     assert yard.did() == {"linger 1": 2, "linger 2": 2}  # a `read`, cut off in the middle
 
 
+def test_a_blocked_thread_does_not_hold_up_the_end_of_a_worker(yard: Yard) -> None:
+    """Q17: its call may have happened, so a person is asked before it is made again (R4)."""
+    yard.worker("--drain-s", "0.1", tool_s=3600.0)
+    yard.submit("charges 1")
+    yard.until(lambda: yard.did()["charge 1"])
+    yard.workers[0].send_signal(signal.SIGTERM)
+    assert yard.workers[0].wait(60) == 0
+    assert {(each.status, each.recoveries, each.error) for each in yard.store.list()} == {("queued", 0, None)}
+    yard.worker()
+    yard.until(yard.all_are("waiting"))
+    [asked] = yard.store.summary("charges-1").questions
+    assert (asked.kind, yard.did()) == ("unknown", {"charge 1": 1})
+
+
 def test_a_run_waits_for_the_worker_whose_program_fits(yard: Yard, tmp_path: Path) -> None:
     """Q13, Q17, Q25: in a rolling deployment each worker takes what it fits."""
     other = tmp_path / "newer.py"

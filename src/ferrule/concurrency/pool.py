@@ -44,9 +44,11 @@ class Job:
 class ThreadPool:
     """Daemon threads over one queue, started on demand."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, runs_tools: bool = True) -> None:
         self._lock = threading.Lock()
         self._limit = size
+        self._runs_tools = runs_tools
+        """Without: its threads run whole programs, and may wait for the pool of the tools."""
         self._threads = 0
         self._idle = 0
         """Threads without work; below zero, jobs without a thread."""
@@ -102,7 +104,7 @@ class ThreadPool:
             self._idle += 1
 
     def _work(self) -> None:
-        here.worker = True
+        here.worker = self._runs_tools
         while True:
             job = self._jobs.get()
             with self._lock:

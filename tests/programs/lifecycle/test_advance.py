@@ -16,6 +16,7 @@ from agent_script import native_step
 from ferrule import (
     Context,
     MemoryStore,
+    Module,
     Policy,
     Predict,
     ReAct,
@@ -32,6 +33,9 @@ from ferrule import (
     context,
     tool,
 )
+from ferrule.concurrency.offload import background_loop
+from ferrule.concurrency.pool import ThreadPool
+from ferrule.programs.lifecycle.advance import advance_in_thread
 
 DONE = native_step("done", "finish", {"answer": "ok"})
 RM = native_step("remove it", "rm", {"path": "a"})
@@ -281,6 +285,172 @@ def test_a_run_whose_task_is_cancelled_goes_back_to_the_queue(store: SQLiteStore
     with context(lm=ScriptedLM([DONE])):
         assert advance(store, "r", agent(hurry)) == "done"
     assert Run.load(store, "r", agent(hurry)).status == "done"
+
+
+class Threads:
+    """A worker's event loop and its threads, and tools that tell when they begin and wait to be let go."""
+
+    def __init__(self) -> None:
+        self.pool = ThreadPool(4, runs_tools=False)
+        self.began, self.go_on, self.ended = threading.Event(), threading.Event(), threading.Event()
+
+    def stuck(self) -> str:
+        """Be stuck."""
+        self.began.set()
+        self.go_on.wait(60)
+        self.ended.set()
+        return "over"
+
+    async def linger(self) -> str:
+        """Linger."""
+        self.began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended.set()
+        return "never"
+
+    def advance(self, store: SQLiteStore, program: Any, *steps: Any) -> str:
+        async def work() -> str:
+            with context(lm=ScriptedLM([*steps])):
+                return await advance_in_thread(self.pool, store, "r", program)
+
+        return asyncio.run(work())
+
+    def drain(self, store: SQLiteStore, program: Any, *steps: Any) -> None:
+        """Cancel the segment when its tool has begun."""
+
+        async def work() -> None:
+            with context(lm=ScriptedLM([*steps])):
+                task = asyncio.ensure_future(advance_in_thread(self.pool, store, "r", program))
+                while not self.began.is_set():
+                    await asyncio.sleep(0.001)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+
+        asyncio.run(work())
+
+
+@pytest.fixture
+def threads() -> Iterator[Threads]:
+    made = Threads()
+    yield made
+    made.go_on.set()
+
+
+def test_a_worker_carries_a_run_on_in_one_of_its_threads(store: SQLiteStore, threads: Threads) -> None:
+    names: list[str] = []
+
+    @tool(effect="read")
+    def name() -> str:
+        """Name the thread."""
+        names.append(threading.current_thread().name)
+        return "named"
+
+    program = agent(name, rm)
+    program.submit(store=store, task="x", run_id="r")
+    assert threads.advance(store, program, native_step("name", "name"), RM) == "waiting"
+    assert threads.advance(store, program) == "waiting"
+    store.decide("r", store.summary("r").questions[0].approve())
+    assert threads.advance(store, program, DONE) == "done"
+    assert names == ["ferrule-worker-1"]
+    assert RAN == ["a"]
+
+
+def test_the_tools_of_a_run_in_a_thread_run_at_once(store: SQLiteStore, threads: Threads) -> None:
+    """As in any other thread: only those that run a tool themselves run the others one by one."""
+    both = threading.Barrier(2)
+
+    @tool(effect="read")
+    def meet(n: int) -> str:
+        """Wait for the other call."""
+        both.wait(60)
+        return f"{n}"
+
+    program = agent(meet)
+    program.submit(store=store, task="x", run_id="r")
+    calls = [call for n in (1, 2) for call in native_step("meet", "meet", {"n": n}).tool_calls]
+    assert threads.advance(store, program, Response("both", tuple(calls)), DONE) == "done"
+
+
+def test_a_cancelled_segment_in_a_thread_cancels_its_async_tool_and_goes_back_to_the_queue(store: SQLiteStore, threads: Threads) -> None:
+    program = agent(tool(effect="read")(threads.linger))
+    program.submit(store=store, task="x", run_id="r")
+    threads.drain(store, program, native_step("linger", "linger"))
+    line = store.summary("r")
+    assert (line.status, line.leased, line.error, line.recoveries) == ("queued", False, None, 0)
+    assert threads.ended.is_set()
+
+
+def test_a_cancelled_segment_leaves_a_blocked_thread_behind_which_writes_nothing_more(
+    store: SQLiteStore, threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Q17: a tool or a model that blocks its thread does not hold up the end of a worker; R3: the call has begun, and is not repeated."""
+    monkeypatch.setattr("ferrule.programs.lifecycle.advance._GRACE_S", 0.0)
+    program = agent(tool(threads.stuck))
+    program.submit(store=store, task="x", run_id="r")
+    threads.drain(store, program, native_step("stuck", "stuck"), DONE)
+    line = store.summary("r")
+    assert (line.status, line.leased, line.error, line.recoveries) == ("queued", False, None, 0)
+    written = len(store.load("r").entries)
+    threads.go_on.set()
+    assert threads.ended.wait(60)
+    assert threads.advance(store, agent(tool(threads.stuck)), DONE) == "waiting"
+    [asked] = store.summary("r").questions
+    assert (asked.kind, len(store.load("r").entries)) == ("unknown", written)
+
+
+def test_a_blocked_model_call_is_left_behind_and_made_again(store: SQLiteStore, threads: Threads, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ferrule.programs.lifecycle.advance._GRACE_S", 0.0)
+
+    class Blocked(ScriptedLM):
+        def complete(self, request: Any) -> Any:
+            threads.stuck()
+            return super().complete(request)
+
+    program = agent()
+    program.submit(store=store, task="x", run_id="r")
+    program.set_lm(Blocked([DONE]))
+    threads.drain(store, program)
+    assert (store.summary("r").status, store.summary("r").leased) == ("queued", False)
+    program.set_lm(ScriptedLM([DONE]))
+    assert threads.advance(store, program) == "done"
+
+
+def test_a_decision_is_not_lost_with_a_segment_that_is_given_up(
+    store: SQLiteStore, threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ferrule.programs.lifecycle.advance._GRACE_S", 0.0)
+    program = agent(rm, tool(threads.stuck, effect="read"))
+    program.submit(store=store, task="x", run_id="r")
+    assert threads.advance(store, program, RM) == "waiting"
+    store.decide("r", store.summary("r").questions[0].approve())
+    threads.drain(store, program, native_step("stuck", "stuck"))
+    assert (store.summary("r").status, store.summary("r").questions, RAN) == ("queued", (), ["a"])
+    threads.go_on.set()
+    assert threads.advance(store, program, DONE) == "done"
+    assert RAN == ["a"]
+
+
+@pytest.mark.parametrize("is_drained", [False, True])
+def test_an_async_program_runs_on_the_background_loop(store: SQLiteStore, threads: Threads, is_drained: bool) -> None:
+    """Q19: with the async tools of the other programs, so that what they share is used on one loop."""
+    loops: list[Any] = []
+
+    class Walk(Module):
+        async def aforward(self, task: str) -> str:
+            loops.append(asyncio.get_running_loop())
+            return await threads.linger() if is_drained else task
+
+    Walk().submit(store=store, task="x", run_id="r")
+    if is_drained:
+        threads.drain(store, Walk())
+        assert threads.ended.is_set()
+    else:
+        assert threads.advance(store, Walk()) == "done"
+    assert loops == [background_loop()]
+    assert (store.summary("r").status, store.summary("r").leased) == ("queued" if is_drained else "done", False)
 
 
 def test_a_decision_that_comes_while_the_run_goes_on_is_used_at_its_next_rest(store: SQLiteStore) -> None:

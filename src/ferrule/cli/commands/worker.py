@@ -46,8 +46,9 @@ def run_worker(  # noqa: PLR0917  one parameter an option
     deps: DEPS = None,
 ) -> int:
     """Execute the runs of a Postgres store. After SIGTERM or Ctrl-C: let runs pause or end, then end."""
+    from ferrule.concurrency.pool import ThreadPool
     from ferrule.models.hosted import LM
-    from ferrule.programs.lifecycle.advance import aadvance
+    from ferrule.programs.lifecycle.advance import advance_in_thread
     from ferrule.runs.store.postgres.tickets import sweep
 
     if not is_dsn(store):
@@ -67,11 +68,11 @@ def run_worker(  # noqa: PLR0917  one parameter an option
     for name in ("SIGTERM", "SIGINT", "SIGBREAK"):  # the last is what Windows sends instead of the first
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), stop)
-    chosen = {"lm": LM(lm)} if lm is not None else {}
+    chosen, threads = {"lm": LM(lm)} if lm is not None else {}, ThreadPool(concurrency, runs_tools=False)
 
     async def advance(run_id: str) -> str:
         with settings.context(**chosen):
-            status = await aadvance(opened, run_id, mine, any_version=any_version, deps=given)
+            status = await advance_in_thread(threads, opened, run_id, mine, any_version=any_version, deps=given)
         _log.info("The run %s is %s", run_id, status, extra={"run_id": run_id, "status": status})
         return status
 

@@ -5,6 +5,8 @@ It is idempotent: the store decides whether there is work, and which process doe
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.errors import ConfigurationError, ReplayMismatchError, RunError, RunTakenError, StoreError, shown
@@ -15,13 +17,17 @@ from ferrule.runs.store.listing import head_of
 from ferrule.runs.store.stored_run import StoredRun
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Iterable
 
+    from ferrule.concurrency.pool import ThreadPool
     from ferrule.runs.protocols import Program, Store
 
 Advanced = RunStatus | Literal["taken"]
 
 _ENDED = ("done", "failed", "cancelled")
+_GRACE_S = 1.0
+"""How long an interrupted segment in a thread has until its run is put back into the queue without it."""
 
 
 def advance(store: Store, run_id: str, programs: Program | Iterable[Program], *, any_version: bool = False, deps: Any = None) -> Advanced:
@@ -46,13 +52,7 @@ def advance(store: Store, run_id: str, programs: Program | Iterable[Program], *,
 
     """
     run, status = _ready(store, run_id, programs, any_version, deps)
-    if run is None:
-        return status
-    try:
-        run.resume()
-    except (ConfigurationError, RunError) as error:
-        return _refused(store, run_id, error)
-    return run.status
+    return status if run is None else _resume(store, run)
 
 
 async def aadvance(
@@ -62,13 +62,80 @@ async def aadvance(
     from ferrule.concurrency.offload import run_or_cancel
 
     run, status = await run_or_cancel(lambda: _ready(store, run_id, programs, any_version, deps))
-    if run is None:
+    return status if run is None else await _aresume(store, run)
+
+
+async def advance_in_thread(
+    threads: ThreadPool, store: Store, run_id: str, programs: Program | Iterable[Program], *, any_version: bool = False, deps: Any = None
+) -> Advanced:
+    """`advance` for a worker's event loop, in one of these threads; async programs and tools run on the background loop.
+
+    When it is cancelled, it cancels the async tools of the run and puts the run back into the queue. A thread that is blocked, by a tool or
+    a model call, is left behind: what it writes later is refused.
+    """
+    import asyncio
+
+    from ferrule.concurrency.offload import background_loop, to_its_end
+    from ferrule.concurrency.pool import Errand
+
+    loaded: list[Run] = []
+
+    def segment() -> Advanced | None:
+        run, status = _ready(store, run_id, programs, any_version, deps)
+        if run is None:
+            return status
+        loaded.append(run)
+        return None if run.program.is_async else _resume(store, run)
+
+    working = asyncio.ensure_future(to_its_end(threads, segment))
+    try:
+        status = await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await _interrupt(working, loaded)
+        raise
+    if status is not None:
         return status
+    errand = Errand(partial(_aresume, store, loaded[0]), background_loop())
+    ended = asyncio.wrap_future(errand.future)
+    try:
+        return await asyncio.shield(ended)
+    except asyncio.CancelledError:
+        errand.cancel()
+        await asyncio.wait((ended,))
+        raise
+
+
+async def _interrupt(working: asyncio.Future[Any], loaded: list[Run]) -> None:
+    import asyncio
+
+    from ferrule.concurrency.offload import run_or_cancel
+
+    working.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # retrieved: the caller gets the cancellation
+    for run in loaded:
+        for task in list(run.executing.awaited) if run.executing is not None else ():
+            with suppress(RuntimeError):  # its loop is closed
+                task.get_loop().call_soon_threadsafe(task.cancel)
+    await asyncio.wait((working,), timeout=_GRACE_S)
+    for run in loaded if not working.done() else ():
+        await run_or_cancel(cast("StoredRun", run.persistence).give_up)
+
+
+def _resume(store: Store, run: Run) -> Advanced:
+    try:
+        run.resume()
+    except (ConfigurationError, RunError) as error:
+        return _refused(store, run.id, error)
+    return run.status
+
+
+async def _aresume(store: Store, run: Run) -> Advanced:
+    from ferrule.concurrency.offload import run_or_cancel
+
     try:
         await run.aresume()
     except (ConfigurationError, RunError) as failed:
         error = failed
-        return await run_or_cancel(lambda: _refused(store, run_id, error))
+        return await run_or_cancel(lambda: _refused(store, run.id, error))
     return run.status
 
 

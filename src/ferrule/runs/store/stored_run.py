@@ -182,6 +182,14 @@ class StoredRun:
             if self.lease is not None:
                 self.store.release(self.lease, status=status, head=head)
 
+    def give_up(self) -> None:
+        """Put the run back into the queue while a thread still executes it, as its journal stands: what that writes later is refused."""
+        lease, before = self.lease, self._before
+        if lease is not None and before is not None:
+            head: dict[str, Any] = {**parse_object(before[1], "the head of a run"), "status": "queued", "questions": [], "error": None}
+            with suppress(StoreError):  # it has just come to rest
+                self.store.release(lease, status="queued", head=json_text(head))
+
     def _head(self) -> str:
         return json_text(head_form(self._run, self._given))
 
