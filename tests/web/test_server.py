@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from page_server import Client, Stream
-from page_store import finish, support
+from page_store import finish, start, support
 
 from ferrule import Run, ScriptedLM, SQLiteStore, context
 from ferrule.errors import ConfigurationError
@@ -116,6 +116,31 @@ def test_the_application_loads_no_server_and_no_templates_before_they_are_used()
         "print([each for each in ('jinja2', 'uvicorn') if each in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+LIST = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from page_server import Client, served
+from ferrule import SQLiteStore, ui_app
+
+app = ui_app(SQLiteStore(sys.argv[1]))
+with served(app) as address:
+    found = Client(address, *app.links.values())
+    assert "settled" in found.get("/").text
+    assert found.get("/inbox").status == found.get("/static/page.css").status == 200
+    print([name for name in sys.modules if name.startswith("pydantic")])
+"""
+
+
+@pytest.mark.integration
+def test_a_list_of_runs_without_questions_needs_no_pydantic(tmp_path: Any) -> None:
+    """It would be half of what `ferrule ui` loads before it shows something; a run's own page needs it."""
+    store = SQLiteStore(tmp_path / "runs.db")
+    start(store, "settled", "Where is it?", finish("Here."))
+    folder = str(Path(__file__).parents[1])
+    done = subprocess.run([sys.executable, "-c", LIST, store.path, folder], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 

@@ -174,8 +174,9 @@ class Run(Displayed, RunState, Typed[S]):
     def _of(
         cls, stored: Stored, store: Store, program: Program, *, tools: Iterable[Any] = (), migrate: Migrate = False, deps: Any = None
     ) -> Run:  # fmt: skip
-        from ferrule.runs.journal.encode import parse_object, read_decision
+        from ferrule.runs.journal.encode import read_decision
         from ferrule.runs.store.stored_run import StoredRun
+        from ferrule.values.encoding.stored import parse_object
 
         head = {**parse_object(stored.head, "the head of a run"), "status": stored.status}
         head["asked"] = head.get("questions", [])
@@ -211,7 +212,7 @@ class Run(Displayed, RunState, Typed[S]):
     @classmethod
     def from_json(cls, text: str, program: Program, *, tools: Iterable[Any] = (), migrate: Migrate = False, deps: Any = None) -> Run:
         """Restore a run from `to_json`. For `program`, `tools` and `migrate`, see `load`."""
-        from ferrule.runs.journal.encode import parse_object
+        from ferrule.values.encoding.stored import parse_object
 
         head = parse_object(text, "a run")
         return cls._from_head(head, head.get("journal", ()), program, tools, migrate=migrate, deps=deps)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from errno import EACCES, EADDRINUSE
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from starlette.routing import Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 
 from ferrule.errors import ConfigurationError
-from ferrule.values.content.parts import media_type_of
 from ferrule.web.deciding import Chat, Deciding
 from ferrule.web.guard import PageGuard, Refused, Sessions
 from ferrule.web.live import Watch
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ferrule.web.work import Work
 
 _PORTS = 50
+_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 _OF_ADMINISTRATORS = range(1, 1024)
 
 
@@ -115,14 +116,13 @@ def _routes(pages: Pages) -> Any:
 
 
 class _Files(StaticFiles):
-    """The page's own files, with Python's MIME types: programs change those of Windows, and browsers run no script of another type."""
+    """The page's own files, with MIME types of their own: programs change those of Windows, and browsers run no script of another type."""
 
     def file_response(self, full_path: Any, *args: Any, **more: Any) -> Response:
         """The file, or that it has not changed."""
         found = super().file_response(full_path, *args, **more)
-        kind = media_type_of(str(full_path))
-        if kind is not None and "content-type" in found.headers:
-            found.headers["content-type"] = f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
+        if "content-type" in found.headers:
+            found.headers["content-type"] = _TYPES[Path(full_path).suffix]
         return found
 
 

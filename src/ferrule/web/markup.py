@@ -16,7 +16,6 @@ from zlib import crc32
 from markupsafe import Markup
 
 from ferrule.values.confirmation.question import DECIDED
-from ferrule.values.content.parts import Image, content_text
 from ferrule.values.encoding.safe_text import reveal
 from ferrule.web.reading import id_in_path
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from ferrule.runs.story import Beat, CallBeat
     from ferrule.values.calls.call import ToolResult
     from ferrule.values.confirmation.question import Decision
-    from ferrule.values.content.parts import Part
+    from ferrule.values.content.parts import Image, Part
 
 MOST_SHOWN = 20_000
 """Characters of one value on a page; the whole is a download."""
@@ -219,18 +218,20 @@ def _call_state(call: CallBeat) -> str:
 
 def _result(result: ToolResult, beat: Beat, number: int, base: str, most: int) -> str:
     said, bad = ("Error", " bad") if result.is_error else ("Result", "")
-    parts = () if isinstance(result.content, str) else result.content
-    shows = bool(base) and not beat.owner
-    pictures = {at: part for at, part in enumerate(parts) if shows and picture_type(part)}
-    shown = [_figure(f"{base}/picture/{beat.first}/{number}/{at}", part, at + 1, result.name) for at, part in pictures.items()]
-    others = content_text(tuple(part for at, part in enumerate(parts) if at not in pictures) if pictures else result.content)
-    if others or not shown:
-        shown.insert(0, _long(others, f"{base}/text/{beat.first}/{number}.result", "pre", most))
+    content, shown = result.content, list[str]()
+    if not isinstance(content, str):
+        from ferrule.values.content.parts import content_text
+
+        pictures: dict[int, Any] = {at: part for at, part in enumerate(content) if base and not beat.owner and picture_type(part)}
+        shown = [_figure(f"{base}/picture/{beat.first}/{number}/{at}", part, at + 1, result.name) for at, part in pictures.items()]
+        content = content_text(tuple(part for at, part in enumerate(content) if at not in pictures))
+    if content or not shown:
+        shown.insert(0, _long(content, f"{base}/text/{beat.first}/{number}.result", "pre", most))
     return f'<div class="result{bad}"><span class="unseen">{said}: </span>{"".join(shown)}</div>'
 
 
-def _figure(address: str, part: Part, number: int, tool: str) -> str:
-    size = len(part.data or "") * 3 // 4 if isinstance(part, Image) else 0
+def _figure(address: str, part: Image, number: int, tool: str) -> str:
+    size = len(part.data or "") * 3 // 4
     return (
         f'<figure><img src="{address}" alt="Picture {number} in the result of {_safe(tool)}" loading="lazy">'
         f"<figcaption>{picture_type(part)}, {with_gaps(size)} bytes</figcaption></figure>"
@@ -239,6 +240,8 @@ def _figure(address: str, part: Part, number: int, tool: str) -> str:
 
 def picture_type(part: Part) -> str:
     """The type of a picture that is safe to show, by its first bytes; empty for anything else."""
+    from ferrule.values.content.parts import Image  # late, with pydantic: a list of runs needs none of it
+
     if not isinstance(part, Image) or not part.data:
         return ""
     try:

@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 from starlette.responses import HTMLResponse, Response
 
 from ferrule.errors import StoreError
-from ferrule.values.content.parts import content_text
 from ferrule.web import reading
 from ferrule.web.forms import HTMLForm
 from ferrule.web.guard import Refused
@@ -194,6 +193,8 @@ class Pages:
             raise Refused(404, "There is no such value.")
         call = beat.calls[int(number)]
         if part == "result" and call.result is not None:
+            from ferrule.values.content.parts import content_text  # late, with pydantic: a list of runs needs none of it
+
             return content_text(call.result.content)
         if part in {"args", "written"}:
             return pretty(getattr(call, part))

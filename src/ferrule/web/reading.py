@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 from urllib.parse import quote
 
 from ferrule.errors import StoreError
-from ferrule.runs.journal.encode import parse_object, read_decision, read_entry, read_usage
 from ferrule.runs.protocols import RunStatus
-from ferrule.runs.store.listing import NO_ENTRIES
+from ferrule.runs.store.listing import NO_ENTRIES, read_usage
 from ferrule.runs.story import Story
 from ferrule.values.conversation.exchange import Usage
+from ferrule.values.encoding.stored import parse_object
 from ferrule.values.record import Changing, Record, field
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ def asked(store: Store, run: Summary) -> list[AskedQuestion]:
 
 def decided(store: Store, run_id: str) -> dict[str, Decision]:
     """The decisions that a run has not used yet, by their questions."""
+    from ferrule.runs.journal.encode import read_decision  # here and below late, with pydantic: a list of runs needs none of it
+
     stored = store.load(run_id, after=NO_ENTRIES)
     return {each.question_id: each for each in (read_decision(parse_object(text, "a decision")) for text in stored.decisions)}
 
@@ -105,6 +107,8 @@ def is_missing(error: StoreError) -> bool:
 
 def find_decision(store: Store, run_id: str, question_id: str) -> Decision | None:
     """The decision on a question, used or not."""
+    from ferrule.runs.journal.encode import read_decision, read_entry
+
     try:
         stored = store.load(run_id)
     except StoreError as error:
@@ -163,6 +167,8 @@ class Read(Changing):
 
     def more(self) -> None:
         """Read what was written since; all of it, if the run was deleted or redacted, and another one has its id."""
+        from ferrule.runs.journal.encode import read_entry
+
         stored = self.store.load(self.run_id, after=self.story.entries)
         if stored.head != self._head:
             head = parse_object(stored.head, "the head of a run")

@@ -218,7 +218,8 @@ def plain_decision(decision: Decision) -> Decision:
     """The decision as plain JSON data: later changes to the caller's objects cannot make the call differ from the record."""
     if any(hasattr(each, "get_secret_value") for each in decision.args.values()):
         raise DecisionError("An edit is stored with its run, which would mask a secret: pass the value as text.")
-    from ferrule.runs.journal.encode import parse_object, read_decision, record_form
+    from ferrule.runs.journal.encode import read_decision, record_form
+    from ferrule.values.encoding.stored import parse_object
 
     return read_decision(parse_object(json_text(record_form(decision)), "a decision"))
 
@@ -238,7 +239,8 @@ def _refuse_misfit(question: Question, decision: Decision) -> None:
 
 def decided_ids(run: RunState) -> frozenset[str]:
     """The ids of a run's questions that have a decision, here or in its store, that the run has not yet used."""
-    from ferrule.runs.journal.encode import parse_object, read_decision
+    from ferrule.runs.journal.encode import read_decision
+    from ferrule.values.encoding.stored import parse_object
 
     kept = run.persistence.store.load(run.id).decisions if run.persistence is not None else ()
     here = frozenset(key for key, each in run.answers.items() if each.kind != "revoke")

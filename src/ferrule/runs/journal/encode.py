@@ -18,7 +18,7 @@ from ferrule.values.confirmation.question import Decision, Question
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.exchange import Response, Usage
 from ferrule.values.encoding.encode import json_text, jsonable
-from ferrule.values.encoding.stored import DAMAGE, check_fields, damaged, parse_json
+from ferrule.values.encoding.stored import DAMAGE, check_fields, damaged, parse_object
 from ferrule.values.run.forms import FACTS, error_facts, record_form, response_form, result_form
 from ferrule.values.run.renamed import RENAMED
 
@@ -58,17 +58,6 @@ def read_entry(line: Any) -> Entry:
         raise
     except DAMAGE as error:
         raise damaged(f"An entry of a journal, {shown(form)},", error) from error
-
-
-def parse_object(text: Any, what: str) -> dict[str, Any]:
-    """Parse a JSON object; raises `StoreError` with `what` was expected."""
-    try:
-        found = parse_json(text) if isinstance(text, str) else None  # not bytes, which may be a pickle
-    except (ValueError, RecursionError) as error:
-        raise StoreError(f"This is not {what}, which is JSON text: found {shown(text)}.") from error
-    if not isinstance(found, dict):
-        raise StoreError(f"This is not {what}, which is a JSON object: found {shown(text)}.")
-    return cast("dict[str, Any]", found)
 
 
 # -- one value -----------------------------------------------------------------------------------------------------
@@ -147,12 +136,6 @@ def read_error(facts: Mapping[str, Any]) -> BaseException:
 
 
 # -- decisions and questions ---------------------------------------------------------------------------------------
-
-
-def read_usage(form: Mapping[str, Any]) -> Usage:
-    """Read a usage from `usage_form`."""
-    read: dict[str, Any] = {**form, "by_model": {name: read_usage(each) for name, each in form.get("by_model", {}).items()}}
-    return check_fields(Usage(**read))
 
 
 def read_decision(form: Mapping[str, Any]) -> Decision:

@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import FerruleError, StoreError
-from ferrule.runs.journal.encode import parse_object
 from ferrule.runs.store.lease import owner_name
 from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.stored import parse_object
 
 if TYPE_CHECKING:
     import sqlite3

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ferrule.runs.journal.encode import parse_object, read_question, read_usage
 from ferrule.runs.protocols import Summary
 from ferrule.runs.store.fencing import MOST_ENTRIES
 from ferrule.values.conversation.exchange import Usage
-from ferrule.values.encoding.stored import parse_json
+from ferrule.values.encoding.stored import check_fields, parse_json, parse_object
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from ferrule.runs.protocols import Store, Stored
+    from ferrule.values.confirmation.question import Question
 
 NO_ENTRIES = 1 << 31
 """More than a journal has: `Store.load(run_id, after=NO_ENTRIES)` reads a run without its entries."""
@@ -72,8 +72,20 @@ def _summary(row: Any, decided: tuple[str, ...], is_alive: Callable[[str, float 
     run_id, program, status, created_at, updated_at, questions, error, recoveries, usage, owner, until = row
     return Summary(
         id=run_id, program=program, status=status, created_at=created_at, updated_at=updated_at, recoveries=recoveries,
-        questions=tuple(map(read_question, parse_json(questions))) if status == "waiting" else (),
+        questions=_questions(parse_json(questions)) if status == "waiting" else (),
         error=str(parse_json(error)["text"]) if error is not None else None,
         usage=read_usage(parse_json(usage)) if usage is not None else Usage(),
         leased=owner is not None and is_alive(owner, until), decided=decided,
     )  # fmt: skip
+
+
+def _questions(forms: Iterable[Any]) -> tuple[Question, ...]:
+    from ferrule.runs.journal.encode import read_question  # late: with pydantic, which a list without questions does without
+
+    return tuple(map(read_question, forms))
+
+
+def read_usage(form: Mapping[str, Any]) -> Usage:
+    """Read a usage from `usage_form`."""
+    read: dict[str, Any] = {**form, "by_model": {name: read_usage(each) for name, each in form.get("by_model", {}).items()}}
+    return check_fields(Usage(**read))

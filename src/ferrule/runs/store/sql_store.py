@@ -11,15 +11,13 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from ferrule.errors import DecisionError, RunTakenError, StoreError
-from ferrule.runs.confirmation.decisions import accept, caller_notes, plain_decision, refuse_malformed
-from ferrule.runs.journal.encode import parse_object, read_decision, read_question, record_form
 from ferrule.runs.protocols import Lease, Order, Stored
 from ferrule.runs.store.fencing import MOST_ENTRIES, cancel_at_rest, fence, give_back, insert, is_decided, park, rest
 from ferrule.runs.store.lease import is_held
 from ferrule.runs.store.listing import condition, summaries, written
 from ferrule.values.confirmation.question import check_second
 from ferrule.values.encoding.encode import json_text
-from ferrule.values.encoding.stored import parse_json, reading
+from ferrule.values.encoding.stored import parse_json, parse_object, reading
 
 if TYPE_CHECKING:
     import builtins
@@ -252,6 +250,9 @@ class SQLStore:
     @reading("A run in the store")
     def decide(self, db: Any, run_id: str, decision: Decision) -> None:
         """See `Store`."""
+        from ferrule.runs.confirmation.decisions import accept, caller_notes, plain_decision, refuse_malformed
+        from ferrule.runs.journal.encode import read_decision, read_question, record_form  # late, with pydantic: few users decide
+
         refuse_malformed(decision)
         decision = plain_decision(decision)
         now, (status, questions) = self._now(db), self._row(db, run_id, "status, questions", self._LOCK)

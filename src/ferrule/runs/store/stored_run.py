@@ -13,9 +13,10 @@ from weakref import ref
 
 from ferrule.errors import RunCancelledError, RunError, StoreError
 from ferrule.runs.confirmation.decisions import caller_notes
-from ferrule.runs.journal.encode import entry_text, parse_object, read_decision, read_entry
+from ferrule.runs.journal.encode import entry_text, read_decision, read_entry
 from ferrule.runs.store.document import head_form, inputs_form
 from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.stored import parse_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic_core import to_json
-
+from ferrule.values.encoding import encode
 from ferrule.values.encoding.encode import json_bytes
 from ferrule.values.encoding.pattern import pattern
 from ferrule.values.record import Log, Record, field
@@ -143,11 +142,11 @@ def _openai(message: Message) -> bytes:
     content, calls, call_id = message.content, message.tool_calls, message.tool_call_id
     if type(content) is str:
         try:
-            text = to_json(content) if content or not calls else b"null"
+            text = encode.to_json(content) if content or not calls else b"null"
             made = b",".join([_call_json(call) for call in calls]) if calls else b""
             return b"".join((
                 _HEADS[message.role], text, b',"tool_calls":[%b]' % made if calls else b"",
-                b',"tool_call_id":%b}' % to_json(call_id) if call_id is not None else b"}",
+                b',"tool_call_id":%b}' % encode.to_json(call_id) if call_id is not None else b"}",
             ))  # fmt: skip
         except ValueError:  # a lone surrogate
             pass
@@ -158,6 +157,7 @@ _HEADS = {role: b'{"role":"%b","content":' % role.encode() for role in ("system"
 
 
 def _call_json(call: ToolCall) -> bytes:
+    to_json = encode.to_json
     arguments = to_json(call.arguments_text)
     function = b'"type":"function","function":{"name":%b,"arguments":%b}}' % (to_json(safe_name(call.name)), arguments)
     return b'{"id":%b,%b' % (to_json(call.id), function) if call.id is not None else b"{" + function

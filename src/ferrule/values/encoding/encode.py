@@ -15,8 +15,6 @@ from collections.abc import Iterable, Mapping
 from types import GeneratorType
 from typing import Any
 
-from pydantic_core import to_json
-
 from ferrule.values.encoding.pattern import pattern
 from ferrule.values.record import Changing, Record, fields_of
 
@@ -44,6 +42,14 @@ def json_bytes(value: object) -> bytes:
     except Exception:  # noqa: BLE001, S110  serialisers, mappings and `__str__` of users may raise anything; the slow path guards each call
         pass
     return _slowly(value)
+
+
+def to_json(value: object, **options: Any) -> bytes:
+    """The serialiser, which takes this name at its first use: reading a list of runs writes nothing, and needs no pydantic."""
+    from pydantic_core import to_json as found
+
+    globals()["to_json"] = found
+    return found(value, **options)
 
 
 def json_text(value: object) -> str:

@@ -9,7 +9,7 @@ import json
 from contextlib import contextmanager
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from ferrule.errors import FerruleError, RunError, StoreError, shown
 from ferrule.values.encoding.pattern import pattern
@@ -56,6 +56,17 @@ def parse_json(text: str | bytes) -> Any:
     except ValueError:
         found, end = None, -1
     return found if end == len(text) else _DECODER.decode(text)  # which skips white space around it, twice as slow, or raises
+
+
+def parse_object(text: Any, what: str) -> dict[str, Any]:
+    """Parse a JSON object; raises `StoreError` with `what` was expected."""
+    try:
+        found = parse_json(text) if isinstance(text, str) else None  # not bytes, which may be a pickle
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"This is not {what}, which is JSON text: found {shown(text)}.") from error
+    if not isinstance(found, dict):
+        raise StoreError(f"This is not {what}, which is a JSON object: found {shown(text)}.")
+    return cast("dict[str, Any]", found)
 
 
 def check_fields(value: Any) -> Any:
