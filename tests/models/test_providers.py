@@ -130,6 +130,12 @@ def test_the_address_of_completions_is_under_the_base_url(base_url, expected):
     assert address(base_url) == expected
 
 
+@pytest.mark.parametrize("host", ["a" * 64, f"{'a' * 64}.example", "a..example", ".example"])
+def test_a_host_name_that_no_request_can_use_is_refused_when_the_model_is_made(host):
+    with pytest.raises(ConfigurationError, match="empty or longer than 63"):
+        LM(f"http://{host}/v1", model="m")
+
+
 @pytest.mark.parametrize("bad", ["ftp://h", "http://", "h:8000/v1", "http://h:99999", "http://[::1", "http://user:pass@h/v1"])
 def test_what_is_no_address_is_refused_without_showing_secrets(bad):
     """L1."""

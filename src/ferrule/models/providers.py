@@ -178,6 +178,7 @@ _COMMON = frozenset({
     "user", "verbosity",
 })  # fmt: skip
 """Settings that many providers know."""
+_LONGEST_LABEL = 63  # RFC 1035, section 2.3.4
 _SECRET = frozenset({"api_key", "apikey", "key", "token", "headers"})
 """Those that may hold a key."""
 
@@ -251,6 +252,8 @@ def address(base_url: str, path: str = "/chat/completions") -> str:
     try:
         parts = urlsplit(base_url)
         _ = parts.port  # raises if it is out of range, or no number
+        if not all(0 < len(each) <= _LONGEST_LABEL for each in (parts.hostname or "none").removesuffix(".").split(".")):
+            raise ValueError("a part of its host's name is empty or longer than 63 characters")
     except ValueError as error:
         raise ConfigurationError(f"{public(base_url)} is not an address: {error}.") from error
     if parts.scheme not in {"http", "https"} or not parts.hostname:

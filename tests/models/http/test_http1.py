@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ferrule import LM, ConfigurationError
 from ferrule.models.http.http1 import AnswerReader, Head, HTTPSyntaxError, request_head
 
 ENDED = "the server closed the connection"
@@ -193,6 +194,18 @@ def test_a_request_is_written_as_h11_reads_it(headers, length):
     assert (asked.method, asked.target) == (b"POST", b"/v1/chat?a=b")
     named = {"host": "model.example:8000", **{name.lower(): value for name, value in headers.items()}, "content-length": str(length)}
     assert {name.decode(): value.decode("latin-1") for name, value in asked.headers} == named
+
+
+@pytest.mark.parametrize("field", [("X", "a\r\nb: c"), ("X", "é"), ("X", "€"), ("X é", "a"), ("a b", "c"), ("", "b")])
+def test_a_header_that_cannot_be_sent_is_refused_when_the_model_is_made(field):
+    with pytest.raises(ConfigurationError, match="characters that no header may hold"):
+        LM("openai/m", headers=dict([field]))
+
+
+@pytest.mark.parametrize("name", ["Content-Length", "transfer-encoding"])
+def test_what_says_how_long_a_request_is_cannot_be_given(name):
+    with pytest.raises(ConfigurationError, match="made anew for each request"):
+        LM("openai/m", headers={name: "3"})
 
 
 @pytest.mark.parametrize("field", [("a", "b\r\nc: d"), ("a", "b\n"), ("a", "\0"), ("a", "€"), ("a b", "c"), ("a:", "b"), ("", "b")])

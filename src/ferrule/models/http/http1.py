@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ferrule.errors import ConfigurationError
+from ferrule.models.providers import Concealed
 from ferrule.values.record import Record
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
 _BLANK = re.compile(rb"\r?\n\r?\n")
 _FOLD = re.compile(r"\r?\n[ \t]+")
 _LINE_END = re.compile(r"\r?\n")
+_FRAMING = frozenset({"content-length", "transfer-encoding"})
 _WITHOUT_BODY = (204, 304)
 
 
@@ -48,6 +51,16 @@ def request_head(host: str, target: str, headers: Mapping[str, str], length: int
             raise HTTPSyntaxError(f"the header {name!r} holds characters that no header may hold")
         lines.append(f"{name}: {value}")
     return "\r\n".join([*lines, f"content-length: {length}", "\r\n"]).encode("latin-1")
+
+
+def own_headers(given: Mapping[str, str]) -> dict[str, str]:
+    """The headers that a user adds to every request, with names in lower case. Raises `ConfigurationError` for one that cannot be sent."""
+    for name, value in given.items():
+        if name.lower() in _FRAMING:
+            raise ConfigurationError(f"`headers` cannot hold {name!r}: it is made anew for each request. Leave it out.")
+        if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None or not value.isascii():
+            raise ConfigurationError(f"The header {name!r} holds characters that no header may hold (line ends, or other than ASCII).")
+    return {name.lower(): Concealed(value) for name, value in given.items()}
 
 
 class AnswerReader:

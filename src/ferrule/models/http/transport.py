@@ -15,7 +15,7 @@ from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError
 from ferrule.models.http.connections import Clients, Timeouts
 from ferrule.models.http.errors import add_advice, redact_error, redact_key, status_error
 from ferrule.models.http.retries import LONGEST_WAIT_S, RetryableError, aretry, retry
-from ferrule.models.providers import Concealed, public
+from ferrule.models.providers import public
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
@@ -64,8 +64,11 @@ class HTTPTransport:
         self.max_retries = max_retries
         self._pace = pace
         self._slot, self._aslot = (nullcontext, nullcontext) if pace is None else (pace.slot, pace.aslot)
-        own = {name.lower(): Concealed(value) for name, value in (headers or {}).items()}
-        self._headers = {"content-type": "application/json", "accept-encoding": "gzip, deflate", "user-agent": "ferrule", **own}
+        self._headers = {"content-type": "application/json", "accept-encoding": "gzip, deflate", "user-agent": "ferrule"}
+        if headers:
+            from ferrule.models.http.http1 import own_headers  # late: few programs need it
+
+            self._headers |= own_headers(headers)
         self._clients = Clients(timeouts)
         self._urls: dict[str, httpx2.URL] = {}
 
