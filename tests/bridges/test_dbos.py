@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -63,6 +63,38 @@ def test_a_worker_with_free_slots_keeps_its_interval(monkeypatch: pytest.MonkeyP
 def test_the_other_queues_of_dbos_keep_their_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     stop = Stopping()
     assert interval(DBOSEngine(), stop, "_dbos_internal_queue", monkeypatch) is stop
+
+
+def test_what_seldom_changes_is_not_read_at_each_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Database:
+        asked: ClassVar[list[str]] = []
+
+        def _is_latest_version(self, version: str, connection: Any) -> bool:
+            raise AssertionError(version, connection)
+
+        def get_queue(self, name: str, **options: Any) -> str:
+            self.asked.append(f"{name} {options}")
+            return f"{name} {len(self.asked)}"
+
+    database, seconds = Database(), [100.0]
+    monkeypatch.setattr("ferrule.bridges.dbos.time", SimpleNamespace(monotonic=lambda: seconds[0]))
+    monkeypatch.setattr(queues, "queue_worker_thread", lambda *_: None)
+    DBOSEngine()._poll_when_free()
+    queues.queue_worker_thread(Stopping(), SimpleNamespace(_sys_db=database), SimpleNamespace(name="ferrule"))
+    assert database._is_latest_version("ferrule", None)
+    assert [database.get_queue("ferrule"), database.get_queue("ferrule")] == ["ferrule 1", "ferrule 1"]
+    assert database.get_queue("other") == "other 2"
+    assert database.get_queue("ferrule", x=1) == "ferrule 3"
+    seconds[0] += 1
+    assert database.get_queue("ferrule") == "ferrule 4"
+
+
+def test_where_the_private_names_of_dbos_are_gone_it_works_as_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    database = SimpleNamespace()
+    monkeypatch.setattr(queues, "queue_worker_thread", lambda *_: None)
+    DBOSEngine()._poll_when_free()
+    queues.queue_worker_thread(Stopping(), SimpleNamespace(_sys_db=database), SimpleNamespace(name="ferrule"))
+    assert vars(database) == {}
 
 
 def test_an_idle_connection_that_was_cut_is_not_used() -> None:
