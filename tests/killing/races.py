@@ -11,6 +11,7 @@ from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 from ferrule import RunError
+from killing import stores
 from killing.agents import Scenario, decide
 from killing.judging import Expected, Fault, faults
 from killing.kills import Result, carry_on, tail, undisturbed, world_in
@@ -91,6 +92,8 @@ def patient_heir(world: World, scenario: Scenario, moment: float, result: Result
     if ends[1].code not in {WAITS, DONE}:
         result.faults.append(Fault("stuck", f"the heir ended with {ends[1]}: {tail(world)}"))
     result.kills = int(ends[0].code is None)
+    if result.kills:  # perhaps after the heir came to rest
+        stores.wait_until_free(world)
     return scenario, result.kills
 
 
