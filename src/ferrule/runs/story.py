@@ -216,6 +216,8 @@ class Story:
         (name, args), is_decision = call, entry.kind == "decision"
         beat = self._open.get(path) or self._new(entry.slot, path, at)
         free = [each for each in beat.calls if each.name == name and not each.slot and not each.is_refused]
+        if len(free) == 1:
+            return beat, free[0]
         for fits in (
             [each for each in free if call_id is not None and each.call_id == call_id],
             [each for each in free if each.args == args and bool(each.decisions) is not is_decision],

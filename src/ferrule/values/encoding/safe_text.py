@@ -32,7 +32,7 @@ def printable(text: str) -> str:
 
 def reveal(text: str) -> str:
     """The text with each invisible character as its escape, for a person who approves exactly this text."""
-    if text.replace("\n", "").replace("\t", "").isprintable():
+    if text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return "".join(f"\\u{ord(each):04x}" if each not in "\n\t" and category(each) in _INVISIBLE else each for each in text)
 
