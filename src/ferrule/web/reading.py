@@ -31,8 +31,8 @@ PAGE = 100
 """Runs on a page."""
 BEATS = 200
 """Earlier beats on one page of a run."""
-FEW, LATEST = 40, 10
-"""A run of at most `FEW` beats is shown as a whole, the first page of a longer one has its `LATEST`."""
+FEW, LATEST = 40, 6
+"""A run of at most `FEW` beats is shown as a whole, the first page of a longer one has its `LATEST`, more than a screen holds."""
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _ENTRY = re.compile(r'\{"v":1,"slot":"([0-9]+)[^"/\\]*","kind":"(?:(model|failure|limit|migrated)|[a-z]+)"')
 """The beginning of an entry of the run's own, not of a program inside it. The second group is there if it begins a beat."""
@@ -252,10 +252,10 @@ def _latest(texts: Sequence[str]) -> tuple[int, int]:
     writer's spelling, is read whole: the beginning of such an entry does not show its kind.
     """
     found = list(map(_ENTRY.match, texts))
-    if not found or None in found:
+    if not found or not all(found):
         return 0, 0
     entries = cast("list[re.Match[str]]", found)
-    begins = [number for number, each in enumerate(entries) if each[2]]
+    begins = [number for number, each in enumerate(entries) if each.lastindex == 2]  # noqa: PLR2004  the second group
     if len(begins) <= FEW or begins[0] > 0:
         return 0, 0
     start = begins[-LATEST]
