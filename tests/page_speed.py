@@ -1,7 +1,7 @@
 """`ferrule ui`, as ratios to what it stands on: `make page-bench`. Needs ferrule[ui] and a quiet machine.
 
 Figures: `runs` (a page of 100 of 10,000 runs, to `store.list(limit=100)`), `run` (a page of a run with 200 turns, to `store.load`: the
-first view, measured by itself and in turns with the load; later ones; and the turns before, which the page fetches when it is there),
+first view, measured by itself and in pairs with the load; later ones; and the turns before, which the page fetches when it is there),
 `entry` (CPU of the 5,000th entry on a live page, to the 50th), `commit` (from a commit to the page, to the poll interval), `idle` (CPU of
 ten open pages), `open` (a run's speed with a page open, to that without), `import` (of the application, to the libraries). Each line has
 the ratio, its bound, and what was measured. Linux only: CPU comes from /proc.
@@ -79,20 +79,34 @@ def least_ms(work: Callable[[], object], rounds: int = 101) -> float:
     return min(took)
 
 
-def least_page_ms(
-    app: Callable[[], Any], path: str, rounds: int = 101, query: bytes = b"", before: Callable[[], object] = lambda: None
-) -> float:
+def least_page_ms(app: Callable[[], Any], path: str, rounds: int = 101, query: bytes = b"") -> float:
     """The CPU of the cheapest of some requests, each to what `app` returns, after `before`; on one event loop, as in a server."""
 
     async def measure() -> float:
         took: list[float] = []
         for _ in range(rounds):
             get = getter(app(), path, query)
-            before()
             began = time.process_time()
             await get()
             took.append((time.process_time() - began) * 1000)
         return min(took)
+
+    return asyncio.run(measure())
+
+
+def first_view_to_load(store: SQLiteStore, run_id: str, rounds: int = 301) -> float:
+    """The median of many first views of a run, each divided by the load right before it: the machine's speed changes while they go on."""
+
+    async def measure() -> float:
+        ratios: list[float] = []
+        for _ in range(rounds):
+            get = getter(ui_app(store), f"/runs/{run_id}")
+            began = time.process_time()
+            store.load(run_id)
+            loaded = time.process_time()
+            await get()
+            ratios.append((time.process_time() - loaded) / (loaded - began))
+        return statistics.median(ratios)
 
     return asyncio.run(measure())
 
@@ -151,13 +165,12 @@ def page_of_a_run(folder: Path) -> None:
     load, texts = least_ms(lambda: store.load("r")), store.load("r").entries
     later = least_page_ms(lambda: app, "/runs/r")
     first = least_page_ms(lambda: ui_app(store), "/runs/r")
-    loads: list[float] = []
-    first_in_turn = least_page_ms(lambda: ui_app(store), "/runs/r", before=lambda: loads.append(least_ms(lambda: store.load("r"), 1)))
+    in_pairs = first_view_to_load(store, "r")
     earlier = least_page_ms(lambda: ui_app(store), "/runs/r", 15, f"before={TURNS - LATEST}".encode())
     parsed, read = least_ms(lambda: [json.loads(each) for each in texts], 15), least_ms(lambda: Readings(store).read("r"))
     tell("page of 200 turns, later views", later / load, "5 x load", page_ms=later, load_ms=load)
     tell("page of 200 turns, first view", first / load, "5 x load", page_ms=first, load_ms=load, read_ms=read)
-    tell("  in turns with the load", first_in_turn / min(loads), "5 x load", page_ms=first_in_turn, load_ms=min(loads))
+    tell("  in pairs with the load, median", in_pairs, "5 x load")
     tell(f"  the {TURNS - LATEST} earlier turns", earlier / (parsed + load), "5 x load + json.loads", page_ms=earlier, json_ms=parsed)
 
 
