@@ -217,7 +217,10 @@ class _Interval:
 
 
 def _ask_less(database: Any, queue: str) -> None:
-    """Have DBOS not ask at each look what is the same for all tickets, and what changes seldom: a third of its work. Both are private."""
+    """Have DBOS read less at each poll: not the version, which is the same everywhere, and the queue's limits once a second.
+
+    It replaces private parts of DBOS, and leaves out those that a later version no longer has.
+    """
     if hasattr(database, "_is_latest_version"):
         database._is_latest_version = _is_latest  # noqa: SLF001
     read = getattr(database, "get_queue", None)

@@ -48,7 +48,7 @@ class ThreadPool:
         self._lock = threading.Lock()
         self._limit = size
         self._runs_tools = runs_tools
-        """Without: its threads run whole programs, and may wait for the pool of the tools."""
+        """False where the jobs are whole programs, which may wait for tools in another pool."""
         self._threads = 0
         self._idle = 0
         """Threads without work; below zero, jobs without a thread."""

@@ -321,7 +321,8 @@ class Tool(attributes.ToolAttributes, Type):
         if self.takes_context:
             args, kwargs, context = attributes.split_context(args, kwargs)
         checked = self.prepare(attributes.bind_positional(self.name, self._found.order, args, kwargs) if args else kwargs)
-        if self.require_confirmation:
+        # If only the hints of an MCP server ask for consent, a caller in Python code is not asked.
+        if self.require_confirmation and (self.mcp is None or getattr(self.func, "asks_directly", True)):
             from ferrule.tools.execution.consent import consent
 
             checked = consent(self, checked)

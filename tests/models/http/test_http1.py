@@ -202,6 +202,12 @@ def test_a_header_that_cannot_be_sent_is_refused_when_the_model_is_made(field):
         LM("openai/m", headers=dict([field]))
 
 
+@pytest.mark.parametrize("field", [("X", None), ("X", 3), ("X", b"a"), (None, "a")])
+def test_a_header_that_is_no_text_is_refused_without_its_value(field):
+    with pytest.raises(ConfigurationError, match="names and values as text"):
+        LM("openai/m", headers=dict([field]))
+
+
 @pytest.mark.parametrize("name", ["Content-Length", "transfer-encoding"])
 def test_what_says_how_long_a_request_is_cannot_be_given(name):
     with pytest.raises(ConfigurationError, match="made anew for each request"):

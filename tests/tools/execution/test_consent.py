@@ -286,3 +286,16 @@ def test_the_oldest_questions_are_forgotten(log: Log, monkeypatch: pytest.Monkey
     asked(log.rm, path="c")
     with pytest.raises(DecisionError):
         respond_to_confirmation(first)
+
+
+def test_a_tool_of_ones_own_asks_whatever_its_function_says_of_direct_calls() -> None:
+    """Ours: only a tool of an MCP server may have hints alone that ask, and then its function says so."""
+
+    class Remove:
+        asks_directly = False
+
+        def __call__(self, path: str) -> str:
+            return path
+
+    with pytest.raises(ConfirmationRequired):
+        Tool(Remove(), "remove", require_confirmation=True)(path="a")

@@ -56,6 +56,9 @@ def request_head(host: str, target: str, headers: Mapping[str, str], length: int
 def own_headers(given: Mapping[str, str]) -> dict[str, str]:
     """The headers that a user adds to every request, with names in lower case. Raises `ConfigurationError` for one that cannot be sent."""
     for name, value in given.items():
+        if not isinstance(name, str) or not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
+            found = f"{type(name).__name__} and {type(value).__name__}"
+            raise ConfigurationError(f"`headers` holds names and values as text, found {found} ({name!r}).")
         if name.lower() in _FRAMING:
             raise ConfigurationError(f"`headers` cannot hold {name!r}: it is made anew for each request. Leave it out.")
         if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None or not value.isascii():

@@ -184,7 +184,7 @@ class StoredRun:
                 self.store.release(self.lease, status=status, head=head)
 
     def give_up(self) -> None:
-        """Put the run back into the queue while a thread still executes it, as its journal stands: what that writes later is refused."""
+        """Put the run back into the queue although a thread still executes it. What the thread writes later is refused."""
         lease, before = self.lease, self._before
         if lease is not None and before is not None:
             head: dict[str, Any] = {**parse_object(before[1], "the head of a run"), "status": "queued", "questions": [], "error": None}

@@ -62,8 +62,7 @@ def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
 
     Raises `ConfirmationRequired` if there is no decision yet, `ConfirmationRejected` if the call was denied or answered with feedback.
     """
-    # If only the hints of an MCP server ask for consent, a caller in Python code is not asked.
-    if not getattr(tool.func, "asks_directly", True) or not needs_person(tool, checked.shown):
+    if not needs_person(tool, checked.shown):
         return checked
     place = settings.scope().call
     function: Hashable = tool.func if getattr(tool.func, "__hash__", None) is not None else id(tool.func)
