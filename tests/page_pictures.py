@@ -28,16 +28,20 @@ def pages(many: str) -> dict[str, tuple[str, str]]:
         "missing": ("full", "/runs/nowhere"), "empty": ("empty", "/"), "empty-inbox": ("empty", "/inbox"), "many": (many, "/"),
         "chat-new": ("full", "/chat"), "chat": ("full", "/chat/order-1009"), "chat-question": ("full", "/chat/order-1042"),
         "chat-resume": ("full", "/runs/order-1017"), "long": ("full", "/runs/order-1099"), "misfit": ("full", "/runs/order-1040"),
+        "decided": ("decided", "/runs/order-1042"), "decided-inbox": ("decided", "/inbox"), "decided-runs": ("decided", "/"),
+        "more": ("full", "/runs/order-1042"),
     }  # fmt: skip
 
 
 def main(folder: Path, only: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place:
-        stores = {name: SQLiteStore(Path(place) / f"{name}.db", full_sync=False) for name in ("full", "empty", "many")}
+        stores = {name: SQLiteStore(Path(place) / f"{name}.db", full_sync=False) for name in ("full", "empty", "many", "decided")}
         fill(stores["full"])
         picture_run(stores["full"])
         long_run(stores["full"])
+        [asked] = fill(stores["decided"]).summary("order-1042").questions
+        stores["decided"].decide("order-1042", asked.approve(euros=20).signed("ann", "web"))
         stores["empty"].list()
         wanted = {name: each for name, each in pages("many").items() if not only or name in only}
         if "many" in wanted:
@@ -73,6 +77,9 @@ def shoot(opened: Any, link: str, address: str, file: Path, *, size: tuple[int, 
     if "misfit-" in file.name:
         page.locator("textarea[name='v:lines']").fill("one kettle")
         page.get_by_role("button", name="Approve").first.click()
+    if "more-" in file.name:
+        for each in page.locator("details:is(.others, .raw) > summary").all():
+            each.click()
     page.wait_for_timeout(250)
     page.screenshot(path=str(file), full_page=size[0] < 600)
     page.close()

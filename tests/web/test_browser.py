@@ -93,15 +93,16 @@ class Hand:
 
 
 def test_a_person_approves_a_refund_with_another_amount(tab: Any, store: SQLiteStore) -> None:
-    """W13-W15: four clicks and two keys. The link, the inbox, the field, Approve."""
+    """W13-W15: four clicks and two keys. What waits, the field, Approve; the page says what was decided."""
     expect(tab).to_have_url(re.compile(r"/$"))
     hand = Hand(tab)
-    hand.click(tab.get_by_role("link", name="Inbox"))
+    hand.click(tab.get_by_role("link", name="3 questions wait for a decision"))
     question = tab.locator(".question", has_text="refund")
     hand.click(question.get_by_label("euros"), count=2)
     hand.type("12")
     hand.click(question.get_by_role("button", name="Approve with changes"))
-    expect(tab.locator(".question", has_text="refund")).to_contain_text("Approved with changes by ann via web")
+    expect(tab.get_by_role("heading", name="Approved: refund, with euros 12 instead of 29.9")).to_be_in_viewport()
+    expect(tab.locator(".question", has_text="refund")).to_contain_text("Decided by ann via web")
     [made] = decided(store, "order-1042").values()
     assert (made.kind, made.args, made.by) == ("edit", {"euros": 12}, "ann")
     assert (hand.clicks, hand.keys) == (4, 2)
@@ -132,7 +133,8 @@ def test_keys_alone_are_enough_and_none_of_them_decides(tab: Any, store: SQLiteS
     assert decided(store, "order-1042") == {}
     tab.keyboard.press("d")
     tab.keyboard.press("Enter")
-    expect(tab.locator(".question", has_text="Denied by ann")).to_be_visible()
+    expect(tab.get_by_role("heading", name="Denied: refund")).to_be_visible()
+    expect(tab.locator(".question", has_text="Denied: refund")).to_contain_text("Decided by ann")
     assert [each.kind for each in decided(store, "order-1042").values()] == ["deny"]
 
 
@@ -142,9 +144,11 @@ def test_without_script_everything_but_live_and_keys_works(chromium: Any, app: A
         tab.get_by_role("link", name="order-1042").first.click()
         tab.get_by_label("euros").fill("900")
         tab.evaluate  # noqa: B018  there is no script to do it with
-        tab.get_by_label("A reason or an answer").fill("too much")
-        tab.get_by_role("button", name="Deny").click()
-        expect(tab.get_by_text("Denied by ann via web").first).to_be_visible()
+        tab.get_by_text("More ways to answer").click()
+        tab.get_by_label("Text for the model").fill("too much")
+        tab.get_by_role("button", name="Deny with this reason").click()
+        expect(tab.get_by_role("heading", name="Denied: refund")).to_be_in_viewport()
+        expect(tab.get_by_text("Decided by ann via web").first).to_be_visible()
     assert [each.text for each in decided(store, "order-1042").values()] == ["too much"]
 
 
@@ -160,7 +164,8 @@ def test_the_second_person_reads_who_was_first(chromium: Any, app: Any, address:
         mine = bob.locator(".question", has_text="refund")
         mine.get_by_label("euros").press_sequentially("1")
         ann.locator(".question", has_text="refund").get_by_role("button", name="Approve", exact=True).click()
-        expect(looking.locator(".question", has_text="refund")).to_contain_text("Approved by ann via web")
+        expect(looking.locator(".question", has_text="refund")).to_contain_text("Decided by ann via web")
+        expect(looking.get_by_role("heading", name="Approved: refund")).to_be_visible()
         expect(mine).to_contain_text("This changed elsewhere meanwhile.")
         expect(mine.get_by_label("euros")).to_be_focused()
         expect(mine.get_by_label("euros")).to_have_value(re.compile("1"))
@@ -180,7 +185,7 @@ def test_a_value_that_does_not_fit_comes_back_with_what_was_typed(tab: Any, stor
     expect(tab.get_by_text("0 is under the minimum 1")).to_be_visible()
     tab.get_by_label(re.compile("^lines")).fill('[{"sku": "X", "count": 2}]')
     tab.get_by_role("button", name="Approve").first.click()
-    expect(tab.locator(".question")).to_contain_text("Approved with changes by ann")
+    expect(tab.get_by_role("heading", name="Approved: send_parcel, with address changed and lines changed")).to_be_visible()
     [made] = decided(store, "order-1040").values()
     assert made.args["lines"] == [{"sku": "X", "count": 2}]
 
@@ -208,7 +213,7 @@ def test_what_is_typed_into_an_empty_field_is_not_sent_as_null(tab: Any, store: 
     zip_field.get_by_role("textbox").fill("3511")
     expect(zip_field.get_by_role("checkbox")).not_to_be_checked()
     tab.get_by_role("button", name="Approve with changes").click()
-    expect(tab.locator(".question")).to_contain_text("Approved with changes by ann")
+    expect(tab.get_by_role("heading", name="Approved: send_parcel, with address changed")).to_be_visible()
     [made] = decided(store, "order-1040").values()
     assert made.args["address"] == {"street": "Oudegracht 12", "city": "Utrecht", "zip": "3511"}
     tab.goto("/runs/order-1042")
@@ -232,7 +237,8 @@ def test_a_form_works_after_its_server_was_started_anew(chromium: Any, store: SQ
         question = tab.locator(".question", has_text="refund")
         expect(question.locator("[name=csrf]")).to_have_value(session.csrf)
         question.get_by_role("button", name="Approve", exact=True).click()
-        expect(tab.locator(".question", has_text="refund")).to_contain_text("Approved by ann via web")
+        expect(tab.get_by_role("heading", name="Approved: refund")).to_be_visible()
+        expect(tab.locator(".question", has_text="refund")).to_contain_text("Decided by ann via web")
         inside.__exit__(None)
 
 

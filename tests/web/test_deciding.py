@@ -11,9 +11,13 @@ import pytest
 from page_server import Client, served
 from page_store import REFUND, finish, start, support
 
-from ferrule import Run, ScriptedLM, SQLiteStore, context
+from ferrule import Run, ScriptedLM, SQLiteStore, ToolCall, context
 from ferrule.runs.journal.encode import read_decision
+from ferrule.values.confirmation.question import Question
 from ferrule.values.encoding.stored import parse_json
+from ferrule.values.record import replace
+from ferrule.web.forms import HTMLForm
+from ferrule.web.pages import _notes
 from ferrule.web.reading import decided
 from ferrule.web.ui import ui_app
 
@@ -61,17 +65,21 @@ def test_a_form_sent_unchanged_is_a_plain_approval(ann: Any, store: SQLiteStore)
         assert (made.kind, made.args, made.by, made.via) == ("approve", {}, "ann", "web")
 
 
+MORE = ["Text for the model", "Approve this one, and the next", "calls of refund in this run with"]
+"""Behind a summary: who only approves needs none of it."""
+
+
 def test_the_name_of_a_field_and_the_note_beside_it_are_words_of_their_own(ann: Any) -> None:
-    """W14: what may be left empty says so, the reason of an approval too."""
+    """W14: what may be left empty says so."""
     page = ann.get("/runs/order-1042").text
     labels = [" ".join(re.sub("<[^>]+>", "", each).split()) for each in re.findall(r"<label for=[^>]*>(.*?)</label>", page, re.DOTALL)]
-    assert labels == ["order", "euros", "reason optional", "notify optional", "A reason or an answer, for the model optional"]
+    assert labels == ["order", "euros", "reason optional", "notify optional", *MORE]
 
 
 def test_only_what_differs_is_sent_and_the_run_goes_on_with_it(ann: Any, store: SQLiteStore) -> None:
     """W15: a changed amount."""
     answer = decide(ann, store, "order-1042", "approve", v__euros="12.5", by="eve", person="eve")
-    assert (answer.status, answer.headers["location"]) == (303, "/runs/order-1042")
+    assert (answer.status, answer.headers["location"]) == (303, f"/runs/order-1042#q-{question_of(store, 'order-1042').id}")
     made = decision_on(store, "order-1042")
     assert (made.kind, made.args, made.by) == ("edit", {"euros": 12.5}, "ann")
     with context(lm=ScriptedLM([finish("Paid.")])):
@@ -81,6 +89,99 @@ def test_only_what_differs_is_sent_and_the_run_goes_on_with_it(ann: Any, store: 
     page = ann.get("/runs/order-1042").text
     assert "Approved with changes" in page
     assert "by ann via web" in page
+
+
+def text_of(page: str) -> str:
+    """What a reader sees of the first question."""
+    found = re.search(r"<article class=.question.*?</article>", page, re.DOTALL)
+    return " ".join(re.sub("<[^>]+>", " ", found[0] if found else "").split())
+
+
+def test_after_a_decision_a_heading_says_what_was_decided_and_the_page_what_comes_next(ann: Any, store: SQLiteStore) -> None:
+    """W15: at once, on the page of the run, in the inbox and in the list. It still asked, and the run still waited."""
+    assert '<p class="waits" data-key="w" data-v="3"><a href="/inbox">3 questions wait for a decision</a>' in ann.get("/").text
+    decide(ann, store, "order-1042", "approve", v__euros="20", v__notify="false")
+    page = ann.get("/runs/order-1042").text
+    assert re.match(
+        r"Approved: refund ?, with euros 20 instead of 29\.9 and notify no instead of yes order A-1042"
+        r" euros The model wrote 29\.9 now 20 reason arrived broken notify The model wrote yes now no"
+        r" Decided by ann via web at [0-9:]+ The run goes on when a worker or ferrule resume takes it\.$",
+        text_of(page),
+    )
+    assert "waiting, </span>decided</span>" in page
+    assert "The run goes on when" in ann.get("/inbox").text
+    runs = ann.get("/").text
+    assert "2 questions wait for a decision" in runs
+    assert "goes on when a worker or <code>ferrule resume</code> takes it" in runs
+
+
+SKU = "KETTLE-" + "X" * 60
+
+
+@pytest.mark.parametrize(
+    ("case", "more", "said"),
+    [
+        ("order-1042 approve", {}, "Approved: refund order A-1042"),
+        ("order-1042 deny", {"words": "Too much."}, "Denied: refund Decided by ann via web at"),
+        ("order-1042 reply", {"words": "Later."}, "Answered: refund Decided by ann via web at"),
+        ("order-1042 always", {"calls": "3", "which": "any"}, "Approved: refund , and 3 further calls order A-1042"),
+        ("order-1031 reply", {"words": "A-1031"}, "Answered Decided by ann via web at"),
+        ("order-1040 approve", {"v:note": "Hi", "v:carrier": '"post"', "v:labels": "", "v:lines": "[]"}, "Approved: send_parcel , with 4 changes "),
+        ("order-1040 approve", {"v:note": SKU}, f"Approved: send_parcel , with note {SKU[:60]}… instead of empty text "),
+    ],
+)  # fmt: skip
+def test_each_decision_has_its_heading(ann: Any, store: SQLiteStore, case: str, more: dict[str, str], said: str) -> None:
+    """W15."""
+    run_id, do = case.split()
+    assert decide(ann, store, run_id, do, **more).status == 303
+    assert text_of(ann.get(f"/runs/{run_id}").text).startswith(said)
+
+
+def test_a_secret_that_was_typed_is_shown_nowhere(ann: Any, store: SQLiteStore) -> None:
+    """W14: it stood in the decision, on three pages."""
+    assert decide(ann, store, "order-1040", "approve", **{"v:pin": "S3CR3T"}).status == 303
+    pages = [ann.get(path).text for path in ("/inbox", "/runs/order-1040")]
+    assert "with <code>pin</code> changed</h2>" in pages[0]
+    assert decide(ann, store, "order-1040", "deny").status == 409
+    pages.append(decide(ann, store, "order-1040", "deny").text)
+    with context(lm=ScriptedLM([finish("Sent.")])):
+        Run.load(store, "order-1040", support()).resume()
+    pages.append(ann.get("/runs/order-1040").text)
+    assert "Approved with changes" in pages[-1]
+    assert not any("S3CR3T" in each for each in pages)
+
+
+@pytest.mark.parametrize(
+    ("written", "note"),
+    [
+        ("29.90", None), (29.9, None), (" 29.9 ", None), ("29.900", None), ("2.99e1", None), (30, None),
+        ("30 euros", 'The model wrote "30 euros"'), (None, "The model wrote null"), (True, "The model wrote true"), ("", 'The model wrote ""'),
+        ("NaN", 'The model wrote "NaN"'),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_value_that_only_has_another_form_than_the_models_is_no_difference(written: Any, note: str | None) -> None:
+    """W13: a stranger read "the model wrote 29.90, prepared as 29.9" and wondered."""
+    prepared = 30.0 if written == 30 else 29.9
+    asked = Question("confirm", "", ToolCall(name="refund", args={"euros": prepared}), raw={"euros": written})
+    assert _notes(asked) == ({} if note is None else {"euros": note})
+
+
+def test_what_the_model_left_out_and_what_the_call_leaves_out_are_noted() -> None:
+    """W13."""
+    asked = Question("confirm", "", ToolCall(name="refund", args={"notify": True, "loud": "true"}), raw={"extra": 1, "loud": True})
+    assert _notes(asked) == {"notify": "Left out by the model.", "extra": "The model wrote 1", "loud": "The model wrote true"}
+    assert _notes(replace(asked, raw=None)) == {}
+
+
+def test_a_whole_number_is_shown_without_decimals_and_typing_it_changes_nothing() -> None:
+    """W14: `30.0` in the field, and `30` typed over it was "approved with changes"."""
+    form = HTMLForm({"type": "object", "properties": {"euros": {"type": "number"}}}, {"euros": 30.0})
+    assert [each.text for each in form.all] == ["30"]
+    assert form.edits(form.read({"v:euros": "30"})) == {}
+    assert form.edits({"euros": 30}) == {}
+    assert form.edits({"euros": True}) == {"euros": True}
+    assert form.changed({"euros": 31.0, "other": ""}) == [("euros", "31", "30"), ("other", "empty text", "no value")]
 
 
 def test_null_differs_from_the_empty_text(ann: Any, store: SQLiteStore) -> None:

@@ -261,4 +261,6 @@ def test_a_page_whose_person_has_no_name_opens_by_its_link(store: Any) -> None:
         question = store.summary("order-1042").questions[0]
         form = {"do": "deny", "digest": question.digest, "words": "no"}
         assert ann.post(f"/runs/order-1042/questions/{question.id}", form).status == 303
-        assert "<b>Denied</b> via web" in ann.get("/inbox").text
+        page = ann.get("/inbox").text
+        assert "Denied: <code>refund</code>" in page
+        assert "Decided via web at" in page

@@ -6,6 +6,7 @@ import re
 import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from starlette.responses import RedirectResponse, Response
 
@@ -78,7 +79,7 @@ class Deciding:
         if work is None or not (in_chat or run_id in work.known):
             return
         run = self._store.summary(run_id)
-        if run.leased or any(each.id not in run.decided for each in run.questions) or not work.fits(stored_head(self._store, run_id)):
+        if run.leased or reading.undecided(run) or not work.fits(stored_head(self._store, run_id)):
             return
         try:
             work.resume(run_id)
@@ -130,9 +131,10 @@ class Deciding:
 
 
 def _back(request: Request) -> Response:
-    """To the page that a form was on."""
-    part, back = request.path_params["id"], request.scope["ferrule.form"].get("back")
-    return RedirectResponse("/inbox" if back == "inbox" else f"/{'chat' if back == 'chat' else 'runs'}/{part}", 303)
+    """To the page that a form was on, and there to the question that it decided."""
+    part, back, question = request.path_params["id"], request.scope["ferrule.form"].get("back"), request.path_params.get("question")
+    there = f"#q-{quote(question)}" if question and back != "chat" else ""  # a chat begins at its end, where the message is typed
+    return RedirectResponse(("/inbox" if back == "inbox" else f"/{'chat' if back == 'chat' else 'runs'}/{part}") + there, 303)
 
 
 class Chat:

@@ -24,6 +24,9 @@ _LONG = 80
 """Text of more characters has a larger field."""
 _LONGEST = 20_000
 _DEEPEST = 4
+_MOST_WORDS = 60
+_EXACT = 2**53
+"""Below it, each whole number is one float."""
 _SCALARS = frozenset({"string", "number", "integer", "boolean"})
 _MISSING: Any = object()
 
@@ -45,6 +48,8 @@ class Field(Changing, kw_only=True):
     attributes: dict[str, Any] = field(default_factory=dict)
     fields: list[Field] = field(default_factory=list)
     """Those of an object."""
+    note: str = ""
+    """Where the value differs from what the model wrote."""
     problem: str = ""
 
     @property
@@ -106,6 +111,23 @@ class HTMLForm:
         """The values that differ from those that were shown."""
         return {name: each for name, each in values.items() if name not in self._values or not _same(self._values[name], each)}
 
+    def changed(self, args: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+        """Other values for some of those that were shown, in few words: name, new, old. Empty for what takes more."""
+        return [
+            (name, "", "") if name in self._secrets else (name, _few_words(value), _few_words(self._values.get(name, _MISSING)))
+            for name, value in args.items()
+        ]
+
+    def shown(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """All values, these among them, for a reader. A secret is stars."""
+        found = {**self._values, **{name: "**********" if name in self._secrets else value for name, value in args.items()}}
+        return {name: _few_words(value) if value is None or isinstance(value, bool) else value for name, value in found.items()}
+
+    @property
+    def _secrets(self) -> set[str]:
+        """The names of values that are a secret, or hold one."""
+        return {top.label for top in self.all if any(each.kind == "secret" for each in top.leaves())}
+
     def _hidden(self) -> dict[str, Any]:
         """Values that the schema does not name."""
         names = {each.label for each in self.fields}
@@ -160,7 +182,7 @@ def _field(schema: Any, value: Any, root: Schema, path: tuple[str, ...], depth: 
         made.kind = _FORMATS.get(node.get("format"), "long" if len(text) > _LONG or "\n" in text else "text")
         made.text = "" if made.kind == "secret" else text
     elif kind in {"number", "integer"} and (fits or (isinstance(shown, (int, float)) and not isinstance(shown, bool))):
-        made.kind, made.text = "number", "" if fits else _json(shown)
+        made.kind, made.text = "number", "" if fits else _json(whole_number(shown))
         bounds = {"min": node.get("minimum"), "max": node.get("maximum")}
         made.attributes = {name: bound for name, bound in bounds.items() if isinstance(bound, (int, float))}
         made.attributes["step"] = "1" if kind == "integer" else "any"
@@ -259,6 +281,32 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2 if value.__class__ in {dict, list} else None)
 
 
+def _few_words(value: Any) -> str:
+    if value is None or value is _MISSING:
+        return "no value"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (dict, list)):
+        return ""
+    text = " ".join((value if isinstance(value, str) else json.dumps(whole_number(value), ensure_ascii=False)).split())
+    return text if 0 < len(text) <= _MOST_WORDS else f"{text[:_MOST_WORDS]}…" if text else "empty text"
+
+
+def whole_number(value: Any) -> Any:
+    """A number without `.0`; any other value unchanged."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT else value
+
+
+def means(text: Any, value: Any) -> bool:
+    """Whether what a model wrote means this value: they differ in form at most, as `"29.90"` and `29.9` do."""
+    if not isinstance(text, str) or isinstance(value, str):
+        return _same(text, value)
+    try:
+        return _same(parse_json(text.strip().lower() if isinstance(value, bool) else text.strip()), value)
+    except (ValueError, RecursionError):
+        return False
+
+
 def _same(one: Any, other: Any) -> bool:
     """Whether two values are equal as JSON: `1` is not `true`."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    return json.dumps(whole_number(one), sort_keys=True) == json.dumps(whole_number(other), sort_keys=True)

@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from time import localtime, strftime
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
 from markupsafe import Markup
 
 from ferrule.values.confirmation.question import DECIDED
 from ferrule.values.encoding.safe_text import reveal
-from ferrule.web.reading import id_in_path
+from ferrule.web.forms import means, whole_number
+from ferrule.web.reading import can_go_on, id_in_path, undecided, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -43,12 +43,17 @@ def _safe(text: str) -> str:
     return text.replace('"', "&#34;").replace("'", "&#39;")
 
 
-@lru_cache(64)
-def state_html(status: str, leased: bool) -> Markup:
+def state_html(run: Summary) -> Markup:
     """The state of a run."""
-    if status == "running" and not leased:  # its process ended
-        return _marked('<span class="status s-interrupted"><span class="unseen">running, </span>interrupted</span>')
-    return _marked(f'<span class="status s-{_safe(status)}">{_safe(status)}</span>')
+    if run.status == "running" and not run.leased:  # its process ended
+        return _status("running", "interrupted")
+    return _status("waiting", "decided") if can_go_on(run) else _status(run.status)
+
+
+@lru_cache(64)
+def _status(status: str, shown: str = "") -> Markup:
+    before = f'<span class="unseen">{_safe(status)}, </span>' if shown else ""
+    return _marked(f'<span class="status s-{_safe(shown or status)}">{before}{_safe(shown or status)}</span>')
 
 
 def time_html(at: float, now: float) -> Markup:
@@ -69,23 +74,24 @@ def rows_html(runs: Iterable[Summary], now: float) -> Markup:
 
 def _row(run: Summary, now: float) -> str:
     href, name = id_in_path(run.id), _safe(run.id)
-    waiting = [each for each in run.questions if each.id not in run.decided]
+    waiting = undecided(run)
     chip = line = ""
     if waiting:
         chip = f'<a class="chip ask" href="/runs/{href}#asked">{len(waiting)} question{"s" if len(waiting) > 1 else ""}</a>'
-    elif run.questions:
-        chip = '<span class="chip">decided</span>'
     if run.error:
         line = f'<p class="error-line">{_safe(run.error[:_MOST_IN_A_ROW])}</p>'
     elif waiting:
         first = waiting[0]
-        about = f"{first.call.name} {literal(first.call.args)[:_MOST_IN_A_ROW]}" if first.kind == "confirm" else first.text[:_MOST_IN_A_ROW]
-        line = f'<p class="ask-line">{_safe(about)}</p>'
+        args = ", ".join(f"{key} {each if isinstance(each, str) else literal(each)}" for key, each in first.call.args.items())
+        about = f"{first.call.name}: {args}" if first.kind == "confirm" else first.text
+        line = f'<p class="ask-line">{_safe(about[:_MOST_IN_A_ROW])}</p>'
+    elif can_go_on(run):
+        line = '<p class="ask-line">goes on when a worker or <code>ferrule resume</code> takes it</p>'
     usage, cost = run.usage, run.cost
     tokens = usage.total_tokens
     return (
         f'<tr data-item data-key="{name}" data-v="{version_of(run.updated_at, run.status, run.leased, run.decided)}">'
-        f'<td class="c-status">{state_html(run.status, run.leased)}</td>'
+        f'<td class="c-status">{state_html(run)}</td>'
         f'<td class="c-run"><a href="/runs/{href}">{name}</a>\n{chip}{line}</td>'
         f'<td class="c-program">{_safe(run.program)}</td>'
         f'<td class="c-num">{usage.calls or ""}</td>'
@@ -116,9 +122,9 @@ def arguments_html(args: Mapping[str, Any] | None, changes: Mapping[str, tuple[A
     return _marked(_arguments(args, changes, _safe(href), most))
 
 
-def decided_html(decision: Decision) -> Markup:
-    """Who decided what."""
-    return _marked(_decided(decision))
+def decided_html(decision: Decision, after: bool = False) -> Markup:
+    """Who decided what; without the what `after` a heading that says it."""
+    return _marked(_decided(decision, after))
 
 
 def long_html(text: str, href: str, tag: str, most: int = MOST_SHOWN) -> Markup:
@@ -268,19 +274,18 @@ def _arguments(args: Mapping[str, Any] | None, changes: Mapping[str, tuple[Any, 
     for name, value in args.items():
         text = pretty(value)
         shown = _safe(text[:most])
-        if name in changes:
+        if name in changes and not means(changes[name][0], value):
             written = changes[name][0]
             before = "" if written is None else f'<del><span class="unseen">The model wrote </span>{_safe(pretty(written)[:most])}</del> '
             shown = f'{before}<ins><span class="unseen">now </span>{shown}</ins>'
         cut = f' <a class="cut" href="{href}" download>the whole</a>' if len(text) > most else ""
-        mark = ' class="changed"' if name in changes else ""
-        lines.append(f"<div{mark}><dt>{_safe(name)}</dt>\n<dd>{shown}{cut}</dd></div>")
+        lines.append(f"<div><dt>{_safe(name)}</dt>\n<dd>{shown}{cut}</dd></div>")
     return f'<dl class="args">{"".join(lines)}</dl>'
 
 
-def _decided(decision: Decision) -> str:
+def _decided(decision: Decision, after: bool = False) -> str:
     kind = _safe(decision.kind)
-    facts = [f"<b>{WORDS.get(decision.kind, kind)}</b>"]
+    facts = ["Decided" if after else f"<b>{WORDS.get(decision.kind, kind)}</b>"]
     if decision.by:
         facts.append(f" by {_safe(decision.by)}")
     if decision.via:
@@ -289,8 +294,8 @@ def _decided(decision: Decision) -> str:
         facts.append(f" at {time_of_day(decision.at)}")
     if decision.text:
         facts.append(f": <q>{_safe(decision.text[:_MOST_WORDS])}</q>")
-    if decision.args:
-        facts.append(f" <code>{_safe(pretty(decision.args)[:_MOST_WORDS])}</code>")
+    if decision.args and not after:
+        facts.append(f", changed: <code>{_safe(', '.join(decision.args)[:_MOST_WORDS])}</code>")
     return f'<p class="decided d-{kind}">{"".join(facts)}</p>\n'
 
 
@@ -299,12 +304,12 @@ def _decided(decision: Decision) -> str:
 
 def pretty(value: Any) -> str:
     """A value as text for a reader: text unchanged, anything else as indented JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+    return value if isinstance(value, str) else json.dumps(whole_number(value), ensure_ascii=False, indent=2)
 
 
 def literal(value: Any) -> str:
     """A value as JSON on one line."""
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(whole_number(value), ensure_ascii=False)
 
 
 def time_of_day(at: float | None) -> str:
@@ -343,8 +348,3 @@ def with_gaps(value: int) -> str:
 def money(value: float) -> str:
     """US dollars."""
     return f"${value:.2f}" if value >= 1 else f"${value:.4f}"
-
-
-def version_of(*values: Any) -> str:
-    """A short mark that differs if one of the values does."""
-    return f"{crc32(repr(values).encode('utf-8', 'replace')):08x}"

@@ -11,11 +11,13 @@ from urllib.parse import urlencode
 from starlette.responses import HTMLResponse, Response
 
 from ferrule.errors import StoreError
+from ferrule.runs.store.listing import stored_head
 from ferrule.web import reading
-from ferrule.web.forms import HTMLForm
+from ferrule.web.forms import HTMLForm, means
 from ferrule.web.guard import Refused
 from ferrule.web.live import live
-from ferrule.web.markup import MOST_SHOWN, WORDS, beats_html, picture_type, pretty, version_of
+from ferrule.web.markup import MOST_SHOWN, WORDS, beats_html, literal, picture_type, pretty
+from ferrule.web.reading import version_of
 from ferrule.web.render import fill_template
 
 if TYPE_CHECKING:
@@ -25,12 +27,13 @@ if TYPE_CHECKING:
 
     from ferrule.runs.protocols import Store, Summary
     from ferrule.runs.story import Beat
-    from ferrule.values.confirmation.question import Decision
+    from ferrule.values.confirmation.question import Decision, Question
     from ferrule.web.live import PageEvent, Watch
     from ferrule.web.work import Work
 
 
 R = TypeVar("R")
+_MOST_NOTED = 500
 
 
 class Pages:
@@ -153,7 +156,7 @@ class Pages:
     def _actions(self, request: Request, run: Summary, head: Mapping[str, Any]) -> dict[str, Any]:
         """What a person can do with a run as it stands."""
         is_here = self.work is not None and run.id in self.work.at_work
-        waits = any(each.id not in run.decided for each in run.questions)
+        waits = bool(reading.undecided(run))
         at_rest = run.status not in {"done", "queued"} and not run.leased and not is_here and not waits and not head.get("redacted")
         fits = at_rest and self.work is not None and self.work.fits(head)
         place = self.work.place if self.work is not None else ""
@@ -209,8 +212,8 @@ class Pages:
 
     async def inbox_live(self, request: Request) -> Response:
         """`/inbox/live`. A question that is gone stays, as what was decided about it."""
-        known: dict[str, Summary] = {}
-        gone: dict[str, Mapping[str, Any]] = {}
+        known: dict[str, reading.AskedQuestion] = {}
+        gone: dict[str, reading.AskedQuestion] = {}
         sent = ""
 
         def read() -> Iterator[PageEvent]:
@@ -218,18 +221,18 @@ class Pages:
             waiting = reading.inbox(self.store)
             now_there = {each.question.id for each in waiting}
             for question_id in known.keys() - now_there:
-                run = known[question_id]
-                decision = reading.find_decision(self.store, run.id, question_id)
+                each = known[question_id]
+                decision = reading.find_decision(self.store, each.run.id, question_id)
                 del known[question_id]  # last: after a store that failed it comes again
-                gone[question_id] = {"run": run, "id": question_id, "decision": decision, "version": version_of(decision, "gone")}
-            known.update({each.question.id: each.run for each in waiting})
+                gone[question_id] = reading.AskedQuestion(run=each.run, question=each.question, decision=decision)
+            known.update({each.question.id: each for each in waiting})
             mark = version_of(sorted(gone), [(each.question.id, each.decision) for each in waiting])
             if mark != sent:
                 sent = mark
                 asked = [self.question(request, each) for each in waiting]
-                left = [each for key, each in gone.items() if key not in now_there]
+                asked += [self.question(request, each, next="gone") for key, each in gone.items() if key not in now_there]
                 count = sum(each.decision is None for each in waiting)
-                yield "", self.part(request, "live.html", page="inbox", asked=asked, gone=left, waiting=count, now=time())
+                yield "", self.part(request, "live.html", page="inbox", asked=asked, waiting=count, now=time())
 
         return live(self.watch, read)
 
@@ -240,11 +243,27 @@ class Pages:
         question = asked.question
         form = said.pop("form", None) or question_form(asked)
         back = "inbox" if request.url.path.startswith("/inbox") else "chat" if _in_chat(request) else "run"
-        goes_on = back == "chat" or (self.work is not None and asked.run.id in self.work.known)
+        next_step = said.pop("next", "") or (self._next(asked.run) if asked.decision is not None else "")
+        edits = asked.decision.args if asked.decision is not None else {}
+        values, notes = form or HTMLForm({}, question.call.args), _notes(question)
+        for each in values.all:
+            each.note = notes.pop(each.label, "")
+        args, before = values.shown(edits), values.shown({})
+        version = version_of(question, asked.decision, next_step, request.scope["ferrule.session"].csrf)
         return {
-            "run": asked.run, "question": question, "decision": asked.decision, "form": form, "back": back, "goes_on": goes_on,
-            "problem": "", "sent": {}, "version": version_of(question, asked.decision, request.scope["ferrule.session"].csrf), **said,
+            "run": asked.run, "question": question, "decision": asked.decision, "form": form, "notes": notes, "back": back,
+            "next": next_step, "changed": values.changed(edits), "args": args,
+            "marks": {name: (before.get(name), args[name]) for name in edits}, "problem": "", "sent": {}, "version": version, **said,
         }  # fmt: skip
+
+    def _next(self, run: Summary) -> str:
+        """What a run waits for after a decision."""
+        if reading.undecided(run):
+            return "others"
+        if run.leased or (self.work is not None and run.id in self.work.at_work):
+            return "on"
+        can_resume = self.work is not None and not self.is_read_only and self.work.fits(stored_head(self.store, run.id))
+        return "resume" if can_resume else "waits"
 
     def _run(self, request: Request, since: int | None = None) -> reading.Read:
         return found_run(partial(self._readings.read, reading.id_from_path(request.path_params["id"]), since))
@@ -274,6 +293,17 @@ def question_form(asked: reading.AskedQuestion) -> HTMLForm | None:
     if question.kind in {"confirm", "migration"}:
         return HTMLForm(dict(question.schema or {}), question.call.args)
     return None
+
+
+def _notes(question: Question) -> dict[str, str]:
+    """Where the arguments that would run differ from what the model wrote, by name. Another form of the same value is no difference."""
+    if question.raw is None:
+        return {}
+    return {
+        name: f"The model wrote {literal(written)[:_MOST_NOTED]}" if name in question.raw else "Left out by the model."
+        for name, (written, prepared) in question.changes.items()
+        if name not in question.raw or not means(written, prepared)
+    }
 
 
 def picture_of(part: Any) -> tuple[str, bytes] | None:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, cast, get_args
 from urllib.parse import quote
+from zlib import crc32
 
 from ferrule.errors import StoreError
 from ferrule.runs.protocols import RunStatus
@@ -126,9 +127,19 @@ def inbox(store: Store) -> list[AskedQuestion]:
     return [each for run in waiting for each in asked(store, run)]
 
 
+def undecided(run: Summary) -> list[Question]:
+    """The questions of a run without a decision."""
+    return [each for each in run.questions if each.id not in run.decided]
+
+
+def can_go_on(run: Summary) -> bool:
+    """Whether a run waits for nothing but to be resumed: all its questions are decided."""
+    return run.status == "waiting" and bool(run.questions) and not run.leased and not undecided(run)
+
+
 def count_waiting(store: Store) -> int:
     """How many questions are undecided."""
-    return sum(1 for run in store.list(status="waiting", limit=None) for each in run.questions if each.id not in run.decided)
+    return sum(len(undecided(run)) for run in store.list(status="waiting", limit=None))
 
 
 class Read(Changing):
@@ -294,6 +305,11 @@ def id_from_path(part: str) -> str:
         return urlsafe_b64decode(coded).decode("utf-8", "surrogatepass")
     except ValueError:
         return ""
+
+
+def version_of(*values: Any) -> str:
+    """A short mark that differs if one of the values does."""
+    return f"{crc32(repr(values).encode('utf-8', 'replace')):08x}"
 
 
 def command_line(run_id: str, place: str, store: str) -> str:

@@ -8,17 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from ferrule.values.encoding.safe_text import reveal
-from ferrule.web import markup
+from ferrule.web import markup, reading
 
 FOLDER = Path(__file__).parent / "assets"
 TITLES = {
-    "confirm": "May this run?",
-    "clarify": "The model asks",
-    "unknown": "Did this run?",
-    "migration": "The program has changed",
-    "input": "A server asks",
+    "confirm": ("Approve ", "?"),
+    "clarify": ("The model asks", ""),
+    "unknown": ("Did ", " run?"),
+    "migration": ("The program has changed: ", ""),
+    "input": ("A server asks: ", ""),
 }
-"""What a question is about, by its kind."""
+"""What a question is about, by its kind: before and after the name of the tool. `clarify` names none."""
+EFFECTS = {
+    "read": "only reads, and changes nothing",
+    "idempotent": "a repetition changes nothing more",
+    "transactional": "is undone if the call is cut off",
+    "once": "the call is never repeated by itself, even if it was cut off",
+}
+"""What a call of the tool changes, by its declared effect."""
 _REFUSALS = {401: "Open your link", 409: "Not as things stand now", 500: "Something failed", 503: "The store cannot be used"}
 """What a refusal says, where the phrase of HTTP says little."""
 
@@ -48,8 +55,8 @@ def _templates() -> Any:
     )  # fmt: skip
     made.globals.update(
         rows_html=markup.rows_html, state_html=markup.state_html, time_html=markup.time_html, beat_html=markup.beat_html,
-        arguments_html=markup.arguments_html, decided_html=markup.decided_html, long_html=markup.long_html, version_of=markup.version_of,
-        MOST_SHOWN=markup.MOST_SHOWN, WORDS=markup.WORDS, TITLES=TITLES,
+        arguments_html=markup.arguments_html, decided_html=markup.decided_html, long_html=markup.long_html, version_of=reading.version_of,
+        MOST_SHOWN=markup.MOST_SHOWN, WORDS=markup.WORDS, TITLES=TITLES, EFFECTS=EFFECTS,
     )  # fmt: skip
     made.globals["parts"] = made.get_template("parts.html").module  # `import` in a template costs as much as a table each time
     return made

@@ -10,6 +10,7 @@ from pathlib import Path
 import mcp_servers
 import pytest
 
+from ferrule import ReAct, ScriptedLM, context
 from ferrule.cli.demo import tour
 
 
@@ -39,6 +40,28 @@ def test_a_wrong_answer_fails(capsys, monkeypatch, change) -> None:
     out = capsys.readouterr().out
     assert "2 of 3 answers are right" in out
     assert "WRONG" in out
+
+
+def test_only_the_latest_refund_waits(tmp_path: Path, monkeypatch) -> None:
+    """Four waited after four demos, and a stranger did not know which to decide on. What is decided stays, and so does any other question."""
+    monkeypatch.chdir(tmp_path)
+    Path("Makefile").touch()
+    monkeypatch.setattr(tour, "QUESTIONS", ())
+    store = tour._open_store()
+    with context(lm=ScriptedLM([{"name": "refund", "args": {"order": "A-7", "euros": 5}}])):
+        ReAct("message -> answer", [tour.refund]).start(message="x", store=store, run_id="mine")
+
+    def waiting() -> list[str]:
+        assert tour.run_tour() == 0
+        return [each.id for each in store.list(status="waiting")]
+
+    first, mine = waiting()
+    second, _ = waiting()
+    store.decide(second, store.summary(second).questions[0].approve())
+    third, *rest = waiting()
+    assert (mine, rest, store.summary(first).status) == ("mine", [second, "mine"], "cancelled")
+    assert len({first, second, third}) == 3
+    store.close()
 
 
 def test_an_mcp_server_from_the_package_index_answers_one_more_question(capsys, monkeypatch) -> None:

@@ -85,7 +85,7 @@ def run_tour() -> int:
     answers += _ask_mcp_server(console)
     _print_summary(console, answers)
     if _is_checkout():
-        _leave_question()
+        _leave_question(_open_store())
         console.print(
             f"In a browser:     .venv/{_SCRIPTS}/ferrule ui --store {_STORE}    (these runs, and a refund that waits for your approval)"
         )
@@ -95,7 +95,7 @@ def run_tour() -> int:
 def _ask(console: Console, agent: ReAct, question: _Question) -> _Answer:
     screen = Screen(console)
     with open_model(None, None) as lm, settings.context(lm=lm):
-        run = follow_stream(agent.stream(question=question.text, store=_open_store()), on_event=screen.draw)
+        run = follow_stream(agent.stream(question=question.text, store=_open_store() if _is_checkout() else None), on_event=screen.draw)
     if run.status != "done":
         console.print(Text(f"The run is {run.status}: {run.error}\n", "red"))
         return _Answer(question, str(run.error), ())
@@ -109,9 +109,7 @@ def _is_checkout() -> bool:
     return Path("Makefile").is_file()
 
 
-def _open_store() -> SQLiteStore | None:
-    if not _is_checkout():
-        return None
+def _open_store() -> SQLiteStore:
     _STORE.parent.mkdir(exist_ok=True)
     return SQLiteStore(_STORE)
 
@@ -122,12 +120,16 @@ def refund(order: str, euros: float) -> str:
     return f"Refunded {euros:.2f} euros for {order}."
 
 
-def _leave_question() -> None:
-    """Start a run that waits for a person."""
+def _leave_question(store: SQLiteStore) -> None:
+    """Start a run that waits for a person, and cancel the undecided ones of earlier demos."""
     call = {"name": "refund", "args": {"order": "A-1042", "euros": "29.90"}}
     lm = ScriptedLM([{"text": "One of two kettles came broken, so its price is paid back.", "tool_calls": [call]}])
     with settings.context(lm=lm):
-        ReAct("message -> answer", [refund]).start(message="One of my two kettles came broken.", store=_open_store())
+        asked = ReAct("message -> answer", [refund]).start(message="One of my two kettles came broken.", store=store)
+    this = asked.pending[0].digest
+    for run in store.list(status="waiting", limit=None):
+        if run.id != asked.id and not run.decided and [each.digest for each in run.questions] == [this]:
+            store.cancel(run.id)
 
 
 def _called_tools(run: Run) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ function merge (html) {
   }
   if (focused.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true })
   if (news.length) byId('news').textContent = news.join(', ')
-  if ((news.length || byId('draft')?.firstElementChild) && byId('follow')?.checked) scrollTo(0, document.documentElement.scrollHeight)
+  if ((news.length || byId('draft')?.firstElementChild) && byId('follow')?.checked) (document.querySelector('.question form') || body).scrollIntoView({ block: 'end' })
   refresh()
 }
 
@@ -130,7 +130,7 @@ function move (step) {
 const reach = (selector) => (here()?.querySelector(selector) || document.querySelector(selector))?.focus()
 const KEYS = {
   j: () => move(1), k: () => move(-1), a: () => reach('[data-approve]'), d: () => reach('[data-deny]'),
-  e: () => reach('.question :is(.fields, .words) :is(input, textarea, select)'),
+  e: () => reach('.question :is(.fields, .words:not(details *)) :is(input, textarea, select)'),
   g: () => { location.href = '/' }, i: () => { location.href = '/inbox' }, '?': () => byId('keys').showModal()
 }
 addEventListener('keydown', (event) => {
