@@ -209,6 +209,35 @@ def test_nothing_is_polled_without_a_stream(monkeypatch: pytest.MonkeyPatch) -> 
     asyncio.run(watched())
 
 
+def test_a_store_that_blocks_holds_up_no_page_and_its_poll_ends_with_the_last_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """W27: a thread of its own waits for the store; there is one for all streams, and none after them."""
+    store, gate = MemoryStore(), threading.Event()
+    monkeypatch.setattr(store, "changes", lambda: gate.wait(30))
+
+    def polls() -> list[threading.Thread]:
+        return [each for each in threading.enumerate() if each.name == "ferrule-ui-poll"]
+
+    before = len(polls())
+
+    async def watched() -> None:
+        watch = Watch(store, poll_s=0.01)
+        with watch.stream():
+            with watch.stream():
+                await asyncio.sleep(0)
+            assert watch.version == 0
+            gate.set()
+            await watch.changed(0, 30)
+            assert watch.version == 1
+            assert len(polls()) == before + 1
+        with watch.stream():
+            [*_, latest] = polls()
+            await asyncio.sleep(0)
+        await asyncio.to_thread(latest.join, 30)
+        assert not latest.is_alive()
+
+    asyncio.run(watched())
+
+
 def test_a_stream_ends_with_its_server(store: SQLiteStore) -> None:
     """W6: open pages do not hold up the end."""
     app = ui_app(store, people=["ann"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,10 @@ PageEvent = tuple[str, str]
 
 
 class Watch:
-    """Tells all streams of a process when the store changed. Polls only while there are streams."""
+    """Tells all streams of a process when the store changed. One thread polls, while there are streams.
+
+    A thread of its own: the event loop must not wait for a store, and a call in its pool wakes three threads for each poll.
+    """
 
     def __init__(self, store: Store, work: Work | None = None, poll_s: float = 0.1) -> None:
         self.poll_s = poll_s
@@ -38,7 +42,8 @@ class Watch:
         self._work = work
         self._seen: Any = None
         self._waiting: set[asyncio.Future[None]] = set()
-        self._polling: asyncio.Task[None] | None = None
+        self._enough = threading.Event()
+        """Ends the thread that polls."""
 
     @contextmanager
     def stream(self) -> Generator[None]:
@@ -46,16 +51,21 @@ class Watch:
         if self.streams >= _MOST_STREAMS:
             raise Refused(503, "Too many live pages are open.", (b"retry-after", b"20"))
         self.streams += 1
-        if self._polling is None or self._polling.done():
-            self._polling = asyncio.get_running_loop().create_task(self._poll())
+        if self.streams == 1:
+            self._enough = threading.Event()
+            poll = threading.Thread(target=self._poll, args=(asyncio.get_running_loop(), self._enough), name="ferrule-ui-poll", daemon=True)
+            poll.start()
         try:
             yield
         finally:
             self.streams -= 1
+            if not self.streams:
+                self._enough.set()
 
     def close(self) -> None:
         """End all streams."""
         self.is_closed = True
+        self._enough.set()
         self._wake()
 
     async def changed(self, version: int, timeout_s: float) -> None:
@@ -70,17 +80,20 @@ class Watch:
             self._waiting.discard(waiter)
             waiter.cancel()
 
-    async def _poll(self) -> None:
-        while self.streams and not self.is_closed:
+    def _poll(self, loop: asyncio.AbstractEventLoop, enough: threading.Event) -> None:
+        pause_s = 0.0
+        while not enough.wait(pause_s):
             try:
-                found: Any = await asyncio.to_thread(self._store.changes), self._work.version if self._work is not None else 0
+                found: Any = self._store.changes(), self._work.version if self._work is not None else 0
+                pause_s = self.poll_s
             except StoreError:  # the streams meet it as well, and say so
-                found = self.version + 1
-                await asyncio.sleep(1)
-            if found != self._seen:
+                found, pause_s = None, 1.0
+            if found is None or found != self._seen:
                 self._seen = found
-                self._wake()
-            await asyncio.sleep(self.poll_s)
+                try:
+                    loop.call_soon_threadsafe(self._wake)
+                except RuntimeError:  # the loop is closed
+                    return
 
     def _wake(self) -> None:
         self.version += 1
@@ -126,7 +139,7 @@ async def _events(watch: Watch, read: Callable[[], Iterable[PageEvent]]) -> Asyn
         if trouble != said:  # the page shows it until the store answers again
             said = trouble
             yield _encoded("", trouble, "trouble")
-        await watch.changed(version, _PING_S)
+        await watch.changed(version, _PING_S - asyncio.get_running_loop().time() % _PING_S)  # all at once: each wakes the processor
         if watch.version == version:
             yield b": here\n\n"
 
