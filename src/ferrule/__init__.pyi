@@ -124,12 +124,12 @@ from ferrule.tools.server_tools import find_shadowed_tools as find_shadowed_tool
 from ferrule.tools.tool import Tool as Tool
 from ferrule.tools.toolbox import Toolbox as Toolbox
 from ferrule.values.calls.call import ToolCall as ToolCall
-from ferrule.values.calls.call import ToolCalls as ToolCalls
 from ferrule.values.calls.call import ToolResult as ToolResult
 from ferrule.values.calls.context import Context as Context
 from ferrule.values.calls.context import NotDone as NotDone
 from ferrule.values.calls.context import Unknown as Unknown
 from ferrule.values.calls.results import ToolCallResults as ToolCallResults
+from ferrule.values.calls.tool_calls import ToolCalls as ToolCalls
 from ferrule.values.confirmation.policy import Grant as Grant
 from ferrule.values.confirmation.policy import Policy as Policy
 from ferrule.values.confirmation.policy import allow as allow
@@ -144,9 +144,9 @@ from ferrule.values.confirmation.question import Question as Question
 from ferrule.values.content.parts import Audio as Audio
 from ferrule.values.content.parts import File as File
 from ferrule.values.content.parts import Image as Image
-from ferrule.values.content.parts import Reasoning as Reasoning
 from ferrule.values.content.parts import Text as Text
-from ferrule.values.content.parts import Type as Type
+from ferrule.values.content.type import Reasoning as Reasoning
+from ferrule.values.content.type import Type as Type
 from ferrule.values.conversation.compact import Compact as Compact
 from ferrule.values.conversation.exchange import CallPiece as CallPiece
 from ferrule.values.conversation.exchange import Capabilities as Capabilities

@@ -19,8 +19,10 @@ from ferrule.adapters.demos import NOT_GIVEN
 from ferrule.adapters.json_object import JSONAdapter
 from ferrule.adapters.xml_tags import XMLAdapter
 from ferrule.errors import AdapterParseError, ConfigurationError, InputError, ToolCallError
-from ferrule.values.calls.call import ToolCall, ToolCalls, call_at
-from ferrule.values.content.parts import Image, Text, Type
+from ferrule.values.calls.call import ToolCall, call_at
+from ferrule.values.calls.tool_calls import ToolCalls
+from ferrule.values.content.parts import Image, Text
+from ferrule.values.content.type import Type
 from ferrule.values.conversation.exchange import NO_TOOLS, Capabilities, Declarations, Request, Response
 from ferrule.values.conversation.history import History
 from ferrule.values.conversation.message import Message, Messages, openai_message

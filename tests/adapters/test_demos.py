@@ -9,8 +9,9 @@ import pytest
 from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.demos import NOT_GIVEN
 from ferrule.errors import InputError
-from ferrule.values.calls.call import ToolCalls, ToolResult
+from ferrule.values.calls.call import ToolResult
 from ferrule.values.calls.results import ToolCallResults
+from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import Image
 from ferrule.values.conversation.exchange import Response
 from ferrule.values.conversation.history import History

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ferrule.adapters.json_object import JSONAdapter, JSONReader
 from ferrule.errors import AdapterParseError
-from ferrule.values.calls.call import ToolCalls
+from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.conversation.exchange import Capabilities, Request, Response, Shape
 from ferrule.values.conversation.message import Messages
 from ferrule.values.signatures.signature import InputField, OutputField, Signature

@@ -22,7 +22,8 @@ from ferrule.programs.react import ReAct
 from ferrule.settings import context
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.tool import Tool
-from ferrule.values.calls.call import ToolCall, ToolCalls
+from ferrule.values.calls.call import ToolCall
+from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import Image
 from ferrule.values.conversation.exchange import Capabilities
 from ferrule.values.conversation.history import History

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from ferrule.adapters.parse import read_calls, with_ids
 from ferrule.errors import BoundaryError, ToolCallError
-from ferrule.values.calls.call import CallFault, ToolCall, ToolCalls, call_at
+from ferrule.values.calls.call import CallFault, ToolCall, call_at
+from ferrule.values.calls.tool_calls import ToolCalls
 
 GOOD = {"name": "add", "args": {"a": 1}}
 BAD = {"name": "add", "arguments": '{"a": 1, bad'}

@@ -22,7 +22,7 @@ from ferrule.adapters.xml_tags import XMLAdapter
 from ferrule.programs.predict import Predict
 from ferrule.settings import context
 from ferrule.testing.scripted import ScriptedLM
-from ferrule.values.content.parts import Reasoning
+from ferrule.values.content.type import Reasoning
 from ferrule.values.conversation.exchange import Response
 from ferrule.values.conversation.history import History
 from ferrule.values.signatures.signature import InputField, OutputField, Signature

@@ -17,7 +17,8 @@ from ferrule.programs.predict import Predict
 from ferrule.programs.react import ReAct
 from ferrule.settings import context
 from ferrule.testing.scripted import ScriptedLM
-from ferrule.values.calls.call import ToolCall, ToolCalls
+from ferrule.values.calls.call import ToolCall
+from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response, Usage
 from ferrule.values.conversation.message import Message, Messages
 from ferrule.values.record import replace

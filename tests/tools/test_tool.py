@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from ferrule.errors import ConfirmationRequired, ToolArgumentsError, ToolDefinitionError, ToolError
 from ferrule.tools.decorator import tool
 from ferrule.tools.tool import Tool
-from ferrule.values.content.parts import Type
+from ferrule.values.content.type import Type
 
 
 @tool(name="calculator", description="Perform arithmetic operations")

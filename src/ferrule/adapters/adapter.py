@@ -15,12 +15,13 @@ from ferrule.adapters.parse import output_spec, parse_outputs
 from ferrule.adapters.pieces import Pieces, native_signature, whole_of
 from ferrule.adapters.render import Shown, as_read, field_description, join_pieces, shown_fields, task_description
 from ferrule.errors import AdapterParseError, ConfigurationError, ToolCallError, shown
-from ferrule.values.content.convert import Piece, content_of
+from ferrule.values.content.convert import content_of
 from ferrule.values.conversation.exchange import NO_TOOLS, Capabilities, Declarations, Request, Response, Shape
 from ferrule.values.conversation.message import Message, Messages
 from ferrule.values.record import Record
 
 if TYPE_CHECKING:
+    from ferrule.values.content.convert import Piece
     from ferrule.values.content.parts import Content
     from ferrule.values.signatures.signature import Signature
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from ferrule.adapters.parse import read_calls
 from ferrule.adapters.render import as_read, calls_output
 from ferrule.errors import InputError, shown
-from ferrule.values.calls.call import ToolCalls
 from ferrule.values.calls.shapes import calls_and_results
-from ferrule.values.content.convert import Piece, content_of, render
+from ferrule.values.calls.tool_calls import ToolCalls
+from ferrule.values.content.convert import content_of, render
 from ferrule.values.conversation.history import History, after_system
 from ferrule.values.conversation.message import Message
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ferrule.adapters.render import Shown
     from ferrule.values.calls.call import ToolCall
     from ferrule.values.calls.results import ToolCallResult
+    from ferrule.values.content.convert import Piece
 
 NOT_GIVEN = "(not given in this example)"
 

@@ -17,13 +17,13 @@ from ferrule.adapters.parse import output_spec, parse_outputs
 from ferrule.adapters.pieces import Pieces, keep_whole, native_signature, prompt_fields, signature_without_histories
 from ferrule.adapters.render import as_read, join_pieces
 from ferrule.errors import AdapterParseError, ConfigurationError, FerruleError, InputError, ToolCallError, shown
-from ferrule.values.content.convert import Piece, content_of, pieces_of
-from ferrule.values.conversation.history import History
+from ferrule.values.content.convert import content_of, pieces_of
 from ferrule.values.conversation.message import Message, Messages
 from ferrule.values.record import Record
 from ferrule.values.signatures.signature import InputField, OutputField, Signature
 
 if TYPE_CHECKING:
+    from ferrule.values.content.convert import Piece
     from ferrule.values.content.parts import Content
     from ferrule.values.conversation.exchange import Response
 
@@ -218,6 +218,8 @@ def _pieces(text: str, values: Mapping[str, Any]) -> list[Piece]:
 
 def _read_messages(adapter: Any, piece: str, found: Any) -> list[Message]:
     """The messages that a piece returned. Raises `ToolCallError` (`invalid_request`) for anything else."""
+    from ferrule.values.conversation.history import History
+
     what = f"`{type(adapter).__name__}.{piece}` returns a list of messages in OpenAI's form"
 
     def refuse(turn: Any) -> list[Message]:

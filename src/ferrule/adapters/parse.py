@@ -10,14 +10,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ferrule.adapters.render import calls_output, calls_type, without_none
+from ferrule.adapters.render import calls_output, without_none
 from ferrule.errors import AdapterParseError, ToolCallError, shown
-from ferrule.values.calls.call import ToolCall, ToolCalls, call_at
+from ferrule.values.calls.call import ToolCall, call_at
+from ferrule.values.content.type import Type
 from ferrule.values.encoding.pattern import pattern
 from ferrule.values.encoding.repair import read_json
 from ferrule.values.record import Record
+from ferrule.values.signatures.fields import calls_type
 
 if TYPE_CHECKING:
+    from ferrule.values.calls.tool_calls import ToolCalls
     from ferrule.values.conversation.exchange import Response
     from ferrule.values.signatures.output_checks import OutputCheck
     from ferrule.values.signatures.signature import Signature
@@ -35,7 +38,7 @@ class OutputSpec(Record):
     """Each output's check, in order."""
     calls: str | None
     """The output for tool calls."""
-    calls_type: type[ToolCalls]
+    calls_type: type[ToolCalls] | None
     text: str | None
     """The one text output, if there is exactly one output beside the calls."""
     optional: frozenset[str]
@@ -60,13 +63,13 @@ def output_spec(signature: type[Signature]) -> OutputSpec:
 
 def _build_spec(signature: type[Signature]) -> OutputSpec:
     calls = calls_output(signature)
-    kind = calls_type(signature.output_fields[calls]) if calls else None
+    kind = calls_type(signature.output_fields[calls].annotation) if calls else None
     others = [(name, field) for name, field in signature.output_fields.items() if name != calls]
     text = others[0][0] if len(others) == 1 and without_none(others[0][1].annotation) is str else None
     optional = frozenset(signature.plan.optional)
     defaults = {name: signature.output_default(name) for name in optional & signature.output_fields.keys()}
     shared = {name: value for name, value in defaults.items() if type(value) in _IMMUTABLE}
-    return OutputSpec(tuple(signature.output_checks.items()), calls, kind or ToolCalls, text, optional, shared)
+    return OutputSpec(tuple(signature.output_checks.items()), calls, kind, text, optional, shared)
 
 
 def parse_outputs(
@@ -113,6 +116,8 @@ def parse_outputs(
 
 def _calls(spec: OutputSpec, raw: Mapping[str, Any], response: Response) -> tuple[ToolCalls | None, ToolCallError | None]:
     """The calls of an answer, or the error if none of them is valid."""
+    if spec.calls_type is None:
+        return None, None
     try:
         found = read_calls(response.tool_calls or raw.get(spec.calls or ""), spec.calls_type)
     except ToolCallError as error:
@@ -120,7 +125,7 @@ def _calls(spec: OutputSpec, raw: Mapping[str, Any], response: Response) -> tupl
     return found or None, None
 
 
-Calls = TypeVar("Calls", bound=ToolCalls)
+Calls = TypeVar("Calls", bound="ToolCalls")
 _NO_CALLS = frozenset({"", "none", "null", "nil", "n/a", "na", "nothing", "no calls", "no tool calls", "empty"})
 """Texts that models write for no calls."""
 
@@ -171,8 +176,8 @@ def _entries(found: Any) -> list[Any]:
         except ValueError as error:
             msg = f"the calls are not valid JSON: {error}"
             raise ToolCallError("invalid_tool_calls", msg, raw=found) from None
-    if isinstance(value, ToolCalls):
-        return list(value.tool_calls)
+    if isinstance(value, Type) and hasattr(value, "tool_calls"):
+        return list(cast("ToolCalls", value).tool_calls)
     if isinstance(value, Mapping) and "tool_calls" in value:
         value = cast("Mapping[str, Any]", value)["tool_calls"]
     elif isinstance(value, (Mapping, ToolCall)):

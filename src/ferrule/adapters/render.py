@@ -8,21 +8,20 @@ from enum import Enum
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Self, Union, get_args, get_origin
 
-from ferrule.values.calls.call import ToolCalls
-from ferrule.values.content.convert import Piece, content_of, pieces_of
-from ferrule.values.content.parts import PART_END, PART_START, TEXTS, Text, Type
-from ferrule.values.conversation.history import History
+from ferrule.values.content.convert import content_of, pieces_of
+from ferrule.values.content.type import PART_END, PART_START, TEXTS, Type
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import Record
 from ferrule.values.schema.nodes import is_object, map_children
 from ferrule.values.signatures.compiled import default_instructions
-from ferrule.values.signatures.fields import adapter_of, allows_none, description_of
+from ferrule.values.signatures.fields import adapter_of, allows_none, calls_type, description_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pydantic.fields import FieldInfo
 
+    from ferrule.values.content.convert import Piece
     from ferrule.values.signatures.signature import Signature
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
@@ -54,6 +53,10 @@ def shown_fields(signature: type[Signature], *, native: bool) -> Shown:
 
 def is_history(field: FieldInfo) -> bool:
     """Whether a field holds a `History`."""
+    if not Type.extract_custom_type_from_annotation(field.annotation):
+        return False
+    from ferrule.values.conversation.history import History  # late: for a type that may be one
+
     return bool(History.extract_custom_type_from_annotation(field.annotation))
 
 
@@ -78,12 +81,8 @@ def _is_tool(annotation: Any) -> bool:
 
 def calls_output(signature: type[Signature]) -> str | None:
     """Return the output for tool calls, if there is one."""
-    return signature.kept(calls_output, lambda: next((name for name, field in signature.output_fields.items() if calls_type(field)), None))
-
-
-def calls_type(field: FieldInfo) -> type[ToolCalls] | None:
-    """Return `ToolCalls`, or its subclass, for a field that takes calls; None for any other field."""
-    return next(iter(ToolCalls.extract_custom_type_from_annotation(field.annotation)), None)
+    found = signature.output_fields
+    return signature.kept(calls_output, lambda: next((name for name in found if calls_type(found[name].annotation)), None))
 
 
 def without_none(annotation: Any) -> Any:
@@ -178,6 +177,8 @@ def render_text(name: str, value: Any, escape: Escape, escape_json: Escape) -> s
 
 def render_parts(name: str, value: Any, escape: Escape) -> Iterator[Piece]:
     """Render a field's value with parts. Adjacent texts are joined and then escaped: two of them can make a mark."""
+    from ferrule.values.content.parts import Text
+
     content = content_of(pieces_of(value) or ())
     for part in (content,) if isinstance(content, str) else content:
         text = part.text if isinstance(part, Text) else part
@@ -191,11 +192,13 @@ def has_no_parts(value: Any) -> bool:
 
 
 def join_pieces(pieces: Iterable[Piece]) -> str:
-    """Join pieces into one text, with parts encoded between markers (see `values/content/parts.py`)."""
+    """Join pieces into one text, with parts encoded between markers (see `values/content/type.py`)."""
     return "".join(piece if isinstance(piece, str) else _pack_part(piece) for piece in pieces)
 
 
 def _pack_part(part: Any) -> str:
+    from ferrule.values.content.parts import Text
+
     return part.text if isinstance(part, Text) else f"{PART_START}{json_text(part.format())}{PART_END}"
 
 

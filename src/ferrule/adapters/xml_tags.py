@@ -10,7 +10,7 @@ from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.buffer import Buffer, Unescaped, starts_line
 from ferrule.adapters.json_object import JSONAdapter
 from ferrule.adapters.render import Shown, calls_output, read_verbatim, render_parts, render_text, without_none, write_verbatim
-from ferrule.values.content.parts import TEXTS
+from ferrule.values.content.type import TEXTS
 from ferrule.values.encoding.mark import Mark
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ferrule.cli.exit_code import ExitCode
-from ferrule.values.content.parts import content_text
+from ferrule.values.content.convert import content_text
 from ferrule.values.encoding.encode import json_text, jsonable
 from ferrule.values.encoding.safe_text import clip_lines, one_line, printable
 from ferrule.values.run import event as events

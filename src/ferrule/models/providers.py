@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from ferrule.errors import ConfigurationError, MissingKeyError, shown
-from ferrule.values.content.parts import thinks
+from ferrule.values.content.type import thinks
 from ferrule.values.conversation.exchange import Capabilities
 from ferrule.values.record import Record, field, replace
 

@@ -20,7 +20,8 @@ from ferrule.programs.asking.refusals import calls_in_text, refuses_tools
 from ferrule.programs.instructions import answer_or_call_instructions, call_first_instructions
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.use import has_changes, use_tools
-from ferrule.values.calls.call import CallFault, ToolCall, ToolCalls, ToolResult
+from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
+from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.conversation.exchange import NO_TOOLS, Response
 from ferrule.values.conversation.history import History, after_system
 from ferrule.values.conversation.message import Message, Messages, tool_message

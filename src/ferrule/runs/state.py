@@ -17,7 +17,7 @@ from ferrule.runs.journal.spending import spending
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import CallPlace, Execution
 from ferrule.values.confirmation.tally import Tally
-from ferrule.values.conversation.history import History
+from ferrule.values.content.type import Type
 from ferrule.values.encoding.encode import json_bytes
 from ferrule.values.record import Changing, field
 from ferrule.values.run import event as events
@@ -145,7 +145,11 @@ def _copied(value: Any) -> Any:
         return {key: _copied(each) for key, each in cast("dict[Any, Any]", value).items()}
     if type(value) is list:
         return [_copied(each) for each in cast("list[Any]", value)]
-    return value.copy() if type(value) is History else value
+    if isinstance(value, Type):
+        from ferrule.values.conversation.history import History  # late: only a `Type` may be one
+
+        return value.copy() if type(value) is History else value
+    return value
 
 
 def _is_cancellation(error: BaseException) -> bool:

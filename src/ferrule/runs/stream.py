@@ -22,7 +22,7 @@ from ferrule.concurrency.offload import Aside, inherit_loop_wait, is_awaited_by_
 from ferrule.errors import RunCancelledError, RunError
 from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.observers import EventLog, Execution, from_any_thread
-from ferrule.values.content.parts import TEXTS
+from ferrule.values.content.type import TEXTS
 from ferrule.values.run import event as events
 from ferrule.values.run.outcome import Prediction
 from ferrule.values.signatures.fields import adapter_of

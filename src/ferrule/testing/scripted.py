@@ -71,9 +71,10 @@ class ScriptedLM(LocalLM):
         capabilities: Capabilities | None = None,
         record: bool | None = None,
     ) -> None:
-        from ferrule.values.calls.call import ToolCall, ToolCalls
+        from ferrule.values.calls.call import ToolCall
+        from ferrule.values.content.type import Type
 
-        if isinstance(answers, (str, bytes, Mapping, ToolCall, ToolCalls, Response)) or not hasattr(answers, "__iter__"):
+        if isinstance(answers, (str, bytes, Mapping, ToolCall, Type, Response)) or not hasattr(answers, "__iter__"):
             raise ConfigurationError(f"`ScriptedLM` takes a list of answers, found {shown(cast('object', answers))}.")
         items: list[Any] = list(answers)
         if by is not None and (items or not callable(by)):
@@ -180,14 +181,15 @@ def _prepare(item: Any, where: str, numbers: _Numbers) -> Any:
         if _has_ids(item.tool_calls):
             return item
         return replace(item, tool_calls=tuple([numbers.add_id(call) for call in item.tool_calls]))
-    from ferrule.values.calls.call import ToolCall, ToolCalls
+    from ferrule.values.calls.call import ToolCall
+    from ferrule.values.content.type import Type
 
     try:
         match item:
             case str():
                 return Response(str(item), finish_reason="stop", usage=_ONE)
-            case ToolCalls() if item:
-                return _calling(item.tool_calls, numbers)
+            case Type() if found := getattr(item, "tool_calls", None):  # `ToolCalls`
+                return _calling(found, numbers)
             case list() | tuple() if item:
                 return _calling(cast("list[Any]", item), numbers)
             case dict() if item and item.keys() <= _ANSWER_KEYS:
@@ -211,7 +213,7 @@ def _calling(entries: Sequence[Any], numbers: _Numbers) -> Response:
 
 
 def _answer(fields: dict[str, Any], numbers: _Numbers) -> Any:
-    from ferrule.values.calls.call import ToolCall, ToolCalls
+    from ferrule.values.calls.call import ToolCall
 
     if "outputs" in fields:
         fields = dict(fields)
@@ -220,7 +222,7 @@ def _answer(fields: dict[str, Any], numbers: _Numbers) -> Any:
             raise TypeError("`outputs` is a mapping of output fields to values, and takes the place of `text`.")
         return partial(_write, _answer(fields, numbers), outputs)
     entries = fields.get("tool_calls") or ()
-    calls = tuple([numbers.add_id(ToolCall.read(entry)) for entry in (entries.tool_calls if isinstance(entries, ToolCalls) else entries)])
+    calls = tuple([numbers.add_id(ToolCall.read(entry)) for entry in (getattr(entries, "tool_calls", entries))])
     known: dict[str, Any] = {"finish_reason": "tool_calls" if calls else "stop", "usage": _ONE, **fields, "tool_calls": calls}
     return Response(**known)
 

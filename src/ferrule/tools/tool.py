@@ -20,7 +20,7 @@ from ferrule.tools.definition.export import call_schema, tool_line, tool_state
 from ferrule.tools.definition.parameters import build_parameters
 from ferrule.tools.execution.run import acall_directly, arun_directly, call_directly, run_directly, run_tool
 from ferrule.values.calls.call import CheckedArguments
-from ferrule.values.content.parts import Type
+from ferrule.values.content.type import Type
 from ferrule.values.tracebacks import callers_frames, trim
 
 if TYPE_CHECKING:

@@ -226,7 +226,7 @@ def _result(result: ToolResult, beat: Beat, number: int, base: str, most: int) -
     said, bad = ("Error", " bad") if result.is_error else ("Result", "")
     content, shown = result.content, list[str]()
     if not isinstance(content, str):
-        from ferrule.values.content.parts import content_text
+        from ferrule.values.content.convert import content_text
 
         pictures: dict[int, Any] = {at: part for at, part in enumerate(content) if base and not beat.owner and picture_type(part)}
         shown = [_figure(f"{base}/picture/{beat.first}/{number}/{at}", part, at + 1, result.name) for at, part in pictures.items()]

@@ -196,7 +196,7 @@ class Pages:
             raise Refused(404, "There is no such value.")
         call = beat.calls[int(number)]
         if part == "result" and call.result is not None:
-            from ferrule.values.content.parts import content_text  # late, with pydantic: a list of runs needs none of it
+            from ferrule.values.content.convert import content_text  # late, with pydantic: a list of runs needs none of it
 
             return content_text(call.result.content)
         if part in {"args", "written"}:

@@ -16,8 +16,10 @@ from ferrule.errors import ToolRetry
 from ferrule.settings import context
 from ferrule.tools.execution.run import arun_call, run_call
 from ferrule.tools.tool import Tool
-from ferrule.values.calls.call import CheckedCall, ToolCall, ToolCalls, ToolResult
-from ferrule.values.content.parts import PART_START, Audio, File, Image, Text
+from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
+from ferrule.values.calls.tool_calls import ToolCalls
+from ferrule.values.content.parts import Audio, File, Image, Text
+from ferrule.values.content.type import PART_START
 from ferrule.values.record import Record
 
 IMAGE, SOUND = Image(url="https://x/y.png"), Audio(data="aGk=")

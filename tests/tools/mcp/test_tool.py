@@ -23,7 +23,8 @@ from ferrule.tools.execution.run import arun_call, run_call
 from ferrule.tools.mcp.result import MCPResult
 from ferrule.tools.mcp.tool import ConversionRules, confirmation_of, effect_of, rules_from
 from ferrule.tools.tool import Tool
-from ferrule.values.calls.call import CheckedCall, ToolCall, ToolCalls, ToolResult
+from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
+from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import Image, Text
 
 ENTRY = {

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from ferrule.errors import ToolCallError
-from ferrule.values.calls.call import CallFault, ToolCall, ToolCalls, ToolResult
+from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
+from ferrule.values.calls.tool_calls import ToolCalls
 
 texts = st.text(st.characters(exclude_categories=()), max_size=8)
 json_values = st.recursive(

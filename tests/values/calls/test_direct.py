@@ -29,7 +29,8 @@ from ferrule.errors import (
 from ferrule.tools.decorator import tool
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import Toolbox
-from ferrule.values.calls.call import ToolCall, ToolCalls, ToolResult
+from ferrule.values.calls.call import ToolCall, ToolResult
+from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import Image, Text
 from ferrule.values.encoding.repair import read_json  # noqa: F401  a plain function of another module
 from ferrule.values.encoding.repair import read_json as borrowed  # noqa: F401

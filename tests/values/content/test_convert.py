@@ -9,7 +9,8 @@ from pydantic import BaseModel
 
 from ferrule.errors import InputError
 from ferrule.values.content.convert import content_of, pieces_of, read_content
-from ferrule.values.content.parts import PART_END, PART_START, Audio, File, Image, Text, Type
+from ferrule.values.content.parts import Audio, File, Image, Text
+from ferrule.values.content.type import PART_END, PART_START, Type
 from ferrule.values.conversation.message import openai_content
 
 PHOTO = Image(url="http://127.0.0.1/a.png")

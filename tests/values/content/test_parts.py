@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from typing_extensions import TypeAliasType
 
-from ferrule.values.calls.call import ToolCall, ToolCalls
-from ferrule.values.content.parts import PART_END, PART_START, Audio, File, Image, Text, Type, content_text, split_parts
+from ferrule.values.calls.call import ToolCall
+from ferrule.values.calls.tool_calls import ToolCalls
+from ferrule.values.content.convert import content_text
+from ferrule.values.content.parts import Audio, File, Image, Text
+from ferrule.values.content.type import PART_END, PART_START, Type, split_parts
 
 MEDIA = [Image, Audio, File]
 

@@ -11,7 +11,8 @@ import pytest
 from pydantic import BaseModel, Field, ValidationError
 
 from ferrule.errors import InputError
-from ferrule.values.calls.call import ToolCall, ToolCalls, ToolResult
+from ferrule.values.calls.call import ToolCall, ToolResult
+from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.history import History
 from ferrule.values.conversation.message import Message

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.values.calls.call import ToolCall, ToolCalls, ToolResult
+from ferrule.values.calls.call import ToolCall, ToolResult
+from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import Image, Text
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.conversation.message import Message, Messages

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, Field, field_validator
 
 from ferrule.errors import InputError, SignatureError
-from ferrule.values.calls.call import ToolCalls
+from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import Image as Picture
 from ferrule.values.signatures.signature import InputField, OutputField, Signature, as_signature
 

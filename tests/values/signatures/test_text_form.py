@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from ferrule.errors import SignatureError
 from ferrule.programs.predict import Predict
 from ferrule.tools.tool import Tool
-from ferrule.values.calls.call import ToolCalls
+from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import Image
 from ferrule.values.conversation.history import History
 from ferrule.values.signatures.signature import Signature, as_signature

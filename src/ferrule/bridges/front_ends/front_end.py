@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from ferrule.bridges.front_ends.narrator import Narrator
 from ferrule.bridges.front_ends.page import question_id, tool_call_id
 from ferrule.errors import DecisionError, InputError, shown
-from ferrule.values.content.convert import read_content
-from ferrule.values.content.parts import content_text
+from ferrule.values.content.convert import content_text, read_content
 from ferrule.values.conversation.history import History
 from ferrule.values.encoding.encode import json_text
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.bridges.front_ends.page import UNUSED, ShownCall, ShownText, agent_path, result_content, tool_call_id
 from ferrule.errors import FerruleError
-from ferrule.values.content.parts import Type
+from ferrule.values.content.type import Type
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.run import event as events
 from ferrule.values.run.forms import form_of

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import MCPToolError, shown
 from ferrule.tools.mcp.safety import scrub
-from ferrule.values.content.parts import Audio, Content, Image, Part, Text, content_text
+from ferrule.values.content.convert import content_text
+from ferrule.values.content.parts import Audio, Content, Image, Part, Text
 from ferrule.values.conversation.exchange import Request
 from ferrule.values.conversation.message import Message, Messages
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.adapters.render import without_none
 from ferrule.errors import AdapterParseError
-from ferrule.values.content.parts import Reasoning, Type
+from ferrule.values.content.type import Reasoning, Type
 from ferrule.values.record import replace
 
 if TYPE_CHECKING:

@@ -6,15 +6,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ferrule.adapters.render import without_none
-from ferrule.errors import (
-    DuplicateToolError,
-    SignatureError,
-)
+from ferrule.errors import DuplicateToolError, SignatureError
 from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool
 from ferrule.programs.predict import ChainOfThought, Predict
 from ferrule.tools.definition.export import check_no_intention_argument
 from ferrule.tools.toolbox import LiveToolbox, Toolbox
-from ferrule.values.conversation.history import History
 from ferrule.values.signatures.fields import NO_TYPE
 from ferrule.values.signatures.signature import InputField, as_signature
 
@@ -63,7 +59,7 @@ def check_signature(signature: Any) -> type[Signature]:
     """The agent's signature; raises `SignatureError` for field names that the loop uses itself."""
     found = as_signature(signature)
     for name, field in found.input_fields.items():
-        is_no_history = name == "history" and without_none(field.annotation) is not History
+        is_no_history = name == "history" and not _takes_history(field.annotation)
         if name in {"trajectory", *OWN_KEYWORDS} or name.startswith("next_") or is_no_history:
             why = "`ReAct` uses it itself" if name != "history" else "it is reserved for the conversation: give it the type `History`"
             raise SignatureError(f"An input of a ReAct agent cannot be called `{name}`: {why}. Choose another name.")
@@ -74,6 +70,12 @@ def check_signature(signature: Any) -> type[Signature]:
         )
         raise SignatureError(msg)
     return found
+
+
+def _takes_history(annotation: Any) -> bool:
+    from ferrule.values.conversation.history import History
+
+    return without_none(annotation) is History
 
 
 def check_tools(tools: Iterable[Any], *, intention: bool) -> Toolbox:

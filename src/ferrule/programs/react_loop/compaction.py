@@ -18,8 +18,7 @@ from ferrule.programs.lifecycle.as_tool import AgentTool
 from ferrule.programs.predict import Predict
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
-from ferrule.values.content.convert import render
-from ferrule.values.content.parts import content_text
+from ferrule.values.content.convert import content_text, render
 from ferrule.values.conversation.compact import (
     LEFT_OUT,
     LONGEST_RESULT,

@@ -19,15 +19,7 @@ from ferrule.errors import (
     ToolArgumentsError,
     TooManyFaultsError,
 )
-from ferrule.programs.asking.ask import (
-    Asker,
-    ask_model,
-    calls_natively,
-    check_positive,
-    list_demos,
-    make_asker,
-    split_inputs,
-)
+from ferrule.programs.asking.ask import Asker, ask_model, calls_natively, check_positive, list_demos, make_asker, split_inputs
 from ferrule.programs.asking.refusals import refuses_tools
 from ferrule.programs.instructions import is_builtin
 from ferrule.programs.react_loop.agent import OWN_KEYWORDS, check_names, with_builtin
@@ -36,8 +28,7 @@ from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.use import UsingTools, has_changes, use_tools
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult
-from ferrule.values.content.parts import Part, Text, content_text
-from ferrule.values.conversation.history import History, after_system
+from ferrule.values.content.convert import content_text
 from ferrule.values.conversation.message import Message
 from ferrule.values.record import Log, Record, replace
 from ferrule.values.run import event as events
@@ -54,6 +45,7 @@ if TYPE_CHECKING:
     from ferrule.programs.tool_use.live import LiveTools, LoadedTools
     from ferrule.runs.limits import Limits
     from ferrule.tools.tool import Tool
+    from ferrule.values.content.parts import Part
     from ferrule.values.conversation.exchange import Request
     from ferrule.values.conversation.message import Messages
 
@@ -164,6 +156,8 @@ class _Loop:
         return self.agent
 
     def context(self, view: ModuleView) -> ModuleContext:
+        from ferrule.values.conversation.history import History, after_system
+
         said = History(messages=after_system(self.request.messages))
         return ModuleContext(view, Trajectory(self.steps), dict(self.values), said)
 
@@ -336,6 +330,8 @@ def _rendered(adapter: Adapter, steps: Sequence[Step]) -> RenderedText | list[Pa
     contents = [adapter.step_message(_entries(step, i)).content for i, step in enumerate(steps)]
     if all(isinstance(content, str) for content in contents):
         return RenderedText("\n\n".join(map(content_text, contents)), adapter)
+    from ferrule.values.content.parts import Text
+
     parts: list[Part] = []
     for content in contents:
         parts += [Text(text="\n\n")] if parts else []

@@ -17,7 +17,6 @@ from ferrule.errors import DuplicateToolError, RunCancelledError, RunError, show
 from ferrule.programs.instructions import describe_new_tools, is_builtin
 from ferrule.tools.execution.tool_changes import digest
 from ferrule.tools.toolbox import Toolbox, to_tool
-from ferrule.values.conversation.history import History
 from ferrule.values.record import Record, field, replace
 from ferrule.values.run.outcome import Trajectory
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from ferrule.tools.shelf import Shelf
     from ferrule.tools.tool import Tool
     from ferrule.values.calls.call import ToolResult
+    from ferrule.values.conversation.history import History
     from ferrule.values.run.act import Conditions
 
 _MOST_RUNS = 256
@@ -35,6 +35,12 @@ _Loaded = dict[tuple[str, str], "Tool"]
 _loaded: OrderedDict[Hashable, _Loaded] = OrderedDict()
 """By `Conditions.place`. Runs that are done stay: one that is loaded again is replayed for its prediction."""
 _loading = threading.Lock()
+
+
+def _no_history() -> History:
+    from ferrule.values.conversation.history import History
+
+    return History()
 
 
 class ModuleContext(Record):
@@ -46,7 +52,7 @@ class ModuleContext(Record):
     """The finished steps of the run, without the current turn."""
     input_args: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The inputs of the run, by name."""
-    history: History = field(default_factory=History)
+    history: History = field(default_factory=_no_history)
     """The conversation before the current turn, without the system message."""
 
 

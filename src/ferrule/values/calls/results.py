@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, field_serializer, model_serializer, 
 
 from ferrule.errors import shown
 from ferrule.values.content.convert import marked_parts, read_marked
-from ferrule.values.content.parts import Type
+from ferrule.values.content.type import Type
 from ferrule.values.encoding.encode import jsonable
 
 

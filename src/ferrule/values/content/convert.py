@@ -3,27 +3,48 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
 
 from ferrule.errors import InputError, shown
-from ferrule.values.content.parts import PART_END, PART_START, Audio, Content, File, Image, Part, Text, Type, split_parts
+from ferrule.values.content.type import PART_END, PART_START, Type, split_parts
 from ferrule.values.encoding.encode import inside_of, json_text
 from ferrule.values.encoding.mark import Mark
 
-Piece = str | Part
-"""A piece of text, or a part that is not text."""
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+    from ferrule.values.content.parts import Content, Part
+
+    Piece = str | Part
+    """A piece of text, or a part that is not text."""
+
 _MARK = "$part"
 _PART = Mark("<", "</?ferrule-part>>")
-_KINDS: Mapping[str, Any] = {each.__name__: each for each in (Text, Image, Audio, File)}
 _MOST_BITS = 64
-_PARTS = (Text, Image, Audio, File)
 _DEEPEST = 20
 """Values nested deeper than this are not searched for parts."""
+
+
+def content_text(content: Content) -> str:
+    """Content as plain text; other parts are named in brackets."""
+    if isinstance(content, str):
+        return content
+    from ferrule.values.content.parts import Text
+
+    return "\n".join(part.text if isinstance(part, Text) else f"[{part!r}]" for part in content)
+
+
+def is_part(value: Any) -> TypeIs[Part]:
+    """Whether a value is a part of a message. The classes of parts are imported when there may be one: most programs have none."""
+    if not isinstance(value, Type):
+        return False
+    from ferrule.values.content.parts import Audio, File, Image, Text
+
+    return isinstance(value, (Text, Image, Audio, File))
 
 
 def content_of(pieces: Iterable[Piece]) -> Content:
@@ -34,6 +55,8 @@ def content_of(pieces: Iterable[Piece]) -> Content:
         return "".join(pieces)  # pyright: ignore[reportArgumentType, reportCallIssue, reportUnknownVariableType]
     except TypeError:
         pass
+    from ferrule.values.content.parts import Text
+
     joined: list[Piece] = []
     for piece in pieces:
         if isinstance(piece, Text):
@@ -53,7 +76,7 @@ def read_content(value: Any) -> Content:
         return ""
     if isinstance(value, str):
         return value
-    if isinstance(value, _PARTS):
+    if is_part(value):
         return content_of([value])
     if not isinstance(value, (list, tuple)):
         raise InputError(f"The content of a message must be a string or a list of parts, found {shown(value)}.")
@@ -62,8 +85,10 @@ def read_content(value: Any) -> Content:
 
 def read_part(value: Any) -> Part:
     """Read one part in OpenAI's form; a part is returned unchanged."""
-    if isinstance(value, _PARTS):
+    if is_part(value):
         return value
+    from ferrule.values.content.parts import Audio, File, Image, Text
+
     if isinstance(value, str):
         return Text(text=value)
     part: Mapping[str, Any] = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
@@ -98,21 +123,29 @@ def render(value: Any) -> Content:
     """A value that a tool returned, as a model sees it: text unchanged, pictures and other parts as parts, the rest as JSON."""
     if type(value) is int and value.bit_length() < _MOST_BITS:  # a common result: 2 % of a step without this line
         return str(value)
-    if isinstance(value, _PARTS):
+    if is_part(value):
         return (value,)
-    if isinstance(value, (list, tuple)) and any(isinstance(each, _PARTS) for each in cast("list[Any]", value)):
+    if isinstance(value, (list, tuple)) and any(is_part(each) for each in cast("list[Any]", value)):
         return tuple(part for each in cast("list[Any]", value) for part in _parts(render(each)))
     if isinstance(value, str):
-        return str.__str__(value) if type(value).__str__ is str.__str__ else json.loads(json_text(value))
+        return str.__str__(value) if type(value).__str__ is str.__str__ else _loaded(json_text(value))
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _text_of_bytes(bytes(value))  # pyright: ignore[reportUnknownArgumentType]
     text = json_text(cast("object", value))
     if PART_START in text and (pieces := pieces_of(value)) is not None:
         return content_of(pieces)
-    return json.loads(text) if text.startswith('"') else text  # a date, or an object without a form in JSON
+    return _loaded(text) if text.startswith('"') else text  # a date, or an object without a form in JSON
+
+
+def _loaded(text: str) -> Any:
+    import json  # late: most results are written, and none is read
+
+    return json.loads(text)
 
 
 def _parts(content: Content) -> tuple[Part, ...]:
+    from ferrule.values.content.parts import Text
+
     return (Text(text=content),) if isinstance(content, str) else content
 
 
@@ -125,7 +158,7 @@ def _text_of_bytes(value: bytes) -> str:
 
 def marked_parts(value: Any, depth: int = 0) -> Any:
     """The value with each part replaced by a JSON object that `read_marked` turns back into the part."""
-    if isinstance(value, _PARTS):
+    if is_part(value):
         return {_MARK: type(value).__name__, **value.__dict__}
     if depth > _DEEPEST or not _count(value, depth):
         return value
@@ -136,7 +169,7 @@ def marked_parts(value: Any, depth: int = 0) -> Any:
     # Models and sets in their own JSON form (aliases, excluded fields, order), which has the parts packed.
     text = json_text(value)
     is_sure = text.count(PART_START) == text.count(PART_END) == _count(value, depth)
-    return _unpacked(json.loads(text)) if is_sure else value
+    return _unpacked(_loaded(text)) if is_sure else value
 
 
 def _unpacked(form: Any) -> Any:
@@ -159,8 +192,11 @@ def read_marked(value: Any) -> Any:
 
 
 def _read_mark(mark: Any, fields: dict[str, Any]) -> Any:
-    if isinstance(mark, str) and mark in _KINDS and fields.keys() == _KINDS[mark].model_fields.keys():
-        return _KINDS[mark](**fields)
+    from ferrule.values.content.parts import Audio, File, Image, Text
+
+    kind = next((each for each in (Text, Image, Audio, File) if each.__name__ == mark), None)
+    if kind is not None and fields.keys() == kind.model_fields.keys():
+        return kind(**fields)
     found = cast("list[Any]", mark) if isinstance(mark, list) and not fields else []
     if not found:
         raise TypeError("no marked part")
@@ -175,7 +211,7 @@ def pieces_of(value: Any) -> list[Piece] | None:
     """
     if value is None or isinstance(value, (str, int, float)):
         return None
-    if isinstance(value, _PARTS):
+    if is_part(value):
         return [value]
     count = _count(value, 0)
     if not count:
@@ -188,6 +224,8 @@ def pieces_of(value: Any) -> list[Piece] | None:
 
 
 def _one_piece(form: Any) -> Piece:
+    from ferrule.values.content.parts import Text
+
     part = read_part(form)
     return part.text if isinstance(part, Text) else part
 

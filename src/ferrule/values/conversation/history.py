@@ -15,8 +15,9 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from ferrule.errors import InputError, ToolCallError, shown
 from ferrule.values.calls.call import ToolCall
-from ferrule.values.content.convert import marked_parts, read_content, read_marked
-from ferrule.values.content.parts import Part, Type, content_text
+from ferrule.values.content.convert import content_text, marked_parts, read_content, read_marked
+from ferrule.values.content.parts import Part
+from ferrule.values.content.type import Type
 from ferrule.values.conversation.message import Message, Role, openai_content, openai_message, tool_message
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.encoding.pattern import pattern

@@ -63,7 +63,7 @@ class Message(Record):
         """The content as plain text."""
         if isinstance(self.content, str):
             return self.content
-        from ferrule.values.content.parts import content_text
+        from ferrule.values.content.convert import content_text
 
         return content_text(self.content)
 

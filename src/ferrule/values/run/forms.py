@@ -9,7 +9,7 @@ from ferrule.errors import LMError
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.confirmation.question import Decision, Question
 from ferrule.values.content.convert import marked_parts, read_marked
-from ferrule.values.content.parts import Type
+from ferrule.values.content.type import Type
 from ferrule.values.conversation.exchange import Request, Response, Usage
 from ferrule.values.encoding.encode import jsonable
 from ferrule.values.record import fields_of

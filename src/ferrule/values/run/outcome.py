@@ -7,8 +7,7 @@ from operator import attrgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
-from ferrule.values.calls.call import ToolCall, ToolCalls
-from ferrule.values.content.parts import content_text
+from ferrule.values.content.convert import content_text
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.display import Displayed
 from ferrule.values.encoding.encode import json_text
@@ -17,7 +16,8 @@ from ferrule.values.record import Log, Record
 from ferrule.values.typed import S, Typed
 
 if TYPE_CHECKING:
-    from ferrule.values.calls.call import ToolResult
+    from ferrule.values.calls.call import ToolCall, ToolResult
+    from ferrule.values.calls.tool_calls import ToolCalls
     from ferrule.values.conversation.history import History
     from ferrule.values.conversation.message import Messages
 
@@ -196,6 +196,8 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
             if name == "completions":
                 return Completions((self, *getattr(self, "_others", ())))
             if name == "tool_calls":
+                from ferrule.values.calls.tool_calls import ToolCalls
+
                 return ToolCalls(tool_calls=list(self._calls))
             if name == "cost":
                 return self.get_lm_usage().cost

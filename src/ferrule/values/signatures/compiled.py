@@ -7,9 +7,17 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 from ferrule.errors import InputError, SignatureError
-from ferrule.values.calls.call import ToolCalls
 from ferrule.values.encoding.encode import TYPE_NAMES, is_plain, without_modules
-from ferrule.values.signatures.fields import InputCheck, adapter_of, allows_none, description_of, input_check, may_be_omitted, role_of
+from ferrule.values.signatures.fields import (
+    InputCheck,
+    adapter_of,
+    allows_none,
+    calls_type,
+    description_of,
+    input_check,
+    may_be_omitted,
+    role_of,
+)
 from ferrule.values.signatures.output_checks import OutputCheck, output_check
 
 if TYPE_CHECKING:
@@ -154,7 +162,7 @@ def compile_signature(cls: Any) -> CompiledSignature:
             msg = f"`{cls.__name__}.{name}` is neither input nor output. Write `{name}: ... = InputField()` or `OutputField()`."
             raise SignatureError(msg)
     plan = CompiledSignature(fields, cls.__instructions__)
-    receiving = [name for name, field in plan.outputs.items() if ToolCalls.extract_custom_type_from_annotation(field.annotation)]
+    receiving = [name for name, field in plan.outputs.items() if calls_type(field.annotation)]
     if len(receiving) > 1:
         msg = f"`{cls.__name__}` has {len(receiving)} outputs for tool calls ({', '.join(receiving)}); an answer's calls go to one."
         raise SignatureError(msg)

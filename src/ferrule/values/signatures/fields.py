@@ -8,13 +8,17 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from importlib import import_module
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from ferrule.errors import SignatureError, shown
+from ferrule.values.content.type import Type
 from ferrule.values.encoding.encode import fits, is_plain
+
+if TYPE_CHECKING:
+    from ferrule.values.calls.tool_calls import ToolCalls
 
 InputCheck = Callable[[Any], Any]
 """Takes a value, returns the typed value, raises `ValueError`."""
@@ -131,6 +135,15 @@ def allows_none(annotation: Any) -> bool:
     if origin is Literal:
         return None in get_args(annotation)
     return origin in {Union, UnionType} and any(allows_none(part) for part in get_args(annotation))
+
+
+def calls_type(annotation: Any) -> type[ToolCalls] | None:
+    """`ToolCalls`, or its subclass, in an annotation; None if there is none. The class is imported for an annotation with a `Type`."""
+    if not Type.extract_custom_type_from_annotation(annotation):
+        return None
+    from ferrule.values.calls.tool_calls import ToolCalls
+
+    return next(iter(ToolCalls.extract_custom_type_from_annotation(annotation)), None)
 
 
 def adapter_of(field: FieldInfo) -> TypeAdapter[Any]:

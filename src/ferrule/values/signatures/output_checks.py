@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Union, get_
 from pydantic import ValidationError
 
 from ferrule.errors import shown
-from ferrule.values.content.parts import TEXTS
+from ferrule.values.content.type import TEXTS
 from ferrule.values.encoding.encode import is_plain, json_bytes, json_text
 from ferrule.values.encoding.repair import kind_of, read_json, strict_json
 from ferrule.values.signatures.fields import adapter_of, explained, quick_field_check

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any, NoReturn, Union
 
 from ferrule.errors import SignatureError, shown
-from ferrule.values.content.parts import Type
+from ferrule.values.content.type import Type
 from ferrule.values.record import Record
 
 if typing.TYPE_CHECKING:
@@ -228,7 +228,7 @@ def _for_union(kind: Any) -> Any:
 def _ferrule_types() -> dict[str, Any]:
     """Ferrule's own types in the modules that are loaded: code that passes a `Tool` has loaded its module."""
     # These are always available.
-    for always in ("calls.call", "conversation.history", "content.parts"):
+    for always in ("calls.tool_calls", "conversation.history", "content.parts"):
         import_module(f"ferrule.values.{always}")
 
     found: dict[str, Any] = {}

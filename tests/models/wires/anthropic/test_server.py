@@ -32,7 +32,8 @@ from ferrule.models.wires.anthropic.stream import Assembly
 from ferrule.programs.react import ReAct
 from ferrule.settings import context
 from ferrule.testing import ScriptedLM
-from ferrule.values.calls.call import ToolCall, ToolCalls
+from ferrule.values.calls.call import ToolCall
+from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import File, Image, Text
 from ferrule.values.conversation.exchange import Capabilities, Declarations, Delta, Request, Response, Shape, Usage
 from ferrule.values.conversation.message import Message, Messages

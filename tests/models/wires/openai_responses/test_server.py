@@ -31,7 +31,8 @@ from ferrule.models.wires.openai_responses.stream import Assembly
 from ferrule.programs.react import ReAct
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.tool import Tool
-from ferrule.values.calls.call import CallFault, ToolCall, ToolCalls
+from ferrule.values.calls.call import CallFault, ToolCall
+from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import File, Image, Text
 from ferrule.values.conversation.exchange import Declarations, Delta, Request, Response, Shape, Usage
 from ferrule.values.conversation.message import Message, Messages

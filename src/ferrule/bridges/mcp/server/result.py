@@ -16,7 +16,8 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
 
 from ferrule.tools.mcp.result import MCPResult, output_problems
-from ferrule.values.content.parts import Audio, File, Image, Text, Type
+from ferrule.values.content.parts import Audio, File, Image, Text
+from ferrule.values.content.type import Type
 from ferrule.values.encoding.encode import json_text, jsonable
 from ferrule.values.record import Record
 

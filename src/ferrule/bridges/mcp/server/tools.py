@@ -208,7 +208,7 @@ def _has_fields(kind: Any) -> bool:
     from pydantic import BaseModel
     from typing_extensions import is_typeddict
 
-    from ferrule.values.content.parts import Type
+    from ferrule.values.content.type import Type
 
     if not inspect.isclass(kind) or issubclass(kind, Type):
         return False

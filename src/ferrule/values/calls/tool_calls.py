@@ -1,0 +1,112 @@
+"""`ToolCalls`: the calls of one answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+
+from pydantic import ConfigDict, model_serializer, model_validator
+
+from ferrule.errors import ToolCallError, shown
+from ferrule.values.calls.call import ToolCall, failure, to_result
+from ferrule.values.calls.shapes import calls_and_results, schema_of
+from ferrule.values.content.type import Type
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from ferrule.values.calls.call import ToolResult
+    from ferrule.values.calls.direct import Ended, Functions
+
+
+class ToolCalls(Type):
+    """The calls of one answer, in order: the type of an output field that receives them."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, json_schema_extra=schema_of("tool_calls"))
+
+    ToolCall: ClassVar[type[ToolCall]] = ToolCall
+    tool_calls: list[ToolCall]
+    tool_call_results: Any = None
+    """The `ToolCallResults` of these calls in a demo or a turn of a history, or None. Takes what `execute_all` returns."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def validate_input(cls, data: Any) -> Any:
+        """Accept a list of calls, `{"tool_calls": [...]}`, or one call, in any shape that `ToolCall.read` accepts."""
+        entries, results = ([data], None) if isinstance(data, ToolCall) else calls_and_results(data)
+        calls: list[ToolCall] = []
+        for index, entry in enumerate(entries):
+            try:
+                calls.append(ToolCall.read(entry))
+            except ToolCallError as error:
+                msg = f"Received invalid value for `ferrule.ToolCalls`: {shown(cast('object', data))}: call {index}: {error}"
+                raise ValueError(msg) from error
+        return {"tool_calls": calls, "tool_call_results": results}
+
+    @classmethod
+    def from_dict_list(cls, tool_calls_dicts: list[dict[str, Any]]) -> Self:
+        """Make calls of a list of `{"name": ..., "args": {...}}`."""
+        return cls.model_validate(tool_calls_dicts)
+
+    @classmethod
+    def from_text(cls, text: str, tools: Any) -> Self:
+        """Find the calls that a model wrote as text, in any of the usual forms.
+
+        `tools` are the offered tools, or their declarations in OpenAI's form. Only calls of these are found.
+        """
+        from ferrule.values.calls.text.find import find
+
+        return cls(tool_calls=[ToolCall(**fields) for fields in find(text, tools)[0]])
+
+    @classmethod
+    def description(cls) -> str:
+        """What a model needs to know about this type."""
+        return 'Calls of tools: {"tool_calls": [{"name": the tool\'s name, "args": its arguments as a JSON object}]}.'
+
+    def format(self) -> dict[str, Any]:
+        """`{"tool_calls": [...]}`, each in OpenAI's shape, ids kept."""
+        return {"tool_calls": [call.format() for call in self.tool_calls]}
+
+    @model_serializer()
+    def serialize_model(self) -> Any:
+        """`format()` with the fields that OpenAI's shape lacks, so that calls load unchanged."""
+        results: dict[str, Any] = self.tool_call_results.format() if self.tool_call_results is not None else {}
+        return {"tool_calls": [{**call.format(), **call.beside()} for call in self.tool_calls], **results}
+
+    def execute_all(self, functions: Functions | None = None, *, concurrent: bool = True) -> list[ToolResult]:
+        """Run every call as `ToolCall.execute` does, at once unless told. Returns the results in order, failures too."""
+        from ferrule.values.calls.direct import callers_own, invoke_all
+
+        ended = invoke_all(self.tool_calls, functions if functions is not None else callers_own(), concurrent=concurrent)
+        return list(map(_result, self.tool_calls, ended))
+
+    def aexecute_all(self, functions: Functions | None = None, *, concurrent: bool = True) -> Coroutine[Any, Any, list[ToolResult]]:
+        """As `execute_all`, for async functions and tools; sync ones run in threads."""
+        from ferrule.values.calls.direct import callers_own
+
+        return self._aexecute_all(functions if functions is not None else callers_own(), concurrent)
+
+    async def _aexecute_all(self, functions: Functions, concurrent: bool) -> list[ToolResult]:
+        from ferrule.values.calls.direct import ainvoke_all
+
+        return list(map(_result, self.tool_calls, await ainvoke_all(self.tool_calls, functions, concurrent=concurrent)))
+
+    def __eq__(self, other: object) -> bool:
+        # As for trajectories: ids and repairs differ between equal answers of different providers.
+        if not isinstance(other, ToolCalls):
+            return NotImplemented
+        mine, theirs = ((list(map(_called, each.tool_calls)), each.tool_call_results) for each in (self, other))
+        return mine == theirs
+
+    def __hash__(self) -> int:
+        return hash(tuple([call.name for call in self.tool_calls]))
+
+    def __len__(self) -> int:
+        return len(self.tool_calls)
+
+
+def _called(call: ToolCall) -> tuple[Any, ...]:
+    return (call.name, call.args, call.intention, call.fault)
+
+
+def _result(call: ToolCall, ended: Ended) -> ToolResult:
+    return to_result(call, ended.value) if ended.error is None else failure(call, ended.error, is_raised=ended.is_raised)
