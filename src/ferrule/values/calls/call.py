@@ -6,12 +6,14 @@ from dataclasses import asdict
 from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_serializer
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import core_schema
 
 from ferrule.errors import ToolArgumentsError, ToolCallError, ToolRetry, UnknownToolError
 from ferrule.values.calls.error_text import error_text
 from ferrule.values.calls.shapes import CallFault, call_fields, fields_at, schema_of
 from ferrule.values.content.convert import render
+from ferrule.values.content.type import serialized_by
 from ferrule.values.encoding.encode import is_masked, json_text
 from ferrule.values.record import Changing, Record, field, fields_of
 
@@ -68,7 +70,10 @@ class ToolCall(BaseModel):
         fault = {key: value for key, value in asdict(self.fault).items() if value is not None} if self.fault is not None else None
         return {key: value for key, value in {"intention": self.intention, "fault": fault, "repairs": self.repairs}.items() if value}
 
-    @model_serializer()
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        return serialized_by(cls._serialized, handler(source), handler, core_schema.dict_schema(core_schema.str_schema()))
+
     def _serialized(self) -> dict[str, Any]:
         return {"name": self.name, "args": self.args, **({"id": self.id} if self.id is not None else {}), **self.beside()}
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, model_serializer
+from pydantic import BaseModel, ConfigDict
+from pydantic_core import core_schema
 
 from ferrule.values.encoding.encode import json_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 T = TypeVar("T", bound="Type")
 
@@ -67,11 +68,24 @@ class Type(BaseModel):
         del response
         return None
 
-    @model_serializer()
     def serialize_model(self) -> Any:
         """`format()`, with a list of parts packed between the markers."""
         formatted: Any = self.format()
         return _packed(cast("list[Any]", formatted)) if isinstance(formatted, list) else formatted
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        return serialized_by(lambda value: value.serialize_model(), handler(source), handler)
+
+
+def serialized_by(function: Callable[[Any], Any], schema: Any, handler: Any, returns: Any = None) -> Any:
+    """A model's core schema with its serializer, unless a subclass has one by pydantic's `model_serializer`.
+
+    The decorator itself would load a module that costs a process as much as ten of ferrule's. `returns` is the schema of what it returns.
+    """
+    written = core_schema.plain_serializer_function_ser_schema(function, return_schema=returns or core_schema.any_schema())
+    handler.resolve_ref_schema(schema).setdefault("serialization", written)
+    return schema
 
 
 def _named(annotation: Any, kind: type[T], aliases: list[Any]) -> Iterator[type[T]]:
@@ -157,8 +171,6 @@ class Reasoning(str):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
-        from pydantic_core import core_schema
-
         def unpacked(value: Any) -> Any:
             found: Any = value
             return found["content"] if isinstance(value, dict) and "content" in value else found
