@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from ferrule.errors import InputError
-from ferrule.values.content.convert import content_of, pieces_of, read_content
+from ferrule.values.content.convert import content_of, content_text, pieces_of, read_content
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.content.type import PART_END, PART_START, Type
 from ferrule.values.conversation.message import openai_content
@@ -110,3 +110,10 @@ def test_content_that_is_none_is_an_error(value: Any) -> None:
     """D37."""
     with pytest.raises(InputError):
         read_content(value)
+
+
+def test_content_as_text_names_what_is_no_text():
+    """Ours: what stands in the trajectory beside text results."""
+    assert content_text("plain") == "plain"
+    assert content_text((Text(text="see"), Image(url="https://x/y"), Text(text="!"))) == "see\n[Image(https://x/y, image/png)]\n!"
+    assert content_text(()) == ""
