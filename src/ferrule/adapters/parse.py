@@ -83,7 +83,7 @@ def parse_outputs(
     values: dict[str, Any] = {}
     problems: list[tuple[str, str]] = []
     missing: list[str] = []
-    calls, fault = _calls(spec, raw, response) if own is not None else (None, None)
+    calls, fault = _calls(spec, raw, response)
     for name, check in spec.checks:
         if name in raw and name != own and not (calls and raw[name] in _NOTHING):
             try:
@@ -115,7 +115,7 @@ def parse_outputs(
 
 
 def _calls(spec: OutputSpec, raw: Mapping[str, Any], response: Response) -> tuple[ToolCalls | None, ToolCallError | None]:
-    """The calls of an answer, or the error if none of them is valid."""
+    """The calls of an answer, if it has an output for them, or the error if none of them is valid."""
     if spec.calls_type is None:
         return None, None
     try:
@@ -176,8 +176,10 @@ def _entries(found: Any) -> list[Any]:
         except ValueError as error:
             msg = f"the calls are not valid JSON: {error}"
             raise ToolCallError("invalid_tool_calls", msg, raw=found) from None
-    if isinstance(value, Type) and hasattr(value, "tool_calls"):
-        return list(cast("ToolCalls", value).tool_calls)
+    if isinstance(value, Type):
+        from ferrule.values.calls.tool_calls import ToolCalls  # late: only a `Type` may be one
+
+        value = list(value.tool_calls) if isinstance(value, ToolCalls) else value
     if isinstance(value, Mapping) and "tool_calls" in value:
         value = cast("Mapping[str, Any]", value)["tool_calls"]
     elif isinstance(value, (Mapping, ToolCall)):

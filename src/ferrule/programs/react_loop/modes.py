@@ -5,6 +5,7 @@ A mode writes the request for a turn, reads its answer, and renders finished ste
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
@@ -320,8 +321,6 @@ def _call(name: Any, args: Any, call_id: str) -> ToolCall:
         args = None
     if args is None or isinstance(args, dict):
         return ToolCall.unchecked(name, dict(args or {}), call_id)  # pyright: ignore[reportUnknownArgumentType]
-    import json
-
     raw = args if isinstance(args, str) else json.dumps(args, default=str)
     reason = f"its arguments must be a JSON object of argument names and values, found {type(args).__name__}"
     return ToolCall(name=name, id=call_id, fault=CallFault("invalid_tool_call_arguments", reason, raw))

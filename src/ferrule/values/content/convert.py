@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
@@ -128,19 +129,13 @@ def render(value: Any) -> Content:
     if isinstance(value, (list, tuple)) and any(is_part(each) for each in cast("list[Any]", value)):
         return tuple(part for each in cast("list[Any]", value) for part in _parts(render(each)))
     if isinstance(value, str):
-        return str.__str__(value) if type(value).__str__ is str.__str__ else _loaded(json_text(value))
+        return str.__str__(value) if type(value).__str__ is str.__str__ else json.loads(json_text(value))
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _text_of_bytes(bytes(value))  # pyright: ignore[reportUnknownArgumentType]
     text = json_text(cast("object", value))
     if PART_START in text and (pieces := pieces_of(value)) is not None:
         return content_of(pieces)
-    return _loaded(text) if text.startswith('"') else text  # a date, or an object without a form in JSON
-
-
-def _loaded(text: str) -> Any:
-    import json  # late: most results are written, and none is read
-
-    return json.loads(text)
+    return json.loads(text) if text.startswith('"') else text  # a date, or an object without a form in JSON
 
 
 def _parts(content: Content) -> tuple[Part, ...]:
@@ -169,7 +164,7 @@ def marked_parts(value: Any, depth: int = 0) -> Any:
     # Models and sets in their own JSON form (aliases, excluded fields, order), which has the parts packed.
     text = json_text(value)
     is_sure = text.count(PART_START) == text.count(PART_END) == _count(value, depth)
-    return _unpacked(_loaded(text)) if is_sure else value
+    return _unpacked(json.loads(text)) if is_sure else value
 
 
 def _unpacked(form: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast, get_args
 
@@ -125,8 +126,6 @@ def split_parts(text: str, *, in_json: bool = False) -> str | list[dict[str, Any
 
 def _unpacked(piece: str, *, in_json: bool) -> list[dict[str, Any]]:
     # A packed value inside JSON strings was escaped once for each of them.
-    import json  # late: few values have parts
-
     inside = piece
     for strings in range(_MOST_STRINGS_AROUND):
         try:

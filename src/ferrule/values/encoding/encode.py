@@ -9,6 +9,7 @@ between processes (sets), are converted to plain ones first.
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Iterable, Mapping
 from types import GeneratorType
@@ -58,8 +59,6 @@ def json_text(value: object) -> str:
 
 def jsonable(value: object) -> Any:
     """The value after a round trip through JSON: dicts, lists, strings, numbers, booleans, None."""
-    import json  # late, here and below: most runs write JSON only, by pydantic
-
     return json.loads(json_bytes(value))
 
 
@@ -160,8 +159,6 @@ def _slowly(value: object) -> bytes:
     try:
         return to_json(plain)
     except ValueError:  # lone surrogates: they have no UTF-8, but an escape
-        import json
-
         return json.dumps(plain, ensure_ascii=True, separators=(",", ":")).encode()
 
 
@@ -226,8 +223,6 @@ def _form(value: Any) -> Any:
         return _fields(value)
     if isinstance(value, (deque, GeneratorType)):
         return list(value)
-    import json
-
     return json.loads(to_json(value, inf_nan_mode="strings", fallback=object_text))
 
 
@@ -241,8 +236,6 @@ def _key(key: Any) -> str:
         return _joined(str.__str__(key))
     if type(key) is int:
         return str(_plain_scalar(key))
-    import json
-
     try:
         [text] = json.loads(to_json({key: None}))
     except Exception:  # noqa: BLE001  as `object_text`

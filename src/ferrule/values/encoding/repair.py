@@ -5,6 +5,7 @@ A repair corrects a known mistake without losing anything. Ambiguous text is an 
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from pydantic_core import from_json
@@ -48,8 +49,6 @@ def strict_json(text: str) -> Any:
     except (ValueError, TypeError):
         # The fast parser accepts neither lone surrogates nor deep nesting.
         try:
-            import json
-
             return json.loads(text)
         except RecursionError:
             raise ValueError("nested too deeply") from None
@@ -117,8 +116,6 @@ def kind_of(value: object) -> str:
 def _escaped_once_more(text: str, error: ValueError, layers: int) -> tuple[Any, tuple[str, ...]]:
     # `{\"a\": 1}`: a JSON string without its quotes.
     try:
-        import json
-
         inside = json.loads(f'"{text}"')
     except ValueError:
         raise error from None
