@@ -256,19 +256,35 @@ def test_a_redirect_is_not_followed(ask):
         assert other.accepted == 0
 
 
-@pytest.fixture(scope="module")
-def private(tmp_path_factory):
+def private_tls(folder, *, host="127.0.0.1", days=9):
     """The TLS of a server whose certificate is its own authority, and the file of that certificate."""
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ours")])
-    now, place = datetime.now(UTC), x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    made = x509.CertificateBuilder(name, name, key.public_key(), 1, now - timedelta(1), now + timedelta(9))
+    now, place = datetime.now(UTC), x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))])
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, now - timedelta(9), now + timedelta(days))
     certificate = made.add_extension(place, critical=False).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    path = tmp_path_factory.mktemp("tls") / "both.pem"
+    path = folder / "both.pem"
     form, raw = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     path.write_bytes(certificate.sign(key, hashes.SHA256()).public_bytes(form) + key.private_bytes(form, raw, serialization.NoEncryption()))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(path)
     return context, path
+
+
+@pytest.fixture(scope="module")
+def private(tmp_path_factory):
+    return private_tls(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.mark.parametrize(("given", "why"), [({"days": -1}, "expired"), ({"host": "127.0.0.2"}, "(?i)ip address mismatch|not valid for")])
+@ways
+def test_a_certificate_of_a_known_authority_that_is_expired_or_of_another_host_is_refused(ask, monkeypatch, tmp_path, given, why):
+    """Ours: and nothing was sent, no key either."""
+    context, path = private_tls(tmp_path, **given)
+    monkeypatch.setenv("SSL_CERT_FILE", str(path))
+    with raw_server(reply(), tls=context) as server:
+        with pytest.raises(UnavailableError, match=why):
+            ask(LM(server.base_url, model="m", api_key="sk-secret", max_retries=0))
+        assert not server.requests
 
 
 @ways

@@ -159,6 +159,15 @@ def test_an_error_learns_whose_it_is_once():
     assert with_provider(named, provider="q") is named
 
 
+@pytest.mark.parametrize("key", ["x", "length", "none", "tokens"])
+def test_a_key_that_is_a_word_hides_no_kind_of_error(key):
+    """People give such a key to a server of their own, and the server says the word: the agent could not shorten its history then."""
+    said = "This model's maximum context length is 8192 tokens, and none is left."
+    error, _ = status_error(400, {}, json.dumps({"error": {"message": said}}).encode(), secret=key)
+    assert type(error) is ContextOverflowError
+    assert (key in str(error).partition(". ")[0]) == (len(key) == 1)
+
+
 def test_googles_reasons_and_waits_stand_in_the_details():
     """L4: a wrong key of Gemini is a 400, and the wait of its 429 stands in the body (google.rpc.ErrorInfo, RetryInfo)."""
     key = b'{"error": {"code": 400, "message": "API key not valid.", "details": [7, {"reason": "API_KEY_INVALID"}]}}'

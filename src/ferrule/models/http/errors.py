@@ -24,12 +24,14 @@ from ferrule.errors import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from typing_extensions import TypeIs
+
 E = TypeVar("E", bound=LMError)
 
 _REQUEST_IDS = ("x-request-id", "request-id", "x-amzn-requestid", "cf-ray")
 _LONGEST = 1000
 _HARMLESS = 4
-"""So many characters of a key may be shown."""
+"""So many characters of a key may be shown. A shorter key is none."""
 
 _OVERFLOW_CODES = frozenset(
     {"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded", "string_above_max_length"}
@@ -68,18 +70,19 @@ def status_error(
     status: int, headers: Mapping[str, str], body: bytes, *, provider: str | None = None, secret: str | None = None
 ) -> tuple[LMError, bool]:
     """The error for an answer with an error status, and whether the same request may succeed later."""
-    for each in {secret, secret.replace("/", "\\/")} if secret else ():  # JSON may write a slash with a backslash before it
-        body = body.replace(each.encode(), b"[key]")
-    message, codes = _read_body(body)
-    message = redact_key(message, secret) or f"HTTP {status} and no message"
-    kind = _kind(status, message, codes)
+    said, codes = _read_body(body)  # read with the key in it: where that is a word such as `none`, others would be gone with it
+    kind = _kind(status, said, codes)
+    if _is_secret(secret):
+        for each in {secret, secret.replace("/", "\\/")}:  # JSON may write a slash with a backslash before it
+            body = body.replace(each.encode(), b"[key]")
+    message = redact_key(_read_body(body)[0], secret) or f"HTTP {status} and no message"
     wait_s = retry_after_s(headers)
     if wait_s is None and (delay := _DELAY.search(body)):
         wait_s = float(delay[1])
     found_id = redact_key(request_id(headers) or "", secret) or None
     error = kind(message, provider=provider, status=status, request_id=found_id, retry_after_s=wait_s)
     add_advice(error, _ADVICE.get(kind))
-    is_spent = codes & _QUOTA_CODES or (wait_s is None and _QUOTA.search(message))  # does not come back by waiting
+    is_spent = codes & _QUOTA_CODES or (wait_s is None and _QUOTA.search(said))  # does not come back by waiting
     error.is_retryable = issubclass(kind, UnavailableError) and not is_spent
     return error, error.is_retryable
 
@@ -158,9 +161,14 @@ def cost_in(headers: Mapping[str, str]) -> float | None:
         return None
 
 
+def _is_secret(key: str | None) -> TypeIs[str]:
+    """Whether a key is more than a placeholder for a server that takes none, such as `x`."""
+    return key is not None and len(key) >= _HARMLESS
+
+
 def redact_key(message: str, secret: str | None) -> str:
     """The message without the key, which a server may echo, and without a part of the key that `shown` has cut."""
-    if not secret:
+    if not _is_secret(secret):
         return message
     message = message.replace(secret, "[key]")
     if "…" in message:
@@ -171,7 +179,7 @@ def redact_key(message: str, secret: str | None) -> str:
 
 def redact_error(error: BaseException, secret: str | None) -> None:
     """Remove the key from all texts of an error, its causes and its contexts: a traceback shows them."""
-    waiting: list[BaseException | None] = [error] if secret else []
+    waiting: list[BaseException | None] = [error] if _is_secret(secret) else []
     seen: set[int] = set()
     while waiting:
         each = waiting.pop()
