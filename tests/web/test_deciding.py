@@ -105,7 +105,7 @@ def test_after_a_decision_a_heading_says_what_was_decided_and_the_page_what_come
     assert re.match(
         r"Approved: refund ?, with euros 20 instead of 29\.9 and notify no instead of yes order A-1042"
         r" euros The model wrote 29\.9 now 20 reason arrived broken notify The model wrote yes now no"
-        r" Decided by ann via web at [0-9:]+ The run goes on when a worker or ferrule resume takes it\.$",
+        r" Decided by ann via web at [0-9:]+ Nothing more to do here\. The run goes on when a worker or ferrule resume takes it\.$",
         text_of(page),
     )
     assert "waiting, </span>decided</span>" in page

@@ -201,7 +201,7 @@ def test_the_inbox_has_all_questions_the_oldest_first(ann: Any, store: SQLiteSto
     page = ann.get("/inbox").text
     assert re.findall(r'class="run" href="/runs/(order-\d+)"', page) == ["order-1031", "order-1040", "order-1042"]
     assert page.count("the call is never repeated by itself, even if it was cut off") == 2
-    assert "The model’s thought" in page
+    assert "The agent’s thought" in page
     assert '"euros": 29.9,' in page
     assert '"euros": "29.90",' in page, "what the model wrote is among the details"
     assert "**********" in page, "a secret shows stars"
