@@ -14,10 +14,10 @@ from ferrule.errors import DecisionError, FerruleError, StoreError
 from ferrule.runs.store.listing import stored_head
 from ferrule.values.confirmation.policy import Grant
 from ferrule.values.encoding.encode import json_text
+from ferrule.values.record import replace
 from ferrule.web import reading
 from ferrule.web.forms import HTMLForm
 from ferrule.web.guard import Refused
-from ferrule.web.markup import time_of_day
 from ferrule.web.pages import Pages, decided_text, found_run, question_form
 
 if TYPE_CHECKING:
@@ -117,9 +117,9 @@ class Deciding:
         return question_id in run.decided or all(each.id != question_id for each in run.questions)
 
     def _too_late(self, request: Request, run_id: str, question_id: str) -> Response:
-        decision = reading.find_decision(self._store, run_id, question_id)
-        when = f" at {time_of_day(decision.at)}" if decision is not None and decision.at else ""
-        values: dict[str, Any] = {"said": decided_text(decision), "when": when, "decision": decision, "run_id": run_id}
+        decision, asked = reading.find_decision(self._store, run_id, question_id), self._find(run_id, question_id)
+        shown = self._pages.question(request, replace(asked, decision=decision)) if asked is not None and decision is not None else None
+        values: dict[str, Any] = {"said": decided_text(decision), "decision": decision, "each": shown, "run_id": run_id}
         return self._pages.html(request, "decided.html", status=409, **values)
 
     def _misfit(

@@ -87,8 +87,7 @@ def _row(run: Summary, now: float) -> str:
         line = f'<p class="ask-line">{_safe(about[:_MOST_IN_A_ROW])}</p>'
     elif can_go_on(run):
         line = '<p class="ask-line">goes on when a worker or <code>ferrule resume</code> takes it</p>'
-    usage, cost = run.usage, run.cost
-    tokens = usage.total_tokens
+    usage, cost, tokens = run.usage, run.cost, run.usage.total_tokens
     return (
         f'<tr data-item data-key="{name}" data-v="{version_of(run.updated_at, run.status, run.leased, run.decided)}">'
         f'<td class="c-status">{state_html(run)}</td>'
@@ -186,7 +185,8 @@ def _call(call: CallBeat, beat: Beat, number: int, base: str, most: int) -> str:
     href = f"{base}/text/{beat.first}/{number}"
     if call.name == "finish" and call.result is None and not call.begun:
         args = _arguments(call.written, {}, f"{href}.written", most)
-        return f'<section class="call answer" aria-label="Answer"><h3>Answer</h3>{args}</section>\n'
+        owner = f" of call {_safe(beat.owner)}" if beat.owner else ""
+        return f'<section class="call answer" aria-label="Answer{owner}"><h3>Answer</h3>{args}</section>\n'
     state, name = _call_state(call), _safe(call.name)
     kind = state.replace(" ", "-")
     took = f" <small>{span(call.ended_at - call.begun_at)}</small>" if call.begun_at is not None and call.ended_at is not None else ""

@@ -16,7 +16,7 @@ from ferrule.web import reading
 from ferrule.web.forms import HTMLForm, means
 from ferrule.web.guard import Refused
 from ferrule.web.live import live
-from ferrule.web.markup import MOST_SHOWN, WORDS, beats_html, literal, picture_type, pretty
+from ferrule.web.markup import MOST_SHOWN, WORDS, beats_html, literal, picture_type, pretty, time_of_day
 from ferrule.web.reading import version_of
 from ferrule.web.render import fill_template
 
@@ -316,11 +316,11 @@ def picture_of(part: Any) -> tuple[str, bytes] | None:
 
 
 def decided_text(decision: Decision | None) -> str:
-    """Who decided what, from where."""
+    """Who decided what, from where, when."""
     if decision is None:
         return "The run went on, or ended, without a decision on this question."
-    who = f" by {decision.by}" if decision.by else ""
-    return f"{WORDS.get(decision.kind, decision.kind)}{who}{f' via {decision.via}' if decision.via else ''}."
+    facts = (("by", decision.by), ("via", decision.via), ("at", time_of_day(decision.at)))
+    return " ".join([WORDS.get(decision.kind, decision.kind), *(f"{word} {fact}" for word, fact in facts if fact)]) + "."
 
 
 def _download(text: str, name: str) -> Response:

@@ -53,6 +53,8 @@ _MCP_PACKAGES = ("mcp-server-calculator==0.2.1", "mcp<2")
 _INSTALL_TIMEOUT_S = 40
 _STORE = Path("build") / "demo.db"
 """The runs of the demo, for `ferrule ui`. Only in a checkout."""
+_REFUND = {"order": "A-1042", "euros": 29.9}
+"""What a person is asked about."""
 _SCRIPTS = "Scripts" if os.name == "nt" else "bin"
 
 
@@ -122,14 +124,13 @@ def refund(order: str, euros: float) -> str:
 
 def _leave_question(store: SQLiteStore) -> None:
     """Start a run that waits for a person, and cancel the undecided ones of earlier demos."""
-    call = {"name": "refund", "args": {"order": "A-1042", "euros": "29.90"}}
+    for run in store.list(status="waiting", limit=None):
+        if not run.decided and [(each.call.name, each.call.args) for each in run.questions] == [("refund", _REFUND)]:
+            store.cancel(run.id)
+    call = {"name": "refund", "args": {**_REFUND, "euros": "29.90"}}
     lm = ScriptedLM([{"text": "One of two kettles came broken, so its price is paid back.", "tool_calls": [call]}])
     with settings.context(lm=lm):
-        asked = ReAct("message -> answer", [refund]).start(message="One of my two kettles came broken.", store=store)
-    this = asked.pending[0].digest
-    for run in store.list(status="waiting", limit=None):
-        if run.id != asked.id and not run.decided and [each.digest for each in run.questions] == [this]:
-            store.cancel(run.id)
+        ReAct("message -> answer", [refund]).start(message="One of my two kettles came broken.", store=store)
 
 
 def _called_tools(run: Run) -> tuple[str, ...]:
