@@ -261,7 +261,7 @@ def test_the_same_decision_twice_is_one_and_another_persons_is_told_who_was_firs
         assert "by ann" in answer.text
         assert "via web" in answer.text
         assert text_of(answer.text).startswith("Approved: refund , with euros 12 instead of 29.9 order A-1042 euros")
-        assert re.search(r"Decided by ann via web at [0-9:]{8} The run goes on when ", text_of(answer.text))
+        assert re.search(r"Decided by ann via web at [0-9:]{8} Nothing more to do here\. The run goes on when ", text_of(answer.text))
     assert decision_on(store, "order-1042").by == "ann"
 
 
