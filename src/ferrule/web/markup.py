@@ -122,7 +122,7 @@ def arguments_html(args: Mapping[str, Any] | None, changes: Mapping[str, tuple[A
 
 
 def decided_html(decision: Decision, after: bool = False) -> Markup:
-    """Who decided what; without the what `after` a heading that says it."""
+    """Who decided what; `after` a heading that says what, only who."""
     return _marked(_decided(decision, after))
 
 
