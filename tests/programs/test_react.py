@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from typing import Any, Literal
 
 import pytest
@@ -754,3 +756,20 @@ def test_what_finish_carries_natively_is_typed_already() -> None:
     with context(lm=lm):
         found = agent("native", Signature("question -> answer: str | None, code: int | str"))(question="?")
     assert (found.answer, found.code) == ("null", "  x\n")
+
+
+def test_a_first_run_loads_no_class_that_it_has_no_value_of() -> None:
+    """F2: each of these defines pydantic models, or loads a part of pydantic that costs as much."""
+    program = """if True:
+        import sys
+        from ferrule import ReAct, ScriptedLM, configure
+        configure(lm=ScriptedLM([{"name": "add", "args": {"a": 1, "b": 2}}, {"name": "finish", "args": {"answer": 3}}]))
+        def add(a: int, b: int) -> int:
+            return a + b
+        assert ReAct("question -> answer: int", tools=[add], native=True)(question="1 + 2?").answer == 3
+        own = ("content.parts", "calls.tool_calls", "calls.results", "conversation.history")
+        unwanted = {f"ferrule.values.{name}" for name in own} | {"pydantic.functional_serializers"}
+        print(sorted(unwanted & set(sys.modules)))
+    """
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"

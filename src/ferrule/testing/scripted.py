@@ -222,7 +222,7 @@ def _answer(fields: dict[str, Any], numbers: _Numbers) -> Any:
             raise TypeError("`outputs` is a mapping of output fields to values, and takes the place of `text`.")
         return partial(_write, _answer(fields, numbers), outputs)
     entries = fields.get("tool_calls") or ()
-    calls = tuple([numbers.add_id(ToolCall.read(entry)) for entry in (getattr(entries, "tool_calls", entries))])
+    calls = tuple([numbers.add_id(ToolCall.read(entry)) for entry in getattr(entries, "tool_calls", entries)])
     known: dict[str, Any] = {"finish_reason": "tool_calls" if calls else "stop", "usage": _ONE, **fields, "tool_calls": calls}
     return Response(**known)
 

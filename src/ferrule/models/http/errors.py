@@ -70,7 +70,7 @@ def status_error(
     status: int, headers: Mapping[str, str], body: bytes, *, provider: str | None = None, secret: str | None = None
 ) -> tuple[LMError, bool]:
     """The error for an answer with an error status, and whether the same request may succeed later."""
-    said, codes = _read_body(body)  # read with the key in it: where that is a word such as `none`, others would be gone with it
+    said, codes = _read_body(body)  # with the key: one such as `x` would take parts of the words
     kind = _kind(status, said, codes)
     if _is_secret(secret):
         for each in {secret, secret.replace("/", "\\/")}:  # JSON may write a slash with a backslash before it

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self, cast
 
-from pydantic import BaseModel, ConfigDict, field_serializer, model_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, field_serializer, model_validator
 
 from ferrule.errors import shown
 from ferrule.values.content.convert import marked_parts, read_marked
@@ -96,11 +96,6 @@ class ToolCallResults(Type):
     def format(self) -> dict[str, Any]:
         """`{"tool_call_results": [...]}`, as JSON data."""
         return {"tool_call_results": [each.model_dump() for each in self.tool_call_results]}
-
-    @model_serializer()
-    def serialize_model(self) -> Any:
-        """`format()`."""
-        return self.format()
 
     def __len__(self) -> int:
         return len(self.tool_call_results)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
-from pydantic import ConfigDict, model_serializer, model_validator
+from pydantic import ConfigDict, model_validator
 
 from ferrule.errors import ToolCallError, shown
 from ferrule.values.calls.call import ToolCall, failure, to_result
@@ -66,7 +66,6 @@ class ToolCalls(Type):
         """`{"tool_calls": [...]}`, each in OpenAI's shape, ids kept."""
         return {"tool_calls": [call.format() for call in self.tool_calls]}
 
-    @model_serializer()
     def serialize_model(self) -> Any:
         """`format()` with the fields that OpenAI's shape lacks, so that calls load unchanged."""
         results: dict[str, Any] = self.tool_call_results.format() if self.tool_call_results is not None else {}
