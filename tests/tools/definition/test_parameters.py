@@ -255,7 +255,7 @@ def test_plain_parameters_have_the_schema_that_pydantic_gives(monkeypatch):
     """F2: no validator is built for them; the bytes a model sees are the same."""
     quick = Tool(scale)
     assert build_parameters("scale", inspect_function(scale, {}), Tool(scale)._given).plain
-    monkeypatch.setattr(parameters, "is_plain", lambda annotation: False)
+    monkeypatch.setattr(parameters, "plain_parameters", lambda found: ())
     slow = Tool(scale)
     assert not build_parameters("scale", inspect_function(scale, {}), slow._given).plain
     assert json.dumps(quick.declaration) == json.dumps(slow.declaration)
@@ -289,7 +289,7 @@ def test_plain_arguments_are_taken_and_refused_as_pydantic_does(monkeypatch, arg
         return [*taken.named.items()], [*taken.shown.items()], taken.repairs
 
     quick = outcome(Tool(scale))
-    monkeypatch.setattr(parameters, "is_plain", lambda annotation: False)
+    monkeypatch.setattr(parameters, "plain_parameters", lambda found: ())
     assert repr(outcome(Tool(scale))) == repr(quick)
 
 

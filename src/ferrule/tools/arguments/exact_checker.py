@@ -22,7 +22,10 @@ class ExactChecker:
         self.parameters = parameters
         self._tool = tool
         self._found = found
-        self._exactly = () if found.positional_only or found.caller else parameters.plain
+        plain = () if found.positional_only or found.caller else parameters.plain
+        # Bare tuples: each call unpacks them, in half the time of a named tuple.
+        self._exactly = tuple([(each.name, each.kind, each.items, each.may_be_none) for each in plain])
+        self._defaults = {each.name: each.default for each in plain}
 
     @cached_property
     def prepare(self) -> Callable[[Any], CheckedArguments]:
@@ -33,13 +36,25 @@ class ExactChecker:
         if type(args) is not dict:
             return self._checker.prepare(args)
         given: dict[str, Any] = args  # pyright: ignore[reportUnknownVariableType]
-        taken: dict[str, Any] = {}
-        for name, kind, default in self._exactly:
-            value = given.get(name, default)
-            if type(value) is not kind or (kind is float and value - value != 0.0):  # `plain.fits`, without a call
+        # In the function's order. An unknown name makes it longer; for a missing one it has `PydanticUndefined`, which is of no plain type.
+        shown = taken = {**self._defaults, **given}
+        if len(taken) != len(self._defaults):
+            return self._checker.prepare(given)
+        for name, kind, items, may_be_none in self._exactly:
+            value = taken[name]
+            if type(value) is not kind:
+                if value is not None or not may_be_none:
+                    return self._checker.prepare(given)
+            elif kind is list:
+                for each in value:
+                    if type(each) is not items or (items is float and each - each != 0.0):  # `fits`, without a call
+                        return self._checker.prepare(given)
+                if shown is taken:  # a tool may change a list among its arguments: the record gets copies
+                    shown = taken.copy()
+                taken[name], shown[name] = [*value], [*value]
+            elif kind is float and value - value != 0.0:
                 return self._checker.prepare(given)
-            taken[name] = value
-        return CheckedArguments((), taken, taken) if given.keys() <= taken.keys() else self._checker.prepare(given)
+        return CheckedArguments((), taken, shown)
 
     @cached_property
     def _checker(self) -> Checker:

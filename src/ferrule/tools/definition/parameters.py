@@ -10,7 +10,7 @@ import math
 import types
 import typing
 from collections import abc
-from functools import cache
+from functools import cache, partial
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, cast, get_args, get_origin
 
@@ -22,12 +22,13 @@ from typing_extensions import TypedDict
 
 from ferrule.errors import ToolDefinitionError
 from ferrule.tools.definition.inspect_function import FunctionSpec, Parameter, description_in, field_of, parameter_docs
-from ferrule.values.encoding.encode import TYPE_NAMES, escape_surrogates, fits, is_plain
+from ferrule.tools.definition.plain import Plain, plain_parameters, plain_schema
+from ferrule.values.encoding.encode import escape_surrogates
 from ferrule.values.record import Record
 from ferrule.values.schema.nodes import Schema, is_list, is_object, names_elsewhere
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from ferrule.tools.definition.constructor import ToolDefinition
 
@@ -56,8 +57,8 @@ class Parameters(Record):
     """The parameter for every name that an argument may have, aliases among them."""
     open: bool
     """Whether further names are allowed."""
-    plain: tuple[tuple[str, type, Any], ...] = ()
-    """Name, type and default (`PydanticUndefined` for none) of each, if all are plain and no schema was given."""
+    plain: tuple[Plain, ...] = ()
+    """Each, if all are plain and no schema was given."""
     inside: frozenset[str] = frozenset()
     """The kinds of validators in the adapter and in `extra`, by pydantic's names; empty if all are plain."""
 
@@ -65,14 +66,15 @@ class Parameters(Record):
 def build_parameters(tool: str, found: FunctionSpec, given: ToolDefinition) -> Parameters:
     """Build the validator and the schema of a tool. Raises `ToolDefinitionError` for a type without a JSON form."""
     docs = {**parameter_docs(found.doc), **given.arg_desc}
-    annotations = {each.name: _annotation(each, docs.get(each.name), each.name in given.arg_desc) for each in found.parameters}
-    plain = _plain(found)
-    made = _adapter(tool, annotations) if annotations and not plain else None
-    adapter = cache(lambda: _adapter(tool, annotations)) if plain else (lambda: made) if made is not None else None
+    plain = plain_parameters(found)
+    annotate = partial(_annotations, found, docs, given.arg_desc)
+    annotations = {} if plain else annotate()
+    made = _adapter(tool, annotations) if annotations else None
+    adapter = cache(lambda: _adapter(tool, annotate())) if plain else (lambda: made) if made is not None else None
     extra = _adapter_of_extra(tool, annotations, found.extra)
     inside = validator_kinds([each.core_schema for each in (made, extra) if each is not None])
     names = {each.name: each.name for each in found.parameters}
-    for each in found.parameters:
+    for each in () if plain else found.parameters:
         alias = field_of(each).validation_alias
         for choice in getattr(alias, "choices", (alias,)):  # of pydantic's `AliasChoices`
             if isinstance(choice, str):
@@ -87,7 +89,7 @@ def build_parameters(tool: str, found: FunctionSpec, given: ToolDefinition) -> P
         names |= {name: names.get(name, name) for name in properties}
         is_open = found.extra is not None and (schema.get("additionalProperties", True) is not False or names_elsewhere(schema))
         return Parameters(schema, adapter, extra, by_hand=True, names=names, open=is_open, inside=inside)
-    schema = _plain_schema(plain, docs) if plain else _schema(tool, annotations, made, found.extra, extra)
+    schema = plain_schema(plain, docs) if plain else _schema(tool, annotations, made, found.extra, extra)
     by_hand = _override(schema, given, names)
     names |= {name: name for name in schema["properties"] if name not in names}
     is_open = found.extra is not None
@@ -102,6 +104,11 @@ def type_of(parameter: Parameter) -> Any:
 
 
 # -- one parameter ------------------------------------------------------------------------------------------------
+
+
+def _annotations(found: FunctionSpec, docs: Mapping[str, str], insisted: Collection[str]) -> dict[str, Any]:
+    """The keys of the `TypedDict` of all arguments."""
+    return {each.name: _annotation(each, docs.get(each.name), each.name in insisted) for each in found.parameters}
 
 
 def _annotation(parameter: Parameter, documented_as: str | None, insisted: bool) -> Any:
@@ -143,30 +150,6 @@ def _admits_none(annotation: Any) -> bool:
 
 def _is_union(annotation: Any) -> bool:
     return get_origin(annotation) in (typing.Union, types.UnionType)
-
-
-# -- plain ones ---------------------------------------------------------------------------------------------------
-
-
-def _plain(found: FunctionSpec) -> tuple[tuple[str, type, Any], ...]:
-    """The parameters, if each type is plain and fits its default; pydantic's validators, slow to build, are then not needed."""
-    for each in found.parameters:
-        if not is_plain(each.annotation) or each.may_be_missing:
-            return ()
-        if each.default is not PydanticUndefined and not fits(each.annotation, each.default):
-            return ()
-    return tuple([(each.name, each.annotation, each.default) for each in found.parameters]) if found.extra is None else ()
-
-
-def _plain_schema(plain: tuple[tuple[str, type, Any], ...], docs: Mapping[str, str]) -> Schema:
-    """The schema that pydantic would generate, in its order of keywords."""
-    properties: Schema = {}
-    for name, kind, default in plain:
-        said = {} if default is PydanticUndefined else {"default": default}
-        if docs.get(name):
-            said["description"] = escape_surrogates(docs[name])
-        properties[name] = {**said, "type": TYPE_NAMES[kind]}
-    return {"type": "object", "properties": properties, "required": [name for name, _, default in plain if default is PydanticUndefined]}
 
 
 # -- all of them --------------------------------------------------------------------------------------------------
