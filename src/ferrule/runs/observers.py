@@ -129,14 +129,14 @@ class CallPlace(Changing):
     run_id: str
     frame: Any = None
     """The `Frame` that made the call (untyped: `state.py` imports this module): programs inside the tool share its budget and its end."""
-    over: bool = False
-    """Whether the call ended, even if its thread still runs after a timeout."""
     slot: str = ""
     checked: CheckedCall | None = None
     db: Any = None
     """The database of a transactional tool, inside a transaction of the store."""
     inputs: Any = None
     """Questions of the tool's server to a person during the call (`elicitation.py`); None for local tools."""
+    over: bool = False
+    """Whether the call ended, even if its thread still runs after a timeout."""
     direct_calls: int = 0
     """How many tools that take a `Context` the tool's function has called directly."""
 

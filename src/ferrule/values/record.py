@@ -8,7 +8,6 @@ costs the same as a dataclass. Until then a loop fills the fields: most classes 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from operator import is_
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, dataclass_transform, overload
 
 if TYPE_CHECKING:
@@ -214,7 +213,7 @@ class Log(Sequence[T], Generic[T]):
 
     `then` returns a longer view and leaves this one unchanged. The shared list grows in place if this view ends at its end; otherwise
     another view was extended first, and the list is copied (a fork). No lock is needed: of two threads that extend one view at once, each
-    checks whether its own items follow the view's end, and the other one copies.
+    checks whether the list grew by its own items alone, and otherwise copies.
     """
 
     __slots__ = ("_items", "_length")
@@ -225,13 +224,11 @@ class Log(Sequence[T], Generic[T]):
 
     def then(self, *items: T) -> Self:
         """A view of these items followed by `items`."""
-        shared, length = self._items, self._length
-        end = length + len(items)
-        longer = self._view()
-        if len(shared) == length:
+        shared, longer = self._items, self._view()
+        if len(shared) == self._length:
             shared.extend(items)
-            # By identity: another thread may have appended first. Most calls append one item.
-            if shared[length] is items[0] if len(items) == 1 else all(map(is_, items, shared[length:end])):
+            end = self._length + len(items)
+            if len(shared) == end:  # otherwise another thread appended, too, before these items or after them
                 longer._length = end  # noqa: SLF001  another object of this class
                 return longer
         longer._fork(items)  # noqa: SLF001

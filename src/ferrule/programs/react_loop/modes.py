@@ -113,7 +113,7 @@ class _TextMode(Record):
         calls = _read_calls(fields.get("next_tool_name"), fields.get("next_tool_args"), index)
         if fields.get("next_intention"):
             calls = _with_intentions(calls, fields["next_intention"])
-        return Turn("" if thought is None else str(thought), calls, response=response)
+        return Turn("" if thought is None else str(thought), calls, None, "", response)
 
     def read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         try:
@@ -187,7 +187,7 @@ class _NativeMode(Record):
         thought = response.text or response.reasoning or ""
         if response.tool_calls:
             calls = tuple(map(take_intention, response.tool_calls)) if self.intention else response.tool_calls
-            return Turn(thought, calls, response=response)
+            return Turn(thought, calls, None, "", response)
         if not thought.strip():
             return Turn(problem="The answer was empty. Call a tool, or call `finish`.", response=response)
         return Turn(thought, outputs=fields, response=response)

@@ -222,7 +222,7 @@ async def _run(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> To
 async def _perform(
     frame: Frame, slot: str, checked: CheckedCall, tell: Observers | None, *, database: Database | None = None, inputs: Inputs | None = None
 ) -> ToolResult:
-    place = CallPlace(tell, checked.call.id or slot, frame.run.id, frame, slot=slot, checked=checked, db=database, inputs=inputs)
+    place = CallPlace(tell, checked.call.id or slot, frame.run.id, frame, slot, checked, database, inputs)
     inside = frame.tool_frame(slot, checked.tool.name, place) if checked.tool.is_program else None
     blocks = frame.blocks or database is not None  # a transaction has its own thread
     try:

@@ -186,7 +186,8 @@ def to_result(call: ToolCall, value: Any) -> ToolResult:
     if isinstance(value, AsyncGeneratorType):
         msg = f"`{call.name}` returned an async generator, which cannot be shown to a model. Collect its values and return a list."
         return failure(call, TypeError(msg), is_raised=True)
-    return ToolResult(call.name, render(value), call.id, value=value, repairs=call.repairs)
+    # By position: keywords take a fifth more.
+    return ToolResult(call.name, render(value), call.id, False, False, value, None, None, call.repairs)
 
 
 def failure(call: ToolCall, error: BaseException, *, is_raised: bool = False) -> ToolResult:

@@ -206,7 +206,7 @@ class Response(Record):
 
     def message(self) -> Message:
         """The answer as an assistant message."""
-        return Message("assistant", self.text or "", self.tool_calls, reasoning=self.reasoning or "", extra=self.extra)
+        return Message("assistant", self.text or "", self.tool_calls, None, None, False, self.reasoning or "", self.extra)
 
     def deltas(self) -> Iterator[Delta]:
         """The answer as a stream that came at once."""

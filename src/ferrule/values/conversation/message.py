@@ -44,13 +44,17 @@ class Message(Record):
     """The model's reasoning before its answer, if the provider returns it."""
     extra: Mapping[str, Any] | None = None
     """Data that a provider needs back unchanged (such as signed reasoning blocks), keyed by provider."""
-    _rendered: dict[str, bytes] = field(default_factory=dict[str, bytes], init=False, repr=False, compare=False)
+    _rendered: dict[str, bytes] | None = field(default=None, init=False, repr=False, compare=False)
 
     def rendered(self, wire: str, render: Callable[[Message], bytes]) -> bytes:
         """The message in one wire's form, made by `render` once."""
-        found = self._rendered.get(wire)
+        forms = self._rendered
+        if forms is None:  # a run in memory, with a model in this process, renders none
+            forms = dict[str, bytes]()
+            object.__setattr__(self, "_rendered", forms)
+        found = forms.get(wire)
         if found is None:
-            found = self._rendered[wire] = render(self)
+            found = forms[wire] = render(self)
         return found
 
     @property
@@ -70,7 +74,7 @@ class Message(Record):
 
 def tool_message(result: ToolResult) -> Message:
     """The message that returns a result to the model."""
-    return Message("tool", result.content, tool_call_id=result.call_id, name=result.name, is_error=result.is_error)
+    return Message("tool", result.content, (), result.call_id, result.name, result.is_error)  # by position: keywords take a fifth more
 
 
 def shorten(content: Content, limit: int) -> Content:
