@@ -275,7 +275,7 @@ class Adapter(Pieces):
     def _reminder(self, signature: type[Signature], *, native: bool) -> str:
         if self.replaced:
             return self.user_message_output_requirements(native_signature(signature) if native else signature)
-        return self._prompt_parts(signature, native=True).reminder if native else self.reminder(list(signature.output_fields))
+        return self._prompt_parts(signature, native=True).reminder if native else self.reminder(list(signature.plan.outputs))
 
     def _opening(self, signature: type[Signature], demos: Iterable[Any], inputs: Mapping[str, Any]) -> Messages:
         return (

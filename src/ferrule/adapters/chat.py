@@ -16,10 +16,9 @@ from ferrule.values.encoding.pattern import pattern
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pydantic.fields import FieldInfo
-
     from ferrule.values.content.convert import Piece
     from ferrule.values.conversation.exchange import FieldReader
+    from ferrule.values.signatures.fields import SignatureField
     from ferrule.values.signatures.signature import Signature
 
 _JSON = JSONAdapter()
@@ -102,10 +101,10 @@ def _escape_json(_name: str, json: str) -> str:
 
 
 def _markers(signature: type[Signature]) -> Markers:
-    return signature.kept(Markers, lambda: _build_markers(signature.output_fields))
+    return signature.kept(Markers, lambda: _build_markers(signature.plan.outputs))
 
 
-def _build_markers(outputs: Mapping[str, FieldInfo]) -> Markers:
+def _build_markers(outputs: Mapping[str, SignatureField]) -> Markers:
     structured = [name for name, field in outputs.items() if without_none(field.annotation) not in TEXTS]
     return Markers(outputs, _end(outputs), structured=structured)
 

@@ -51,7 +51,7 @@ class JSONAdapter(Adapter):
 
     def raw_fields(self, signature: type[Signature], text: str) -> Mapping[str, Any]:
         """See `Adapter`."""
-        names = signature.output_fields
+        names = signature.plan.outputs
         try:
             value = strict_json(text)
         except ValueError:
@@ -62,11 +62,11 @@ class JSONAdapter(Adapter):
 
     def reader(self, signature: type[Signature]) -> FieldReader:
         """See `Adapter`."""
-        return JSONReader(signature.output_fields)
+        return JSONReader(signature.plan.outputs)
 
     def shape(self, signature: type[Signature], capabilities: Capabilities | None) -> Shape | None:
         """A JSON Schema if the model supports it and the outputs fit in one; otherwise a JSON object if the model supports that."""
-        outputs = signature.output_fields
+        outputs = signature.plan.outputs
         if capabilities is None or not outputs or calls_output(signature) is not None:
             return None
         if capabilities.json_schema and signature.kept(_is_closed, lambda: _is_closed(signature.plan.output_schema())):
@@ -80,7 +80,7 @@ def _repair(text: str, signature: type[Signature]) -> Any:
         return read_json(text)[0]
     except ValueError:
         pass
-    names = signature.output_fields
+    names = signature.plan.outputs
     found = [value for value, _ in objects_in(text) if any(name in value for name in names)]
     complete = [value for value in found if all(name in value for name in names)]
     candidates = complete or found

@@ -20,7 +20,8 @@ from ferrule.errors import AdapterParseError, ConfigurationError, FerruleError, 
 from ferrule.values.content.convert import content_of, pieces_of
 from ferrule.values.conversation.message import Message, Messages
 from ferrule.values.record import Record
-from ferrule.values.signatures.signature import InputField, OutputField, Signature
+from ferrule.values.signatures.fields import declare
+from ferrule.values.signatures.signature import Signature
 
 if TYPE_CHECKING:
     from ferrule.values.content.convert import Piece
@@ -160,8 +161,8 @@ def compose(
             messages += _read_messages(adapter, "format_conversation_history", found)
         else:
             messages += history_messages(turn, told, inputs.get(name))
-    given = {name: inputs[name] for name in asked.input_fields if name in inputs}
-    said = adapter.format_user_message_content(asked, given, main_request=bool(asked.output_fields))
+    given = {name: inputs[name] for name in asked.plan.inputs if name in inputs}
+    said = adapter.format_user_message_content(asked, given, main_request=bool(asked.plan.outputs))
     content = content_of(_pieces(_text(adapter, _USER, said), given))
     if content or not messages or messages[-1].role != "user":
         messages.append(Message("user", content or "Begin."))
@@ -198,7 +199,7 @@ def _answer_content(self: Any, signature: type[Signature], outputs: Mapping[str,
 
 
 def _signature_of(fields: Mapping[str, Any]) -> type[Signature]:
-    made: Any = Signature({**{name: (Any, InputField()) for name in fields}, "next": OutputField()})
+    made: Any = Signature({**{name: (Any, declare("input")) for name in fields}, "next": declare("output")})
     return made
 
 

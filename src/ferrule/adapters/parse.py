@@ -63,11 +63,11 @@ def output_spec(signature: type[Signature]) -> OutputSpec:
 
 def _build_spec(signature: type[Signature]) -> OutputSpec:
     calls = calls_output(signature)
-    kind = calls_type(signature.output_fields[calls].annotation) if calls else None
-    others = [(name, field) for name, field in signature.output_fields.items() if name != calls]
+    kind = calls_type(signature.plan.outputs[calls].annotation) if calls else None
+    others = [(name, field) for name, field in signature.plan.outputs.items() if name != calls]
     text = others[0][0] if len(others) == 1 and without_none(others[0][1].annotation) is str else None
     optional = frozenset(signature.plan.optional)
-    defaults = {name: signature.output_default(name) for name in optional & signature.output_fields.keys()}
+    defaults = {name: signature.output_default(name) for name in optional & signature.plan.outputs.keys()}
     shared = {name: value for name, value in defaults.items() if type(value) in _IMMUTABLE}
     return OutputSpec(tuple(signature.output_checks.items()), calls, kind, text, optional, shared)
 

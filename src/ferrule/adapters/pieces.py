@@ -100,7 +100,7 @@ class Pieces(ABC):
         self, signature: type[Signature], inputs: Mapping[str, Any], prefix: str = "", suffix: str = "", main_request: bool = False
     ) -> str:
         """Render the given inputs between `prefix` and `suffix`; `main_request` adds the request for the outputs."""
-        given = {name: inputs[name] for name in signature.input_fields if name in inputs}
+        given = {name: inputs[name] for name in signature.plan.inputs if name in inputs}
         body = join_pieces(self.drawn_fields(given)) if given else ""
         asked = self.user_message_output_requirements(signature) if main_request else ""
         return "\n\n".join(part for part in (prefix, body, asked, suffix) if part).strip()
@@ -110,7 +110,7 @@ class Pieces(ABC):
     ) -> str:
         """Render an answer that `parse` reads as these outputs; a missing one is omitted, or gets `missing_field_message`."""
         given = {
-            name: outputs.get(name, missing_field_message) for name in signature.output_fields if name in outputs or missing_field_message
+            name: outputs.get(name, missing_field_message) for name in signature.plan.outputs if name in outputs or missing_field_message
         }
         return join_pieces(self.drawn_answer(as_read(signature, given)))
 
@@ -176,7 +176,7 @@ def signature_without_histories(signature: type[Signature]) -> type[Signature]:
 
 
 def _reduced(signature: type[Signature], fields: Shown, beside: Sequence[str] = ()) -> type[Signature]:
-    hidden = [name for name in signature.fields if name not in fields.inputs and name not in fields.outputs and name not in beside]
+    hidden = [name for name in signature.plan.fields if name not in fields.inputs and name not in fields.outputs and name not in beside]
     if not hidden:
         return signature
     reduced = signature.delete(*hidden)

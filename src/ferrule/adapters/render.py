@@ -14,14 +14,13 @@ from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import Record
 from ferrule.values.schema.nodes import is_object, map_children
 from ferrule.values.signatures.compiled import default_instructions
-from ferrule.values.signatures.fields import adapter_of, allows_none, calls_type, description_of
+from ferrule.values.signatures.fields import adapter_of, allows_none, calls_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pydantic.fields import FieldInfo
-
     from ferrule.values.content.convert import Piece
+    from ferrule.values.signatures.fields import SignatureField
     from ferrule.values.signatures.signature import Signature
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
@@ -32,8 +31,8 @@ _SIMPLE = {bool: "true or false", int: "a whole number", float: "a number"}
 class Shown(Record):
     """The fields of a signature that a prompt shows."""
 
-    inputs: Mapping[str, FieldInfo]
-    outputs: Mapping[str, FieldInfo]
+    inputs: Mapping[str, SignatureField]
+    outputs: Mapping[str, SignatureField]
     histories: tuple[str, ...]
     """Inputs that are rendered as separate messages."""
     calls: str | None
@@ -43,15 +42,15 @@ class Shown(Record):
 
 def shown_fields(signature: type[Signature], *, native: bool) -> Shown:
     """Return the fields that a prompt shows: no histories, and in native mode neither tools nor calls."""
-    histories = tuple(name for name, field in signature.input_fields.items() if is_history(field))
+    histories = tuple(name for name, field in signature.plan.inputs.items() if is_history(field))
     beside = {*tool_inputs(signature), *histories} if native else histories
     calls = calls_output(signature) if native else None
-    inputs = {name: field for name, field in signature.input_fields.items() if name not in beside}
-    outputs = {name: field for name, field in signature.output_fields.items() if name != calls}
+    inputs = {name: field for name, field in signature.plan.inputs.items() if name not in beside}
+    outputs = {name: field for name, field in signature.plan.outputs.items() if name != calls}
     return Shown(inputs, outputs, histories, calls, signature)
 
 
-def is_history(field: FieldInfo) -> bool:
+def is_history(field: SignatureField) -> bool:
     """Whether a field holds a `History`."""
     if not Type.extract_custom_type_from_annotation(field.annotation):
         return False
@@ -62,10 +61,10 @@ def is_history(field: FieldInfo) -> bool:
 
 def tool_inputs(signature: type[Signature]) -> Mapping[str, bool]:
     """Return the inputs that declare tools, in order, and whether each is a list: `Tool`, `list[Tool]`, or one of them or None."""
-    return signature.kept(tool_inputs, lambda: dict(_declaring(signature.input_fields)))
+    return signature.kept(tool_inputs, lambda: dict(_declaring(signature.plan.inputs)))
 
 
-def _declaring(fields: Mapping[str, FieldInfo]) -> Iterator[tuple[str, bool]]:
+def _declaring(fields: Mapping[str, SignatureField]) -> Iterator[tuple[str, bool]]:
     for name, field in fields.items():
         annotation = without_none(field.annotation)
         if _is_tool(annotation):
@@ -81,7 +80,7 @@ def _is_tool(annotation: Any) -> bool:
 
 def calls_output(signature: type[Signature]) -> str | None:
     """Return the output for tool calls, if there is one."""
-    found = signature.output_fields
+    found = signature.plan.outputs
     return signature.kept(calls_output, lambda: next((name for name in found if calls_type(found[name].annotation)), None))
 
 
@@ -144,9 +143,9 @@ def as_read(signature: type[Signature], outputs: Mapping[str, Any]) -> Mapping[s
 def _misread(signature: type[Signature], name: str, value: Any) -> str | None:
     """The text of a value that an adapter would read as something else."""
     text: Any = value.value if isinstance(value, Enum) else value
-    if type(text) not in TEXTS or name not in signature.output_fields:
+    if type(text) not in TEXTS or name not in signature.plan.outputs:
         return None
-    annotation: Any = signature.output_fields[name].annotation
+    annotation: Any = signature.plan.outputs[name].annotation
     if annotation in TEXTS:
         return text if text != text.strip() or text.startswith(EDGE) else None
     check = signature.output_checks[name]
@@ -205,11 +204,11 @@ def _pack_part(part: Any) -> str:
 # -- fields -------------------------------------------------------------------------------------------------------
 
 
-def field_list(fields: Mapping[str, FieldInfo], *, expected: bool) -> str:
+def field_list(fields: Mapping[str, SignatureField], *, expected: bool) -> str:
     """Render a numbered list of fields with type and description; with `expected`, also what their values must look like."""
     lines: list[str] = []
     for i, (name, field) in enumerate(fields.items(), 1):
-        said = [part for part in (description_of(field), _expectation(field) if expected else "") if part]
+        said = [part for part in (field.description, _expectation(field) if expected else "") if part]
         lines.append(f"{i}. `{name}` ({type_name(field.annotation)})" + (f": {'; '.join(said)}" if said else ""))
     return "\n".join(lines)
 
@@ -245,7 +244,7 @@ def type_name(annotation: Any) -> str:
     return f"{name}[{', '.join('...' if each is ... else type_name(each) if not isinstance(each, list) else '...' for each in inside)}]"
 
 
-def _expectation(field: FieldInfo) -> str:
+def _expectation(field: SignatureField) -> str:
     """Describe what a value must look like beyond its type's name; empty for plain text."""
     annotation = field.annotation
     said: list[str] = []
@@ -266,7 +265,7 @@ def _expectation(field: FieldInfo) -> str:
         said.append(_as_json(field))
     if annotation is str or annotation is int or annotation is float:
         said += _limits(_schema(field)) if field.metadata else []
-    if not field.is_required() or allows_none(annotation):
+    if not field.is_required or allows_none(annotation):
         said.append("may be left out")
     return ", ".join(each for each in said if each)
 
@@ -280,7 +279,7 @@ def _choices(annotation: Any) -> str | None:
     return "; ".join(_value_text(value) for value in values) if values else None
 
 
-def _as_json(field: FieldInfo) -> str:
+def _as_json(field: SignatureField) -> str:
     schema = _schema(field)
     if schema in ({"type": "object", "additionalProperties": True}, {"type": "object"}):
         return "a JSON object"
@@ -299,7 +298,7 @@ def _limits(schema: Mapping[str, Any]) -> list[str]:
     return [words.format(schema[key]) for key, words in limits.items() if key in schema]
 
 
-def _schema(field: FieldInfo) -> dict[str, Any]:
+def _schema(field: SignatureField) -> dict[str, Any]:
     from pydantic.errors import PydanticInvalidForJsonSchema
 
     try:

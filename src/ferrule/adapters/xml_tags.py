@@ -66,21 +66,21 @@ class XMLAdapter(Adapter):
 
     def raw_fields(self, signature: type[Signature], text: str) -> Mapping[str, Any]:
         """See `Adapter`."""
-        found = signature.kept(Tags, lambda: Tags(signature.output_fields)).split(text)
+        found = signature.kept(Tags, lambda: Tags(signature.plan.outputs)).split(text)
         return {name: _read_value(signature, name, value) if value.startswith("<") else value for name, value in found.items()}
 
     def outside(self, signature: type[Signature], text: str) -> str:
         """See `Adapter`."""
-        return signature.kept(Tags, lambda: Tags(signature.output_fields)).outside(text)
+        return signature.kept(Tags, lambda: Tags(signature.plan.outputs)).outside(text)
 
     def reader(self, signature: type[Signature]) -> FieldReader:
         """See `Adapter`."""
-        reader = TagReader(signature.kept(Tags, lambda: Tags(signature.output_fields)))
+        reader = TagReader(signature.kept(Tags, lambda: Tags(signature.plan.outputs)))
         return Unescaped(reader, lambda name, text: _end_tag(name).unescape(text), _PARTIAL_ESCAPE)
 
 
 def _read_value(signature: type[Signature], name: str, text: str) -> Any:
-    if without_none(signature.output_fields[name].annotation) in TEXTS or calls_output(signature) == name:
+    if without_none(signature.plan.outputs[name].annotation) in TEXTS or calls_output(signature) == name:
         return text
     from ferrule.adapters.nested_tags import read_tags  # late: few answers need it
 

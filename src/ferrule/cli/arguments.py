@@ -185,7 +185,7 @@ def _read_all(stream: TextIO) -> str:
 
 def parse_inputs(signature: type[Signature], question: str, pairs: Sequence[str]) -> dict[str, Any]:
     """The question as the first input and `name=value` pairs as the others, checked against the signature. `-` is standard input."""
-    names = list(signature.input_fields)
+    names = list(signature.plan.inputs)
     if not names:
         raise InputError("The signature has no input for the question. Example: `question -> answer`.")
     values: dict[str, Any] = {names[0]: text_or_stdin(question)}
@@ -197,7 +197,7 @@ def parse_inputs(signature: type[Signature], question: str, pairs: Sequence[str]
         if name in values:
             why = "is the question" if name == names[0] else "is repeated"
             raise InputError(f"The input `{name}` {why}: pass it once.")
-        field = signature.input_fields.get(name)
+        field = signature.plan.inputs.get(name)
         values[name] = value if field is None else _parse_value(field.annotation, text_or_stdin(value))
     signature.check_inputs(values)
     return values

@@ -157,6 +157,6 @@ def take_deps(program: Any, inputs: dict[str, Any], deps: Any = None) -> Any:
 def _has_input(program: Any, name: str) -> bool:
     import inspect
 
-    fields = getattr(getattr(program, "signature", None), "input_fields", ())
+    fields = getattr(getattr(getattr(program, "signature", None), "plan", None), "inputs", ())
     written = program.flow if program.is_flow else program.aforward if program.is_only_async else program.forward
     return name in fields or name in inspect.signature(written).parameters

@@ -23,7 +23,7 @@ CLARIFY = Tool(_ask_user, "user_clarification", effect="read")
 
 def finish_tool(signature: type[Signature], *, with_outputs: bool) -> Tool:
     """The tool that ends the loop. Its arguments are the signature's outputs, or with `with_outputs=False` there are none."""
-    names = ", ".join(f"`{name}`" for name in signature.output_fields)
+    names = ", ".join(f"`{name}`" for name in signature.plan.outputs)
     description = f"Call this when all information for the outputs ({names}) is at hand."
     schema: dict[str, Any] = signature.output_schema() if with_outputs else {"type": "object", "properties": {}, "required": []}
     return Tool("finish", description + (" Its arguments are these outputs." if with_outputs else ""), _finish, schema, effect="read")
@@ -58,11 +58,11 @@ def loop_instructions(signature: type[Signature], tools: Iterable[Tool], *, nati
         signature.instructions,
         "",
         (
-            f"You solve this step by step. You are given {_names(signature.input_fields)} and in the end "
-            f"{_names(signature.output_fields)} must be known. In every step you call tools and are shown what came of it."
+            f"You solve this step by step. You are given {_names(signature.plan.inputs)} and in the end "
+            f"{_names(signature.plan.outputs)} must be known. In every step you call tools and are shown what came of it."
         ),
     ]
-    outputs = [f"- `{name}`: {found}" for name, field in signature.output_fields.items() if (found := field.description)]
+    outputs = [f"- `{name}`: {found}" for name, field in signature.plan.outputs.items() if (found := field.description)]
     if outputs:
         lines += ["What is wanted in the end:", *outputs]
     if native:
@@ -82,7 +82,7 @@ def extract_instructions(signature: type[Signature]) -> str:
     """The prompt of the extractor."""
     return (
         f"{signature.instructions}\n\nThe work is done and recorded in `trajectory`. "
-        f"From it, and from {_names(signature.input_fields)}, produce {_names(signature.output_fields)}."
+        f"From it, and from {_names(signature.plan.inputs)}, produce {_names(signature.plan.outputs)}."
     )
 
 

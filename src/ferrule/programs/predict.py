@@ -18,7 +18,8 @@ from ferrule.programs.module import Module
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.run.outcome import Prediction
 from ferrule.values.signatures.compiled import InvalidOutputsError
-from ferrule.values.signatures.signature import OutputField, Signature, as_signature
+from ferrule.values.signatures.fields import declare
+from ferrule.values.signatures.signature import Signature, as_signature
 from ferrule.values.typed import D, P, S
 
 if TYPE_CHECKING:
@@ -217,15 +218,15 @@ class ChainOfThought(Module[S, D, P]):
 
     @staticmethod
     def _with_reasoning(signature: type[Signature], description: str) -> type[Signature]:
-        if "reasoning" in signature.output_fields:
+        if "reasoning" in signature.plan.outputs:
             return signature
-        if "reasoning" in signature.input_fields:
+        if "reasoning" in signature.plan.inputs:
             msg = (
                 f"`ChainOfThought` adds an output `reasoning`, and `{signature.__name__}` has an input of that name: "
                 f"give the input another name, or use `Predict`."
             )
             raise SignatureError(msg)
-        return signature.prepend("reasoning", OutputField(desc=description), str)
+        return signature.prepend("reasoning", declare("output", description), str)
 
     @property
     def lm(self) -> Any:

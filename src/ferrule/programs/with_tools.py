@@ -29,7 +29,7 @@ from ferrule.values.record import replace
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Act, Tell
 from ferrule.values.run.outcome import Prediction, Step, Trajectory
-from ferrule.values.signatures.signature import OutputField, Signature
+from ferrule.values.signatures.fields import declare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ferrule.tools.tool import Tool
     from ferrule.tools.toolbox import Toolbox
     from ferrule.values.conversation.exchange import FieldReader, Request
+    from ferrule.values.signatures.signature import Signature
 
 
 class Asks(Protocol):
@@ -137,7 +138,7 @@ class _WithTools:
     def reader(self, adapter: Adapter) -> FieldReader:
         """Splits a streamed answer into fields."""
         reader = adapter.reader(self.signature)
-        return NativeReader(partial(self._read, adapter), reader, tuple(self.signature.output_fields)) if self.native else reader
+        return NativeReader(partial(self._read, adapter), reader, tuple(self.signature.plan.outputs)) if self.native else reader
 
     def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         raise NotImplementedError
@@ -231,7 +232,7 @@ class _Turns(_WithTools):
             if not predict.auto_execute_tools:
                 said = response.message()
                 messages = request.messages.then(replace(said, tool_calls=calls) if self.native else said)
-                outputs = {name: fields.get(name) for name in predict.signature.output_fields}
+                outputs = {name: fields.get(name) for name in predict.signature.plan.outputs}
                 return predict.make_prediction(outputs, trajectory=self.trajectory, messages=messages, calls=calls)
             results: list[ToolResult] = yield from use_tools(self.toolbox, calls, self.host, asker.conditions, thought=response.text or "")
             news = ""
@@ -267,7 +268,7 @@ class _Turns(_WithTools):
             if isinstance(bad, ToolCallError) and bad.index is not None:  # the fault becomes the result of that call
                 return {_CALLS: (ToolCall(name=bad.tool or "", fault=CallFault(bad.code, str(bad), str(bad.raw), bad.index)),)}
             fields = error.parsed
-            if not fields.get(_CALLS) and not fields.keys() >= self.asked.output_fields.keys():
+            if not fields.get(_CALLS) and not fields.keys() >= self.asked.plan.outputs.keys():
                 raise
         calls = fields.pop(_CALLS, None)
         return {**self._beside_calls(adapter, response), _CALLS: tuple(calls.tool_calls)} if calls else fields
@@ -310,5 +311,5 @@ def _may_call(signature: type[Signature], toolbox: Toolbox) -> type[Signature]:
 @lru_cache(maxsize=256)
 def _may_call_first(signature: type[Signature], toolbox: Toolbox) -> type[Signature]:
     """The signature for calls in text: with an output for the calls, and the tools in the instructions."""
-    field = OutputField(desc="Calls to make before you answer; empty when you can answer.")
+    field = declare("output", "Calls to make before you answer; empty when you can answer.")
     return signature.prepend(_CALLS, field, ToolCalls | None).with_instructions(call_first_instructions(signature, toolbox))

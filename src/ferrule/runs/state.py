@@ -5,10 +5,8 @@ The driver works on these; `run.py` adds the public methods.
 
 from __future__ import annotations
 
-import hmac
-import secrets
+import os
 import threading
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import InputError, RunCancelledError, RunError, shown
@@ -94,6 +92,8 @@ class Frame(Changing):
 
     def child(self, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Frame:
         """A frame for a program called from inside this one: named by program, inputs, and the number of the call with these."""
+        from hashlib import sha256  # late: it loads OpenSSL
+
         key = f"{program.name}:{sha256(json_bytes((args, dict(inputs)))).hexdigest()[:12]}"
         if key in self.active:
             msg = (
@@ -181,7 +181,7 @@ class RunState:
     def __init__(
         self, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, run_id: str | None = None, deps: Any = None
     ) -> None:
-        chance = secrets.token_bytes(32)
+        chance = os.urandom(32)
         self.id = chance[:16].hex() if run_id is None else _checked_id(run_id)
         self.program = program
         self.args = args
@@ -231,6 +231,9 @@ class RunState:
 
     def question_id(self, slot: str) -> str:
         """An id for the question at a slot: unguessable, and the same in every replay of this run."""
+        import hmac
+        from hashlib import sha256  # late: it loads OpenSSL
+
         return hmac.new(self.key, slot.encode(), sha256).hexdigest()[:20]
 
     def decision(self, question_id: str) -> Decision | None:

@@ -243,7 +243,7 @@ class _PartialOutputs:
 
     def __init__(self, signature: type[Signature] | None) -> None:
         self._signature = signature
-        self._fields = signature.output_fields if signature is not None else None
+        self._fields = signature.plan.outputs if signature is not None else None
         self._adapters: dict[str, TypeAdapter[Any]] = {}
         self._call_id = ""
         self._pieces: dict[str, list[str]] = {}
@@ -283,7 +283,7 @@ class _PartialOutputs:
     def _value(self, name: str, text: str, *, is_complete: bool) -> Any:
         if self._signature is None:
             return text  # a program without a signature of its own, such as one with a `forward`
-        field = self._signature.output_fields[name]
+        field = self._signature.plan.outputs[name]
         if is_complete:
             return self._signature.check_output(name, text)
         if without_none(field.annotation) in TEXTS:

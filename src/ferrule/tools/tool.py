@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ferrule.values.calls.context import Context
 
 
-class Tool(attributes.ToolAttributes, Type):
+class Tool(attributes.ToolAttributes, Type, late=True):
     """A callable that a model may call: `Tool(function)`, `@tool`, or `Tool("name", "description", function, schema)`.
 
     Name, description (the docstring), types and schema are read from the function unless they are given. Calling the tool, `tool(...)` or

@@ -103,7 +103,7 @@ class Work:
         self._fingerprint = program_fingerprint(program)
         self._outputs: dict[str, dict[str, Any]] = {}
         signature = getattr(program, "signature", None)
-        self._fields: Mapping[str, Any] = signature.input_fields if signature is not None else {}
+        self._fields: Mapping[str, Any] = signature.plan.inputs if signature is not None else {}
         self.history = next((name for name, each in self._fields.items() if without_none(each.annotation) is History), "")
         """The input that takes the earlier turns; empty if there is none."""
         self.schema = self._input_schema() if self._fields else None
@@ -227,10 +227,10 @@ class Work:
             schema = dict(made[name, "validation"])
             if each.description:
                 schema["description"] = each.description
-            if not each.is_required():
-                schema["default"] = to_jsonable_python(each.get_default(call_default_factory=True), serialize_unknown=True)
+            if not each.is_required:
+                schema["default"] = to_jsonable_python(each.get_default(), serialize_unknown=True)
             properties[name] = schema
-        required = [name for name, each in given.items() if each.is_required()]
+        required = [name for name, each in given.items() if each.is_required]
         return {"type": "object", "properties": properties, "required": required, **rest}
 
 

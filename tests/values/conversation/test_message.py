@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import pickle
 import string
@@ -15,7 +16,6 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
 from ferrule.values.content.parts import File, Image, Text
-from ferrule.values.conversation import message as message_module
 from ferrule.values.conversation.message import Message, Messages, openai_message, safe_id, safe_name, sent_message, tool_message
 from ferrule.values.encoding.encode import json_bytes
 
@@ -231,7 +231,7 @@ TestDigestsAgainstFreshOnes.settings = settings(max_examples=40, stateful_step_c
 def test_each_message_is_hashed_once_however_long_the_conversation(monkeypatch):
     """F1: the digest costs the same at the thousandth step as at the first."""
     hashed = []
-    monkeypatch.setattr(message_module, "sha256", lambda data, real=message_module.sha256: hashed.append(data) or real(data))
+    monkeypatch.setattr(hashlib, "sha256", lambda data, real=hashlib.sha256: hashed.append(data) or real(data))
     log = Messages()
     for i in range(1000):
         log = log.then(Message("user", str(i)))
@@ -268,14 +268,14 @@ def test_two_threads_at_one_message_write_its_digest_once(monkeypatch):
     """Ours: the interleaving that would put a digest in twice, and so every later one in the wrong place."""
     views = [Messages([Message("user", text) for text in "abc"])]
     views.append(views[0].then(Message("user", "d")))
-    real = message_module.sha256
+    real = hashlib.sha256
 
     def overtaken(data: bytes) -> object:
-        monkeypatch.setattr(message_module, "sha256", real)
+        monkeypatch.setattr(hashlib, "sha256", real)
         assert views[1].digest  # another thread does all of it meanwhile
         return real(data)
 
-    monkeypatch.setattr(message_module, "sha256", overtaken)
+    monkeypatch.setattr(hashlib, "sha256", overtaken)
     assert views[0].digest == Messages(list(views[0])).digest
     longer = views[1].then(Message("user", "e"))
     assert longer.digest == Messages(list(longer)).digest

@@ -136,7 +136,7 @@ class Narrator:
                 self._end_calls(self._calls_of(event.path))
                 self._leave([event.path], event.status, event.prediction)
             case events.RunStarted(program=root) | events.Resumed(program=root) if not event.depth:
-                self._fields = getattr(getattr(root, "signature", None), "output_fields", None)
+                self._fields = getattr(getattr(getattr(root, "signature", None), "plan", None), "outputs", None)
             case _:
                 self._tell_call(event, program, agent)
 

@@ -65,7 +65,7 @@ def ask_question(  # noqa: PLR0917  one parameter an option
         native = True if lm is None else native  # `OfflineLM` calls declared tools only
         agent = ReAct(signature, [*servers, *own], max_iters, native=native)
         values = parse.parse_inputs(agent.signature, question, inputs or ())
-        if as_json and (taken := [name for name in agent.signature.output_fields if name in _RESERVED]):
+        if as_json and (taken := [name for name in agent.signature.plan.outputs if name in _RESERVED]):
             msg = f"With --json, an output cannot be named `{taken[0]}`: the document uses this key. Choose another name."
             raise ConfigurationError(msg)
         with parse.open_model(lm, base_url) as model, settings.context(lm=model, adapter=chosen_adapter):

@@ -28,7 +28,6 @@ from ferrule.compat.dspy.values import (
     without_rollout,
 )
 from ferrule.concurrency.offload import in_worker_thread
-from ferrule.values.signatures.fields import description_of
 from ferrule.values.signatures.signature import as_signature
 
 _logger = logging.getLogger("ferrule.compat.dspy")
@@ -90,7 +89,7 @@ class Predict(Module, ferrule.Predict):
         """The program that takes these inputs, and the inputs. DSPy warns about what the core refuses."""
         given = {**inputs, **({"config": without_rollout(inputs["config"])} if "config" in inputs else {})}
         signature = as_signature(given.pop("signature", self.signature))
-        fields = signature.input_fields
+        fields = signature.plan.inputs
         if unknown := [name for name in given if name not in fields and name not in _OPTIONS]:
             text = "Input contains fields not in signature. These fields will be ignored: %s. Expected fields: %s."
             _logger.warning(text, unknown, [*fields])
@@ -103,7 +102,7 @@ class Predict(Module, ferrule.Predict):
         for name in misfits if settings.warn_on_type_mismatch else ():
             text = "Type mismatch for field '%s': expected %s based on given Signature, but the provided value is incompatible: %s."
             _logger.warning(text, name, getattr(fields[name].annotation, "__name__", fields[name].annotation), given[name])
-        if missing := [name for name, field in fields.items() if name not in given and field.is_required()]:
+        if missing := [name for name, field in fields.items() if name not in given and field.is_required]:
             _logger.warning("Not all input fields were provided to module. Present: %s. Missing: %s.", [*given], missing)
             signature = signature.delete(*missing)
         for name in misfits:
@@ -117,7 +116,7 @@ class Predict(Module, ferrule.Predict):
     get_config = lambda self: self.config
 
     def dump_state(self, json_mode=True):
-        signature = {"instructions": self.signature.instructions, "fields": [_field(*each) for each in self.signature.fields.items()]}
+        signature = {"instructions": self.signature.instructions, "fields": [_field(*each) for each in self.signature.plan.fields.items()]}
         demos = [Example(each).toDict() for each in self.demos]
         return {"traces": [], "train": [], "demos": demos, "signature": signature, "lm": self.lm.dump_state() if self.lm else None}
 
@@ -135,7 +134,7 @@ _is_of_tools = lambda field: bool(ferrule.Tool.extract_custom_type_from_annotati
 
 
 def _field(name: str, field: Any) -> dict[str, Any]:
-    return {"prefix": f"{name.replace('_', ' ').title()}:", "description": description_of(field) or f"${{{name}}}"}
+    return {"prefix": f"{name.replace('_', ' ').title()}:", "description": field.description or f"${{{name}}}"}
 
 
 class ChainOfThought(Module, ferrule.ChainOfThought):

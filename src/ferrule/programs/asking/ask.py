@@ -276,7 +276,7 @@ def split_inputs(
 
     An input field wins over a keyword of its name.
     """
-    kept = {name: inputs[name] for name in own if name in inputs and name not in signature.input_fields}
+    kept = {name: inputs[name] for name in own if name in inputs and name not in signature.plan.inputs}
     given = {name: value for name, value in inputs.items() if name not in kept}
     if tool_inputs(signature):
         from ferrule.programs.tool_use.inputs import declare_tools  # late: few signatures declare tools

@@ -29,14 +29,14 @@ def adapt_to_model(signature: type[Signature], asker: Asker) -> tuple[type[Signa
     asked = signature
     for name, kind in adapting:
         asked = kind.adapt_to_native_lm_feature(asked, name, asker.lm, settings)
-    taken_out = tuple((name, kind) for name, kind in adapting if name not in asked.output_fields)
+    taken_out = tuple((name, kind) for name, kind in adapting if name not in asked.plan.outputs)
     return asked, replace(asker, config=settings), taken_out
 
 
 def _adapting_types(signature: type[Signature]) -> NativeOutputs:
     default = Type.adapt_to_native_lm_feature.__func__  # pyright: ignore[reportFunctionMemberAccess]  the function of a class method
     found: list[tuple[str, Any]] = []
-    for name, field in signature.output_fields.items():
+    for name, field in signature.plan.outputs.items():
         if without_none(field.annotation) is Reasoning:
             found.append((name, Reasoning))
             continue
@@ -66,4 +66,4 @@ def add_native_outputs(
             code="missing_required_outputs",
             signature=signature,
         )
-    return {name: found[name] if name in found else outputs.get(name) for name in signature.output_fields}
+    return {name: found[name] if name in found else outputs.get(name) for name in signature.plan.outputs}

@@ -34,7 +34,7 @@ def as_tool(program: Program, name: str | None, description: str | None, **keywo
         )
         raise ToolDefinitionError(msg)
     found = name or _name(program, signature)
-    descriptions = {each: field.description for each, field in signature.input_fields.items() if field.description}
+    descriptions = {each: field.description for each, field in signature.plan.inputs.items() if field.description}
     return Tool(
         AgentTool(program, signature),
         found,
@@ -69,9 +69,9 @@ class AgentTool:
                     name,
                     inspect.Parameter.KEYWORD_ONLY,
                     annotation=field.annotation,
-                    default=inspect.Parameter.empty if field.is_required() else field.get_default(),
+                    default=inspect.Parameter.empty if field.is_required else field.get_default(),
                 )
-                for name, field in signature.input_fields.items()
+                for name, field in signature.plan.inputs.items()
             ]
         )
 

@@ -11,8 +11,8 @@ from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_
 from ferrule.programs.predict import ChainOfThought, Predict
 from ferrule.tools.definition.export import check_no_intention_argument
 from ferrule.tools.toolbox import LiveToolbox, Toolbox
-from ferrule.values.signatures.fields import NO_TYPE
-from ferrule.values.signatures.signature import InputField, as_signature
+from ferrule.values.signatures.fields import declare
+from ferrule.values.signatures.signature import as_signature
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 OWN_KEYWORDS = ("lm", "config", "max_iters")
 """Keywords of a call that are no inputs, unless an input has the name."""
-_TRAJECTORY = InputField(desc="The steps taken: thoughts, calls, and what came of them.", json_schema_extra=NO_TYPE)
+_TRAJECTORY = declare("input", "The steps taken: thoughts, calls, and what came of them.", is_untyped=True)
 """It has no type, so that a `RenderedText` stays one."""
 
 
@@ -58,12 +58,12 @@ class Agent(Protocol):
 def check_signature(signature: Any) -> type[Signature]:
     """The agent's signature; raises `SignatureError` for field names that the loop uses itself."""
     found = as_signature(signature)
-    for name, field in found.input_fields.items():
+    for name, field in found.plan.inputs.items():
         is_no_history = name == "history" and not _takes_history(field.annotation)
         if name in {"trajectory", *OWN_KEYWORDS} or name.startswith("next_") or is_no_history:
             why = "`ReAct` uses it itself" if name != "history" else "it is reserved for the conversation: give it the type `History`"
             raise SignatureError(f"An input of a ReAct agent cannot be called `{name}`: {why}. Choose another name.")
-    if "trajectory" in found.output_fields:
+    if "trajectory" in found.plan.outputs:
         msg = (
             "An output of a ReAct agent cannot be called `trajectory`: its prediction has the steps under that name. "
             "Choose another name, or read `prediction.trajectory`."
@@ -111,7 +111,7 @@ class _WithoutReasoning(ChainOfThought):
 def make_extractor(react: Predict) -> ChainOfThought:
     """The program that reads the outputs from the trajectory, with reasoning first if no input has that name."""
     signature = react.signature
-    kind = _WithoutReasoning if "reasoning" in signature.input_fields else ChainOfThought
+    kind = _WithoutReasoning if "reasoning" in signature.plan.inputs else ChainOfThought
     extracting = signature.append("trajectory", _TRAJECTORY).with_instructions(extract_instructions(signature))
     made = kind(extracting, **react.config)
     made.predict.output_validators = react.output_validators  # one list, for validators that come later

@@ -297,8 +297,8 @@ def _summarizer() -> Predict:
 
 
 def _summary_tool(program: Any, conversation: str, lm: Any) -> Tool:
-    fields = program.signature.input_fields
-    name = next(name for name, field in fields.items() if field.is_required())
+    fields = program.signature.plan.inputs
+    name = next(name for name, field in fields.items() if field.is_required)
     users: Sequence[Predict] = program.tool_users() if callable(getattr(program, "tool_users", None)) else ()
     own = {"lm": lm} if users and users[0].lm is None and "lm" not in fields else {}
     return Tool(_Summarize(program, {name: conversation, **own}), _NAME, "Summarize what is left out.", effect="read")

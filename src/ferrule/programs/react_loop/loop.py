@@ -89,7 +89,7 @@ def _extract(agent: Agent, asker: Asker, loop: _Loop) -> Generator[Act, Any, dic
             if not (yield from loop.make_shorter(rounds)):
                 raise
         else:
-            return {name: found[name] for name in agent.react.signature.output_fields}
+            return {name: found[name] for name in agent.react.signature.plan.outputs}
 
 
 class _End(Record):
@@ -277,7 +277,7 @@ class _Loop:
         if finish.fault is not None:
             return None, [("", finish.fault.reason)] if self.native else []
         signature, given = self.agent.react.signature, finish.args
-        fields, optional = signature.output_fields, signature.plan.optional
+        fields, optional = signature.plan.outputs, signature.plan.optional
         if given.keys().isdisjoint(fields) and fields.keys() - optional.keys():
             return None, []
         outputs: dict[str, Any] = {}

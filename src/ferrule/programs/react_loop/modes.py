@@ -16,7 +16,8 @@ from ferrule.tools.definition.export import INTENTION_DESCRIPTION, add_intention
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
 from ferrule.values.conversation.message import Message, Messages, shorten, tool_message
 from ferrule.values.record import Changing, Record, replace
-from ferrule.values.signatures.signature import OutputField, Signature
+from ferrule.values.signatures.fields import declare
+from ferrule.values.signatures.signature import Signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -168,7 +169,7 @@ class _NativeMode(Record):
     def reader(self, adapter: Adapter) -> FieldReader:
         from ferrule.programs.asking.native_reader import NativeReader  # late: only streams are split
 
-        return NativeReader(partial(self.read, adapter), None, tuple(self.outputs.output_fields), last_call="finish")
+        return NativeReader(partial(self.read, adapter), None, tuple(self.outputs.plan.outputs), last_call="finish")
 
     def request(self, steps: Sequence[Step]) -> Request:
         return self.request_after(self.messages(self.asker.adapter, steps))
@@ -258,11 +259,11 @@ def _with_intention(toolbox: Toolbox) -> Declarations:
 def _text_signature(base: type[Signature], toolbox: Toolbox, *, intention: bool) -> type[Signature]:
     names: Any = Literal[tuple(tool.name for tool in toolbox)]  # pyright: ignore[reportInvalidTypeArguments]  built at runtime
     signature = _without_outputs(base).with_instructions(loop_instructions(base, toolbox, native=False))
-    signature = signature.append("next_thought", OutputField(desc="What you think of the situation and what to do next."), str)
+    signature = signature.append("next_thought", declare("output", "What you think of the situation and what to do next."), str)
     if intention:
-        signature = signature.append("next_intention", OutputField(desc=INTENTION_DESCRIPTION), str)
-    signature = signature.append("next_tool_name", OutputField(desc="The tool to call next."), names)
-    return signature.append("next_tool_args", OutputField(desc="The tool's arguments."), dict[str, Any])
+        signature = signature.append("next_intention", declare("output", INTENTION_DESCRIPTION), str)
+    signature = signature.append("next_tool_name", declare("output", "The tool to call next."), names)
+    return signature.append("next_tool_args", declare("output", "The tool's arguments."), dict[str, Any])
 
 
 @lru_cache(maxsize=256)
@@ -271,7 +272,7 @@ def _native_signature(base: type[Signature]) -> type[Signature]:
 
 
 def _without_outputs(base: type[Signature]) -> type[Signature]:
-    return base.delete(*base.output_fields)
+    return base.delete(*base.plan.outputs)
 
 
 _CALLS = "tool_calls"
@@ -286,7 +287,7 @@ def _step() -> type[Signature]:
 
 def _without_other_fields(error: AdapterParseError, signature: type[Signature]) -> AdapterParseError:
     """The error without the problems of fields that `_step` has and the prompt does not ask for: the model cannot repair those."""
-    asked = {"", *signature.output_fields}
+    asked = {"", *signature.plan.outputs}
     problems = [(name, problem) for name, problem in error.problems if name in asked]
     absent = error.absent & asked
     facts: dict[str, Any] = {"parsed": error.parsed, "absent": absent, "code": error.code, "raw": error.raw, "signature": signature}

@@ -93,7 +93,7 @@ def check_head(head: Mapping[str, Any], program: Program, *, migrate: bool | str
     if head.get("redacted"):
         raise StoreError(f"The run {head['id']} was redacted: its inputs and its journal were removed.")
     differs = differences(head.get("fingerprint"), program)
-    fields: Any = getattr(getattr(program, "signature", None), "input_fields", {})
+    fields: Any = getattr(getattr(getattr(program, "signature", None), "plan", None), "inputs", {})
     for what, (then, now) in () if migrate else differs.items():
         lost = [name for name in head["inputs"] if fields and name not in fields and _is_input(name, then)]
         if what == "program" or (lost and what.startswith("signature ")):
@@ -148,7 +148,7 @@ class _NeedsType(Exception):  # noqa: N818  a signal within this module, not an 
 def _check_config(run: RunState) -> None:
     """Refuse a call's `config=` that holds an API key, unless `config` is an input of the program."""
     config = run.inputs.get("config")
-    fields: Any = getattr(getattr(run.program, "signature", None), "input_fields", None)
+    fields: Any = getattr(getattr(getattr(run.program, "signature", None), "plan", None), "inputs", None)
     if isinstance(config, Mapping) and fields is not None and "config" not in fields:
         check_saved(cast("Mapping[str, Any]", config))
 
@@ -278,7 +278,7 @@ def _tool(form: Mapping[str, Any], tools: Mapping[str, Tool]) -> Tool:
 def _reader(program: Program, name: str | int) -> Callable[[Any], Any]:
     """A function from JSON data to the declared type of an input: by the signature, or by the annotation of `forward`."""
     signature = getattr(program, "signature", None)
-    field = signature.input_fields.get(name) if signature is not None else None
+    field = signature.plan.inputs.get(name) if signature is not None else None
     if field is not None:
         return input_check(field) or (lambda value: value)
     method = type(program).forward if not program.is_only_async else type(program).aforward

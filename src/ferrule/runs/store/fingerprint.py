@@ -26,7 +26,7 @@ def program_fingerprint(program: Program) -> dict[str, Any]:
         signature = predictor.signature
         found["predictors"][path] = {
             "signature": signature.signature,
-            "digest": _digest(signature, [repr(field.annotation) for field in signature.fields.values()]),
+            "digest": _digest(signature, [repr(field.annotation) for field in signature.plan.fields.values()]),
             "tools": {name: digest_of(tool.declaration) for name, tool in predictor.tools.items()},
         }
     return found
@@ -62,13 +62,13 @@ def _predictors(program: Program) -> Sequence[tuple[str, Any]]:
 
 
 def _digest(signature: Any, annotations: Sequence[str]) -> str:
-    types = dict(zip(signature.fields, map(repr_text, annotations), strict=True))
+    types = dict(zip(signature.plan.fields, map(repr_text, annotations), strict=True))
     return digest_of((signature.dump_state(), types))
 
 
 def _digests(signature: Any) -> Iterator[str]:
     """The digests of a signature on every Python: from 3.14 on, `Optional[int]` and `int | None` are one type with one text."""
-    spellings = [[repr(field.annotation), *_spellings(field.annotation)] for field in signature.fields.values()]
+    spellings = [[repr(field.annotation), *_spellings(field.annotation)] for field in signature.plan.fields.values()]
     return (_digest(signature, each) for each in islice(product(*spellings), _MOST_SPELLINGS))
 
 

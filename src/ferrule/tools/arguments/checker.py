@@ -21,6 +21,7 @@ from ferrule.tools.definition.inspect_function import field_of
 from ferrule.tools.definition.parameters import Reread
 from ferrule.values.calls.call import CheckedArguments
 from ferrule.values.calls.edit import Coerced
+from ferrule.values.content.late_model import is_field_info
 from ferrule.values.schema.failures import find_failures
 from ferrule.values.schema.nodes import admitted_types, is_object, mentions_type, other_properties
 from ferrule.values.schema.words import describe_schema, shorten_json
@@ -285,12 +286,10 @@ class Checker:
 
     @cached_property
     def _defaults(self) -> Mapping[str, Any]:
-        from pydantic.fields import FieldInfo
-
         found: dict[str, Any] = {}
         for each in self._found.parameters:
             default: Any = each.default
-            if default is PydanticUndefined or isinstance(default, FieldInfo):
+            if default is PydanticUndefined or is_field_info(default):
                 default = field_of(each).default
             found[each.name] = default
         return found

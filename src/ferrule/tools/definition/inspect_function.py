@@ -17,16 +17,18 @@ import types
 import typing
 from typing import Any, cast
 
-from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from typing_extensions import ReadOnly, get_type_hints, is_typeddict
 
 from ferrule.errors import ToolDefinitionError, shown
 from ferrule.values.calls.context import Context
+from ferrule.values.content.late_model import is_field_info
 from ferrule.values.record import Record
 
 if typing.TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from pydantic.fields import FieldInfo
 
 _DOCUMENTS_PARAMETERS = r"(?mi)^[ \t]*((keyword )?arg(ument)?s|(other )?param(eter)?s)[ \t]*+:?[ \t\r]*+$|[:@]param\b"
 _PLAIN = (bool, int, float, str, list, dict)
@@ -174,7 +176,9 @@ def parameter_docs(doc: str) -> dict[str, str]:
 
 def field_of(parameter: Parameter) -> FieldInfo:
     """Annotation and default as one pydantic field."""
-    if isinstance(parameter.default, FieldInfo):
+    from pydantic.fields import FieldInfo
+
+    if is_field_info(parameter.default):
         return FieldInfo.from_annotated_attribute(parameter.annotation, parameter.default)
     return FieldInfo.from_annotation(parameter.annotation)
 
@@ -182,7 +186,7 @@ def field_of(parameter: Parameter) -> FieldInfo:
 def is_required(parameter: Parameter) -> bool:
     """Whether the function cannot be called without the parameter."""
     default = parameter.default
-    if parameter.may_be_missing or (default is not PydanticUndefined and not isinstance(default, FieldInfo)):
+    if parameter.may_be_missing or (default is not PydanticUndefined and not is_field_info(default)):
         return False
     return field_of(parameter).is_required()
 
@@ -191,13 +195,8 @@ def description_in(field: FieldInfo) -> str | None:
     """The description in a field: its own, a text in the metadata, or a `Doc`."""
     if field.description is not None:
         return field.description
-    for each in field.metadata:
-        if isinstance(each, str):
-            return each
-        text = getattr(each, "documentation", None)
-        if isinstance(text, str):
-            return text
-    return None
+    texts = (each if isinstance(each, str) else getattr(each, "documentation", None) for each in field.metadata)
+    return next((text for text in texts if isinstance(text, str)), None)
 
 
 # -- annotations --------------------------------------------------------------------------------------------------
@@ -228,7 +227,7 @@ def _bound_names(function: Any) -> set[str]:
 
 
 def _type_of_default(default: Any) -> Any:
-    value = default.default if isinstance(default, FieldInfo) else default
+    value = default.default if is_field_info(default) else default
     kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
     return kind if kind in _PLAIN else Any
 

@@ -14,15 +14,15 @@ from functools import cache, partial
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, cast, get_args, get_origin
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, ConfigDict, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
-from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from typing_extensions import TypedDict
 
 from ferrule.errors import ToolDefinitionError
 from ferrule.tools.definition.inspect_function import FunctionSpec, Parameter, description_in, field_of, parameter_docs
 from ferrule.tools.definition.plain import Plain, plain_parameters, plain_schema
+from ferrule.values.content.late_model import is_field_info
 from ferrule.values.encoding.encode import escape_surrogates
 from ferrule.values.record import Record
 from ferrule.values.schema.nodes import Schema, is_list, is_object, names_elsewhere
@@ -113,16 +113,18 @@ def _annotations(found: FunctionSpec, docs: Mapping[str, str], insisted: Collect
 
 def _annotation(parameter: Parameter, documented_as: str | None, insisted: bool) -> Any:
     """A parameter as the annotation of a `TypedDict` key: its type, its metadata, its description, its default."""
+    from pydantic import Field  # late: a tool of plain types needs none
+
     field = field_of(parameter)
     default: Any = parameter.default
     annotation: Any = parameter.annotation
-    plain_default = default.default if isinstance(default, FieldInfo) else default
-    if plain_default is PydanticUndefined and not isinstance(default, FieldInfo):
+    plain_default = default.default if is_field_info(default) else default
+    if plain_default is PydanticUndefined and not is_field_info(default):
         plain_default = field.default
     if plain_default is None and not _admits_none(annotation):
         annotation = annotation | None if isinstance(annotation, type) else _optional(annotation)
     metadata: list[Any] = []
-    if isinstance(default, FieldInfo):
+    if is_field_info(default):
         metadata.append(default)
     elif default is not PydanticUndefined:
         metadata.append(Field(default=default))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from functools import partial, update_wrapper
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from ferrule.concurrency import offload
@@ -80,6 +79,8 @@ class Unload(_Named):
 
 def digest(tool: ToolSpec) -> str:
     """A digest of a tool's declaration: 16 hexadecimal characters of its SHA-256."""
+    from hashlib import sha256  # late: it loads OpenSSL
+
     return sha256(json_bytes(tool.declaration)).hexdigest()[:16]
 
 

@@ -6,13 +6,15 @@ from dataclasses import asdict
 from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
+import pydantic
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import core_schema
 
 from ferrule.errors import ToolArgumentsError, ToolCallError, ToolRetry, UnknownToolError
 from ferrule.values.calls.error_text import error_text
 from ferrule.values.calls.shapes import CallFault, call_fields, fields_at, schema_of
 from ferrule.values.content.convert import render
+from ferrule.values.content.late_model import LateModelType, late_field
 from ferrule.values.content.type import serialized_by
 from ferrule.values.encoding.encode import is_masked, json_text
 from ferrule.values.record import Changing, Record, field, fields_of
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from ferrule.values.content.parts import Content
 
 
-class ToolCall(BaseModel):
+class ToolCall(BaseModel, metaclass=LateModelType, late=True):
     """One call a model asked for: `ToolCall(name="add", args={"a": 1})`. `arguments=` is an alias of `args=`."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
@@ -33,11 +35,11 @@ class ToolCall(BaseModel):
 
     name: str
     """The tool's name, as the model wrote it."""
-    args: Annotated[dict[str, Any], BeforeValidator(lambda value: {} if value is None else value)] = Field(
-        default_factory=dict[str, Any], validation_alias=AliasChoices("args", "arguments")
+    args: Annotated[dict[str, Any], BeforeValidator(lambda value: {} if value is None else value)] = late_field(
+        lambda: pydantic.Field(default_factory=dict[str, Any], validation_alias=AliasChoices("args", "arguments"))
     )
     """Arguments by name, as parsed from JSON; not yet checked against a tool."""
-    id: str | None = Field(default=None, validation_alias=AliasChoices("id", "call_id"))
+    id: str | None = late_field(lambda: pydantic.Field(default=None, validation_alias=AliasChoices("id", "call_id")))
     """The provider's id of the call; a run assigns one if there is none."""
     intention: str | None = None
     """Why the model makes the call, in its own words. Not passed to the tool."""
@@ -134,7 +136,7 @@ class ToolCall(BaseModel):
 _SLOTS = ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
 # By their descriptors, which takes half the time of `object.__setattr__`.
 _set_dict, _set_fields, _set_extra, _set_private = (vars(BaseModel)[slot].__set__ for slot in _SLOTS)
-_EVERY_FIELD = set(ToolCall.model_fields)
+_EVERY_FIELD = {*ToolCall.__annotations__} - {"model_config"}
 """One set for all calls; a copy of a call gets its own."""
 _FAULTS = (ToolArgumentsError, ToolCallError, ToolRetry, UnknownToolError)
 

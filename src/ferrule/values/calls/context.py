@@ -6,7 +6,6 @@ A tool gets a context by annotating a parameter with it. The parameter is not in
 from __future__ import annotations
 
 import json
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 from typing_extensions import TypeVar
@@ -25,6 +24,8 @@ HOW_TO_GIVE_DEPS = (
 
 def key_of(run_id: str, slot: str, tool: str, arguments: Mapping[str, Any]) -> str:
     """The idempotency key of one call of one run; `slot` is its position, `arguments` are plain JSON."""
+    from hashlib import sha256  # late: it loads OpenSSL
+
     return sha256(json.dumps([run_id, slot, tool, arguments], sort_keys=True).encode()).hexdigest()
 
 

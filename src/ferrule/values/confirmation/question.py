@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.errors import DecisionError, shown
@@ -73,6 +72,8 @@ class Question(Record):
     @property
     def digest(self) -> str:
         """A digest of what is shown: the tool's definition and the arguments; for an `input` question also the text and the form."""
+        from hashlib import sha256  # late: it loads OpenSSL
+
         asked = [self.text, self.form, self.url] if self.kind == "input" else []
         return sha256(json_bytes([self.kind, self.call.name, self.fingerprint, self.call.args, *asked])).hexdigest()[:20]
 
@@ -246,6 +247,8 @@ def misfit_text(checked: CheckedCall, *, began: bool) -> str:
 
 def tool_fingerprint(declaration: Mapping[str, Any], effect: str) -> str:
     """A digest of a tool's definition: name, description, schema and effect."""
+    from hashlib import sha256  # late: it loads OpenSSL
+
     return sha256(json_bytes([declaration, effect])).hexdigest()[:20]
 
 

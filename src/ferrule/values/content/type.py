@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast, get_args
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import core_schema
 
+from ferrule.values.content.late_model import LateModelType
 from ferrule.values.encoding.encode import json_text
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _MOST_STRINGS_AROUND = 4
 _PART = f"(?s){re.escape(PART_START)}(.*?){re.escape(PART_END)}"
 
 
-class Type(BaseModel):
+class Type(BaseModel, metaclass=LateModelType, late=True):
     """A value that defines how a model sees it, as DSPy's `Type`. Subclass it, and override `format` and `description`.
 
     It may stand in a signature, alone or nested (`list[dict[str, Image]]`). A list of message parts from `format()` is packed into text

@@ -72,8 +72,8 @@ def _is_count(value: Any, least: int) -> bool:
 
 def _is_program(value: Any) -> bool:
     signature = getattr(value, "signature", None)
-    inputs: dict[str, Any] = getattr(signature, "input_fields", {})
-    return len([name for name, field in inputs.items() if field.is_required()]) == 1 and bool(getattr(signature, "output_fields", {}))
+    plan = getattr(signature, "plan", None)
+    return plan is not None and len([field for field in plan.inputs.values() if field.is_required]) == 1 and bool(plan.outputs)
 
 
 def estimate_content(content: Content, *, calls: Sequence[Any] = ()) -> int:

@@ -95,7 +95,7 @@ class RunStarted(Event):
 
     def _shown(self) -> dict[str, Any]:
         # Without the options of the call, such as `lm` and `config`, which may hold a key.
-        fields = getattr(getattr(self.program, "signature", None), "input_fields", self.inputs)
+        fields = getattr(getattr(getattr(self.program, "signature", None), "plan", None), "inputs", self.inputs)
         inputs = {name: value for name, value in self.inputs.items() if name in fields}
         return {**fields_of(self), "program": _name(self.program), "inputs": inputs}
 

@@ -286,7 +286,7 @@ def _as_instance(signature: Any, outputs: Mapping[str, Any]) -> Any:
     """The outputs as an instance of their signature. They were checked one by one, and the inputs are not here: so no validator runs."""
     if signature is None:
         return SimpleNamespace(**outputs)
-    values = {name: outputs[name] for name in signature.output_fields if name in outputs}
+    values = {name: outputs[name] for name in signature.plan.outputs if name in outputs}
     made = signature.__new__(signature)
     state = {"__dict__": values, "__pydantic_fields_set__": set(values), "__pydantic_extra__": None, "__pydantic_private__": None}
     for name, value in state.items():

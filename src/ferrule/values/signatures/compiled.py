@@ -10,13 +10,12 @@ from ferrule.errors import InputError, SignatureError
 from ferrule.values.encoding.encode import TYPE_NAMES, is_plain, without_modules
 from ferrule.values.signatures.fields import (
     InputCheck,
+    SignatureField,
     adapter_of,
     allows_none,
     calls_type,
-    description_of,
     input_check,
     may_be_omitted,
-    role_of,
 )
 from ferrule.values.signatures.output_checks import OutputCheck, output_check
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pydantic import BaseModel
-    from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
 
@@ -36,15 +34,15 @@ class CompiledSignature:
         *("content", "inputs", "instructions", "kept", "optional", "outputs", "own_instructions"),
     )
 
-    def __init__(self, fields: Mapping[str, FieldInfo], instructions: str | None) -> None:
-        self.inputs = {name: may_be_omitted(field) for name, field in fields.items() if role_of(field) == "input"}
-        self.outputs = {name: field for name, field in fields.items() if role_of(field) == "output"}
+    def __init__(self, fields: Mapping[str, SignatureField], instructions: str | None) -> None:
+        self.inputs = {name: may_be_omitted(field) for name, field in fields.items() if field.role == "input"}
+        self.outputs = {name: field for name, field in fields.items() if field.role == "output"}
         self.own_instructions = instructions
         """The instructions that the author wrote, or None."""
         self.instructions = instructions if instructions is not None else default_instructions(self.inputs, self.outputs)
         self.content = (self.instructions, *(_content(name, field) for name, field in {**self.inputs, **self.outputs}.items()))
         """Two signatures with equal content are equal. A missing type counts as text, which is what a model sees."""
-        self.optional = {name: field for name, field in self.outputs.items() if not field.is_required() or allows_none(field.annotation)}
+        self.optional = {name: field for name, field in self.outputs.items() if not field.is_required or allows_none(field.annotation)}
         """Outputs that an answer may omit."""
         self.kept: dict[Any, Any] = {}
         """A cache of values that other modules derive from this signature, by their keys."""
@@ -52,15 +50,20 @@ class CompiledSignature:
         self._output_checks: dict[str, OutputCheck] | None = None
         self._schema: dict[str, Any] | None = None
 
+    @property
+    def fields(self) -> dict[str, SignatureField]:
+        """All fields by name, inputs first."""
+        return {**self.inputs, **self.outputs}
+
     def defaults(self) -> dict[str, Any]:
         """The defaults of inputs by name; mutable ones are new at each call."""
-        fields = ((name, field) for name, field in self.inputs.items() if not field.is_required())
-        return {name: field.get_default(call_default_factory=True, validated_data={}) for name, field in fields}
+        fields = ((name, field) for name, field in self.inputs.items() if not field.is_required)
+        return {name: field.get_default() for name, field in fields}
 
     def output_default(self, name: str) -> Any:
         """The value of an optional output that an answer leaves out; a mutable one is new at each call."""
         field = self.outputs[name]
-        return None if field.is_required() else field.get_default(call_default_factory=True, validated_data={})
+        return None if field.is_required else field.get_default()
 
     @property
     def output_checks(self) -> dict[str, OutputCheck]:
@@ -81,10 +84,10 @@ class CompiledSignature:
         for name, check in checks.items():
             if name not in given:
                 field = self.inputs[name]
-                if field.is_required():
+                if field.is_required:
                     problems.append((name, "is missing"))
                 else:
-                    checked[name] = field.get_default(call_default_factory=True, validated_data={})
+                    checked[name] = field.get_default()
                 continue
             try:
                 checked[name] = given[name] if check is None else check(given[name])
@@ -151,16 +154,21 @@ def default_instructions(inputs: Iterable[str], outputs: Iterable[str]) -> str:
     return f"Given the fields {given}, produce the fields {wanted}." if given else f"Produce the fields {wanted}."
 
 
-def compile_signature(cls: Any) -> CompiledSignature:
-    """Compile a signature's class; raises `SignatureError` for invalid fields."""
+def class_fields(cls: Any) -> dict[str, SignatureField]:
+    """The fields in a signature's class body; raises `SignatureError` for invalid ones."""
     if not cls.__pydantic_fields_complete__ and not cls.model_rebuild(raise_errors=False):
         unknown = [name for name, field in cls.__pydantic_fields__.items() if not field._complete]  # noqa: SLF001
         raise SignatureError(f"`{cls.__name__}`: the type of {', '.join(f'`{name}`' for name in unknown)} contains an undefined name.")
-    fields: dict[str, FieldInfo] = cls.__pydantic_fields__
+    fields = {name: SignatureField.of(info) for name, info in cls.__pydantic_fields__.items()}
     for name, field in fields.items():
-        if role_of(field) is None:
+        if field.role is None:
             msg = f"`{cls.__name__}.{name}` is neither input nor output. Write `{name}: ... = InputField()` or `OutputField()`."
             raise SignatureError(msg)
+    return fields
+
+
+def compile_signature(cls: Any, fields: Mapping[str, SignatureField]) -> CompiledSignature:
+    """Compile the fields of a signature; raises `SignatureError` if an answer's calls have no one place."""
     plan = CompiledSignature(fields, cls.__instructions__)
     receiving = [name for name, field in plan.outputs.items() if calls_type(field.annotation)]
     if len(receiving) > 1:
@@ -179,7 +187,7 @@ def _holds_all_calls(annotation: Any) -> bool:
     return [isinstance(each, type) for each in get_args(annotation) if each is not NoneType] == [True]
 
 
-def _make_check(name: str, field: FieldInfo, make: Callable[[FieldInfo], Any]) -> Any:
+def _make_check(name: str, field: SignatureField, make: Callable[[SignatureField], Any]) -> Any:
     from pydantic import PydanticUserError
 
     try:
@@ -189,24 +197,24 @@ def _make_check(name: str, field: FieldInfo, make: Callable[[FieldInfo], Any]) -
         raise SignatureError(msg) from error
 
 
-def _content(name: str, field: FieldInfo) -> tuple[Any, ...]:
-    default = field.default_factory if field.default_factory is not None else field.default
-    return (name, role_of(field), field.annotation, tuple(field.metadata), description_of(field), default)
+def _content(name: str, field: SignatureField) -> tuple[Any, ...]:
+    default = field.more.get("default_factory", field.default)
+    return (name, field.role, field.annotation, field.metadata, field.description, default)
 
 
-def _schema_of(fields: Mapping[str, FieldInfo], required: list[str]) -> dict[str, Any]:
+def _schema_of(fields: Mapping[str, SignatureField], required: list[str]) -> dict[str, Any]:
     others = {name: field for name, field in fields.items() if field.metadata or not is_plain(field.annotation)}
     found, definitions = _schemas_of(others) if others else ({}, {})
     properties: dict[str, Any] = {}
     for name, field in fields.items():
         properties[name] = found[name] if name in others else {"type": TYPE_NAMES[field.annotation]}
-        if description_of(field):
-            properties[name]["description"] = description_of(field)
+        if field.description:
+            properties[name]["description"] = field.description
     schema: dict[str, Any] = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
     return {**schema, "$defs": definitions} if definitions else schema
 
 
-def _schemas_of(fields: Mapping[str, FieldInfo]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+def _schemas_of(fields: Mapping[str, SignatureField]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """The schema of each field, and the shared definitions."""
     from pydantic import TypeAdapter
     from pydantic.errors import PydanticInvalidForJsonSchema

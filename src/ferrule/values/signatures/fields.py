@@ -5,27 +5,29 @@ from __future__ import annotations
 import inspect
 import keyword
 from collections.abc import Callable, Iterable, Mapping
-from copy import copy
+from copy import copy, deepcopy
 from importlib import import_module
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
+from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import PydanticUndefined
 
 from ferrule.errors import SignatureError, shown
+from ferrule.values.content.late_model import is_field_info
 from ferrule.values.content.type import Type
 from ferrule.values.encoding.encode import fits, is_plain
+from ferrule.values.record import Record, field, replace
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
     from ferrule.values.calls.tool_calls import ToolCalls
 
 InputCheck = Callable[[Any], Any]
 """Takes a value, returns the typed value, raises `ValueError`."""
 
 _ROLE, _UNTYPED = "ferrule_role", "ferrule_untyped"
-NO_TYPE = {_UNTYPED: True}
-"""The `json_schema_extra` of a field that takes values of any type, as one of a string form without a type."""
 _NO_DEFAULT: Any = ...
 _MOST_PROBLEMS = 8
 _OF_MODELS = frozenset(name for name in dir(BaseModel) if not name.startswith("_"))
@@ -58,71 +60,141 @@ def _declared(role: str, default: Any, desc: str | None, description: str | None
     extra: dict[str, Any] = {**(more.pop("json_schema_extra", None) or {})}
     extra.update({name: more.pop(name) for name in ("prefix", "format", "parser") if name in more})
     extra.update({_ROLE: role, "desc": said or ""})
+    from pydantic import Field
+
     # Pydantic's `Field` has overloads with literal keywords only; it checks the arguments itself.
     make = cast("Callable[..., Any]", Field)
     return make(default, description=said, json_schema_extra=extra, **more)
 
 
-def role_of(field: FieldInfo) -> str | None:
-    """`input`, `output`, or None for a field declared as neither."""
-    return _extra(field).get(_ROLE)
+class SignatureField(Record):
+    """A field of a signature. Pydantic's `FieldInfo` of it is made when somebody asks: its module takes long to load."""
+
+    annotation: Any
+    """Its type, without constraints."""
+    extra: dict[str, Any]
+    """Its `json_schema_extra`: the role, the description, and what its declaration adds. Do not change it."""
+    default: Any = PydanticUndefined
+    metadata: tuple[Any, ...] = ()
+    """Its constraints."""
+    more: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Further arguments of `pydantic.Field`: `default_factory`, `title`, `examples`, `alias`."""
+
+    @classmethod
+    def of(cls, info: FieldInfo) -> SignatureField:
+        """The field that `InputField()` or `OutputField()` declared."""
+        extra = cast("dict[str, Any]", info.json_schema_extra) if isinstance(info.json_schema_extra, dict) else {}
+        extra = {**extra, "desc": info.description or extra.get("desc") or ""}
+        more = {name: value for name in _MORE if (value := getattr(info, name)) is not None}
+        return cls(info.annotation, extra, info.default, tuple(info.metadata), more)
+
+    @property
+    def role(self) -> str | None:
+        """`input`, `output`, or None for a field declared as neither."""
+        return self.extra.get(_ROLE)
+
+    @property
+    def is_untyped(self) -> bool:
+        """Whether the field was written without a type: text for a model, anything for a caller."""
+        return bool(self.extra.get(_UNTYPED))
+
+    @property
+    def description(self) -> str:
+        """Its description, or an empty string."""
+        return self.extra.get("desc") or ""
+
+    @property
+    def annotated(self) -> Any:
+        """Its type with its constraints."""
+        return Annotated[(self.annotation, *self.metadata)] if self.metadata else self.annotation  # pyright: ignore[reportReturnType]
+
+    @property
+    def is_required(self) -> bool:
+        """Whether it has no default."""
+        return self.default is PydanticUndefined and "default_factory" not in self.more
+
+    def get_default(self) -> Any:
+        """The default; a mutable one is new at each call."""
+        if "default_factory" in self.more:
+            return self.info().get_default(call_default_factory=True, validated_data={})
+        return deepcopy(self.default)
+
+    def info(self, **changes: Any) -> FieldInfo:
+        """Pydantic's `FieldInfo` of it. `changes` are arguments of `pydantic.Field`."""
+        from pydantic import Field
+
+        default = {} if self.default is PydanticUndefined else {"default": self.default}
+        make = cast("Callable[..., Any]", Field)
+        return make(description=self.extra.get("desc") or None, json_schema_extra={**self.extra}, **{**default, **self.more, **changes})
 
 
-def may_be_omitted(field: FieldInfo) -> FieldInfo:
-    """The input, with the default None if it takes None and has no default."""
-    if not field.is_required() or not allows_none(field.annotation):
-        return field
-    found = copy(field)
-    found.default = None
+_MORE = ("default_factory", "title", "examples", "alias")
+
+
+def declare(role: Literal["input", "output"], desc: str = "", *, annotation: Any = str, is_untyped: bool = False) -> SignatureField:
+    """A field without further settings; `InputField` and `OutputField` declare one for a class body."""
+    return SignatureField(annotation, {_UNTYPED: is_untyped, _ROLE: role, "desc": desc})
+
+
+def as_field(declared: Any) -> SignatureField | None:
+    """A declared field; None for anything else."""
+    if isinstance(declared, SignatureField):
+        return declared
+    found = SignatureField.of(declared) if is_field_info(declared) else None
+    return found if found is not None and found.role is not None else None
+
+
+def declared_fields(mapping: Mapping[str, Any]) -> dict[str, SignatureField]:
+    """The fields of a signature given as a mapping: each is declared by `InputField()` or `OutputField()`, or a pair with its type."""
+    fields: dict[str, SignatureField] = {}
+    for name, given in mapping.items():
+        pair = cast("tuple[Any, ...]", given) if isinstance(given, tuple) else (None, given)
+        kind, declared = pair if len(pair) == 2 else (None, None)  # noqa: PLR2004  type and field
+        field = as_field(declared)
+        if field is None:
+            found = shown(pair if isinstance(given, tuple) else given)
+            msg = f"Field `{name}` must be an `InputField()` or `OutputField()`, or a pair (type, field); found {found}."
+            raise SignatureError(msg)
+        fields[name] = copy_field(field, annotation=kind if kind is not None else str, untyped=kind is None)
+    return fields
+
+
+def infos_of(fields: Mapping[str, SignatureField], of_model: Mapping[str, FieldInfo]) -> dict[str, FieldInfo]:
+    """Pydantic's fields for some of a signature's own."""
+    found = {name: of_model[name] for name in fields}
+    for name, info in found.items():
+        if info.is_required() and not fields[name].is_required:  # an input that may be omitted
+            found[name] = copy(info)
+            found[name].default = None
     return found
 
 
-def is_untyped(field: FieldInfo) -> bool:
-    """Whether the field was written without a type: text for a model, anything for a caller."""
-    return bool(_extra(field).get(_UNTYPED))
-
-
-def description_of(field: FieldInfo) -> str:
-    """The field's description, or an empty string."""
-    return field.description or _extra(field).get("desc") or ""
-
-
-def _extra(field: FieldInfo) -> dict[str, Any]:
-    extra = field.json_schema_extra
-    return cast("dict[str, Any]", extra) if isinstance(extra, dict) else {}
-
-
-def annotation_of(field: FieldInfo) -> Any:
-    """The field's type with its constraints."""
-    return Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation  # pyright: ignore[reportReturnType]
+def may_be_omitted(field: SignatureField) -> SignatureField:
+    """The input, with the default None if it takes None and has no default."""
+    return replace(field, default=None) if field.is_required and allows_none(field.annotation) else field
 
 
 def copy_field(
-    field: FieldInfo, *, annotation: Any = None, keep_bounds: bool = True, untyped: bool | None = None, **changes: Any
-) -> tuple[Any, Any]:
-    """Annotation and declaration of a copy of a field, for a new class. `changes` are arguments of `InputField`."""
-    extra = dict(_extra(field))
+    field: SignatureField, *, annotation: Any = None, keep_bounds: bool = True, untyped: bool | None = None, **changes: Any
+) -> SignatureField:
+    """A copy of a field for another class. `changes` are arguments of `InputField`."""
+    extra = dict(field.extra)
     if untyped is not None or annotation is not None:
         extra[_UNTYPED] = bool(untyped)
     for alias in ("desc", "description"):
         if alias in changes:
             extra["desc"] = changes.pop(alias) or ""
     extra.update({name: changes.pop(name) for name in ("prefix", "format", "parser") if name in changes})
-    kept: dict[str, Any] = {}
-    if field.default_factory is not None:
-        kept["default_factory"] = field.default_factory
-    elif not field.is_required():
-        kept["default"] = field.default
-    kept.update({name: getattr(field, name) for name in ("title", "examples", "alias") if getattr(field, name) is not None})
-    kept.update(changes)
+    bounds = field.metadata if annotation is None or keep_bounds else ()
+    made = replace(field, annotation=field.annotation if annotation is None else annotation, extra=extra, metadata=bounds)
     if "default" in changes:
-        kept.pop("default_factory", None)
-    make = cast("Callable[..., Any]", Field)
-    declared = make(description=extra.get("desc") or None, json_schema_extra=extra, **kept)
-    if annotation is None:
-        return annotation_of(field), declared
-    bounds = field.metadata if keep_bounds else ()
-    return (Annotated[(annotation, *bounds)] if bounds else annotation), declared  # pyright: ignore[reportReturnType]
+        more = {name: value for name, value in made.more.items() if name != "default_factory"}
+        made = replace(made, default=changes.pop("default"), more=more)
+    if not changes and get_origin(made.annotation) is not Annotated:
+        return made
+    from pydantic.fields import FieldInfo
+
+    return SignatureField.of(FieldInfo.from_annotated_attribute(made.annotated, made.info(**changes)))
 
 
 def allows_none(annotation: Any) -> bool:
@@ -146,23 +218,23 @@ def calls_type(annotation: Any) -> type[ToolCalls] | None:
     return next(iter(ToolCalls.extract_custom_type_from_annotation(annotation)), None)
 
 
-def adapter_of(field: FieldInfo) -> TypeAdapter[Any]:
+def adapter_of(field: SignatureField) -> TypeAdapter[Any]:
     """The validator of the field's type."""
-    annotation = annotation_of(field)
+    annotation = field.annotated
     try:
         return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
     except PydanticUserError:
         return TypeAdapter(annotation)  # models, dataclasses and TypedDicts bring their own configuration
 
 
-def input_check(field: FieldInfo) -> InputCheck | None:
+def input_check(field: SignatureField) -> InputCheck | None:
     """The check of an input's values; None if any value is accepted."""
-    if is_untyped(field) or (field.annotation is Any and not field.metadata):
+    if field.is_untyped or (field.annotation is Any and not field.metadata):
         return None
     return quick_field_check(field, _check_given) if is_plain(field.annotation) and not field.metadata else _check_given(field)
 
 
-def _check_given(field: FieldInfo) -> InputCheck:
+def _check_given(field: SignatureField) -> InputCheck:
     validate = adapter_of(field).validate_python
 
     def check(value: Any) -> Any:
@@ -174,7 +246,7 @@ def _check_given(field: FieldInfo) -> InputCheck:
     return check
 
 
-def quick_field_check(field: FieldInfo, make: Callable[[FieldInfo], Callable[..., Any]]) -> Callable[..., Any]:
+def quick_field_check(field: SignatureField, make: Callable[[SignatureField], Callable[..., Any]]) -> Callable[..., Any]:
     """Accepts values of exactly the field's type. The first other value makes the full check, which costs a process 20 ms."""
     kind: Any = field.annotation
     made: list[Callable[..., Any]] = []
@@ -219,14 +291,15 @@ def prepare_class_body(signature: str, namespace: dict[str, Any], *, reserved: f
     `reserved` are names of `Signature`.
     """
     annotations = _annotations(namespace)
-    fields = [name for name, value in namespace.items() if isinstance(value, FieldInfo)]
+    fields = [name for name, value in namespace.items() if is_field_info(value)]
     annotated = [name for name in annotations if not name.startswith("_") and name != "model_config"]
     for name in dict.fromkeys([*fields, *annotated]):
         check_name(signature, name, reserved)
     bare: dict[str, Any] = {}
     for name in fields:
         if name not in annotations:
-            bare[name], namespace[name] = copy_field(namespace[name], annotation=str, untyped=True)
+            field = copy_field(SignatureField.of(namespace[name]), annotation=str, untyped=True)
+            bare[name], namespace[name] = field.annotated, field.info()
     if bare:
         namespace["__annotations__"] = _in_written_order(annotations, bare, fields)
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pydantic import TypeAdapter
-    from pydantic.fields import FieldInfo
+
+    from ferrule.values.signatures.fields import SignatureField
 
 _QUOTES = "`\"'*"
 _FIRST_OF_JSON = frozenset('{["-0123456789`')
@@ -41,7 +42,7 @@ class OutputCheck(Protocol):
         ...
 
 
-def output_check(field: FieldInfo) -> OutputCheck:
+def output_check(field: SignatureField) -> OutputCheck:
     """The check of an output's values, parsed or as text."""
     if field.annotation is str:
         return _check_text(adapter_of(field) if field.metadata else None)
@@ -94,7 +95,7 @@ class _Typed:
 
     __slots__ = ("_has_more", "_in_json", "_in_python", "_no_booleans", "_takes_text", "_words")
 
-    def __init__(self, field: FieldInfo) -> None:
+    def __init__(self, field: SignatureField) -> None:
         adapter = adapter_of(field)
         self._in_json, self._in_python = adapter.validate_json, adapter.validate_python
         members = list(_members(field.annotation))

@@ -4,40 +4,37 @@ A signature is a class, `class QA(Signature)` with fields, or made of text, `Sig
 one return a new class. It is a pydantic model too. What derives from its fields, as an adapter's prompt, is made once and kept with it.
 """
 
-# ruff: noqa: N805  the first argument of a metaclass's methods is a class
-
 from __future__ import annotations
 
 import copyreg
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform
 
-from pydantic import BaseModel, ConfigDict, PydanticUserError, create_model
-from pydantic.fields import FieldInfo
+from pydantic import BaseModel, ConfigDict, PydanticUserError
 
 from ferrule.errors import SignatureError, shown
-from ferrule.values.signatures.compiled import CompiledSignature, compile_signature, run_validators
+from ferrule.values.content.late_model import LateModelType, is_building, is_late
+from ferrule.values.signatures.compiled import CompiledSignature, class_fields, compile_signature, run_validators
 from ferrule.values.signatures.fields import (
     OUTDATED,
     Absent,
     InputField,
     OutputField,
+    SignatureField,
+    as_field,
     check_name,
     copy_field,
-    description_of,
+    declared_fields,
+    infos_of,
     inherited_instructions,
-    is_untyped,
     prepare_class_body,
-    role_of,
 )
 
 if TYPE_CHECKING:
-    from pydantic._internal._model_construction import ModelMetaclass
+    from pydantic.fields import FieldInfo
 
     from ferrule.values.signatures.output_checks import OutputCheck
-else:
-    ModelMetaclass = type(BaseModel)
 
 __all__ = ["InputField", "OutputField", "Signature", "SignatureType", "as_signature"]
 
@@ -51,7 +48,7 @@ else:
         """A property of signatures that is hidden while a class is made, so that a field may have its name."""
 
         def __get__(self, signature: Any, kind: Any = None) -> Any:
-            if signature is None or "__plan__" in signature.__dict__:
+            if signature is None or ("__plan__" in signature.__dict__ and not is_building(signature)):
                 return super().__get__(signature, kind)
             try:
                 return signature.__dict__[self.fget.__name__]
@@ -60,39 +57,35 @@ else:
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(InputField, OutputField))
-class SignatureType(ModelMetaclass):
+class SignatureType(LateModelType):
     """The metaclass of signatures: their properties, and the methods that make others from them."""
 
     __plan__: CompiledSignature | None
     __validated_by__: type[BaseModel] | None
     """The class with the pydantic validators of the outputs: this one, or the one it was made from."""
 
-    def __new__(
-        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, derived: tuple[str | None, Any] | None = None, **kwargs: Any
-    ) -> Any:
-        """Make a signature of a class body; raises `SignatureError` that names the field and the reason.
-
-        `derived` is for a signature made from another, which may have no outputs: its instructions, and the class with its validators.
-        """
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> Any:
+        """Make a signature of a class body; raises `SignatureError` that names the field and the reason."""
         is_root = not any(isinstance(base, SignatureType) for base in bases)
         if not is_root:
             above = [base for base in bases if isinstance(base, SignatureType) and base is not Signature]
             prepare_class_body(name, namespace, reserved=_METHODS | _PROPERTIES if above else _METHODS)
         try:
             made: Any = super().__new__(cls, name, bases, namespace, **kwargs)
-            if not made.__pydantic_fields_complete__:
+            if not is_root and not made.__pydantic_fields_complete__:
                 # Annotations as text that name types local to a function: pydantic looks for them this many frames up.
                 made.model_rebuild(raise_errors=False, _parent_namespace_depth=3)
         except PydanticUserError as error:
             raise SignatureError(f"`{name}` is not a valid signature: {str(error).splitlines()[0]}") from error
-        made.__instructions__ = derived[0] if derived else None if is_root else inherited_instructions(bases, namespace)
+        made.__instructions__ = None if is_root else inherited_instructions(bases, namespace)
+        made.__validated_by__ = made.__plan__ = None
+        if is_root:
+            return made
         own = made.__pydantic_decorators__
-        is_validated = not derived and not is_root and bool(own.field_validators or own.model_validators)
-        made.__validated_by__ = derived[1] if derived else made if is_validated else None
-        made.__plan__ = None
-        if made.__pydantic_fields_complete__ and not is_root:
-            made.__plan__ = compile_signature(made)
-            if made.__plan__.inputs and not made.__plan__.outputs and not derived:
+        made.__validated_by__ = made if own.field_validators or own.model_validators else None
+        if made.__pydantic_fields_complete__:
+            made.__plan__ = compile_signature(made, class_fields(made))
+            if made.__plan__.inputs and not made.__plan__.outputs:
                 raise SignatureError(f"`{name}` has no outputs. Give it at least one `OutputField()`.")
         return made
 
@@ -113,7 +106,7 @@ class SignatureType(ModelMetaclass):
         if found is None:
             if cls is Signature:
                 raise AttributeError  # the root has no fields, so that fields may be called `instructions` or `signature`
-            found = cls.__plan__ = compile_signature(cls)
+            found = cls.__plan__ = compile_signature(cls, class_fields(cls))
         return found
 
     @_property
@@ -124,17 +117,17 @@ class SignatureType(ModelMetaclass):
     @_property
     def input_fields(cls) -> dict[str, FieldInfo]:
         """The inputs by name, in order. Do not change it."""
-        return (cls.__plan__ or cls.plan).inputs
+        return infos_of((cls.__plan__ or cls.plan).inputs, cast("Any", cls).model_fields)
 
     @_property
     def output_fields(cls) -> dict[str, FieldInfo]:
         """The outputs by name, in order. Do not change it."""
-        return (cls.__plan__ or cls.plan).outputs
+        return infos_of((cls.__plan__ or cls.plan).outputs, cast("Any", cls).model_fields)
 
     @_property
     def fields(cls) -> dict[str, FieldInfo]:
         """All fields by name, inputs first."""
-        return {**cls.plan.inputs, **cls.plan.outputs}
+        return {**cls.input_fields, **cls.output_fields}
 
     @_property
     def signature(cls) -> str:
@@ -187,11 +180,11 @@ class SignatureType(ModelMetaclass):
 
     def with_instructions(cls: type[T], instructions: str) -> type[T]:
         """A copy with other instructions."""
-        return cast("Any", _made(cls, cls.fields, instructions))  # pyright: ignore  `cls` is of this metaclass, too
+        return cast("Any", _made(cls, cls.plan.fields, instructions))  # pyright: ignore  `cls` is of this metaclass, too
 
     def append_instructions(cls, instructions: str) -> type[Signature]:
         """A copy with more instructions, after a blank line."""
-        return _made(cls, cls.fields, f"{cls.instructions}\n\n{instructions}")
+        return _made(cls, cls.plan.fields, f"{cls.instructions}\n\n{instructions}")
 
     def append(cls, name: str, field: Any, type_: Any = None) -> type[Signature]:
         """A copy with one more field after those of its role."""
@@ -203,34 +196,37 @@ class SignatureType(ModelMetaclass):
 
     def insert(cls, index: int, name: str, field: Any, type_: Any = None) -> type[Signature]:
         """A copy with one more field at a position among those of its role. A negative index counts from the end; -1 is the end."""
-        role = role_of(field) if isinstance(field, FieldInfo) else None
-        if role is None:
+        given = as_field(field)
+        if given is None:
             raise SignatureError(f"Field `{name}` must be made by `InputField()` or `OutputField()`, found {shown(field)}.")
-        if name in cls.fields:
+        plan = cls.plan
+        if name in plan.fields:
             raise SignatureError(f"`{cls.__name__}` has a field `{name}` already. Choose another name, or use `with_updated_fields`.")
-        mine = list((cls.input_fields if role == "input" else cls.output_fields).items())
+        mine, others = (plan.inputs, plan.outputs) if given.role == "input" else (plan.outputs, plan.inputs)
         at = index if index >= 0 else len(mine) + 1 + index
         if not 0 <= at <= len(mine) and index != sys.maxsize:
-            raise SignatureError(f"Field `{name}` cannot stand at {index}: `{cls.__name__}` has {len(mine)} {role}s.")
-        annotation = type_ if type_ is not None else field.annotation if field.annotation is not None else str
-        mine.insert(at, (name, cast("Any", copy_field(field, annotation=annotation, untyped=is_untyped(field)))))
-        others = cls.output_fields if role == "input" else cls.input_fields
-        return _made(cls, {**dict(mine), **others} if role == "input" else {**others, **dict(mine)}, cls.plan.own_instructions)
+            raise SignatureError(f"Field `{name}` cannot stand at {index}: `{cls.__name__}` has {len(mine)} {given.role}s.")
+        annotation = type_ if type_ is not None else given.annotation if given.annotation is not None else str
+        entries = list(mine.items())
+        entries.insert(at, (name, copy_field(given, annotation=annotation, untyped=given.is_untyped)))
+        return _made(cls, {**dict(entries), **others} if given.role == "input" else {**others, **dict(entries)}, plan.own_instructions)
 
     def delete(cls, *names: str) -> type[Signature]:
         """A copy without some fields. It may have no outputs: a program may get its outputs elsewhere."""
-        unknown = [name for name in names if name not in cls.fields]
+        fields = cls.plan.fields
+        unknown = [name for name in names if name not in fields]
         if unknown:
-            msg = f"`{cls.__name__}` has no field {', '.join(f'`{name}`' for name in unknown)}; it has: {', '.join(cls.fields) or 'none'}."
+            msg = f"`{cls.__name__}` has no field {', '.join(f'`{name}`' for name in unknown)}; it has: {', '.join(fields) or 'none'}."
             raise SignatureError(msg)
-        return _made(cls, {name: field for name, field in cls.fields.items() if name not in names}, cls.plan.own_instructions)
+        return _made(cls, {name: field for name, field in fields.items() if name not in names}, cls.plan.own_instructions)
 
     def with_updated_fields(cls, name: str, type_: Any = None, **changes: Any) -> type[Signature]:
         """A copy with another type or declaration (`desc`, `default`, ...) of one field."""
-        if name not in cls.fields:
-            raise SignatureError(f"`{cls.__name__}` has no field `{name}`; it has: {', '.join(cls.fields) or 'none'}.")
-        changed = cast("Any", copy_field(cls.fields[name], annotation=type_, keep_bounds=False, **changes))
-        return _made(cls, {**cls.fields, name: changed}, cls.plan.own_instructions)
+        fields = cls.plan.fields
+        if name not in fields:
+            raise SignatureError(f"`{cls.__name__}` has no field `{name}`; it has: {', '.join(fields) or 'none'}.")
+        changed = copy_field(fields[name], annotation=type_, keep_bounds=False, **changes)
+        return _made(cls, {**fields, name: changed}, cls.plan.own_instructions)
 
     # -- comparing, saving ----------------------------------------------------------------------------------------
 
@@ -247,16 +243,17 @@ class SignatureType(ModelMetaclass):
 
     def dump_state(cls) -> dict[str, Any]:
         """Instructions and descriptions as JSON data; types stay in code."""
-        fields = [{"name": name, "desc": description_of(field)} for name, field in cls.fields.items()]
+        fields = [{"name": name, "desc": field.description} for name, field in cls.plan.fields.items()]
         return {"instructions": cls.instructions, "fields": fields}
 
     def load_state(cls, state: Mapping[str, Any]) -> type[Signature]:
         """A copy with the instructions and descriptions of a dumped signature. Raises `SignatureError` if the fields differ."""
         saved = {entry["name"]: entry.get("desc") for entry in state.get("fields", ())}
-        if saved.keys() != cls.fields.keys():
-            differ = ", ".join(f"`{name}`" for name in sorted(saved.keys() ^ cls.fields.keys()))
+        fields = cls.plan.fields
+        if saved.keys() != fields.keys():
+            differ = ", ".join(f"`{name}`" for name in sorted(saved.keys() ^ fields.keys()))
             raise SignatureError(f"The saved state belongs to another signature than `{cls.__name__}`: they differ in {differ}.")
-        updated = {name: copy_field(field, desc=saved[name]) for name, field in cls.fields.items()}
+        updated = {name: copy_field(field, desc=saved[name]) for name, field in fields.items()}
         given = state.get("instructions")
         return _made(cls, updated, given if given != cls.instructions else cls.plan.own_instructions)
 
@@ -268,7 +265,7 @@ _METHODS = frozenset(name for name, value in vars(SignatureType).items() if not 
 _PROPERTIES = frozenset(name for name, value in vars(SignatureType).items() if not name.startswith("_") and isinstance(value, property))
 
 
-class Signature(BaseModel, metaclass=SignatureType):
+class Signature(BaseModel, metaclass=SignatureType, late=True):
     """Subclass it with `InputField`s and `OutputField`s; the docstring is the instruction. Or call it: `Signature("a, b: int -> c")`."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
@@ -294,45 +291,49 @@ def as_signature(thing: Any, instructions: str | None = None, *, custom_types: M
 def _from_form(signature: Any, instructions: str | None = None, *, custom_types: Mapping[str, Any] | None = None) -> type[Signature]:
     if isinstance(signature, SignatureType):
         return as_signature(signature, instructions)
-    fields: dict[str, Any] = {}
     if isinstance(signature, str):
-        from ferrule.values.signatures.text_form import MISSING, read_signature
+        from ferrule.values.signatures.text_form import read_fields
 
-        for written in read_signature(signature, custom_types):
-            declare = InputField if written.role == "input" else OutputField
-            field = declare() if written.default is MISSING else declare(written.default)
-            fields[written.name] = copy_field(field, annotation=written.annotation or type(None), untyped=written.is_untyped)
+        fields = read_fields(signature, custom_types)
     elif isinstance(signature, Mapping):
-        for name, given in cast("Mapping[str, Any]", signature).items():
-            pair = cast("tuple[Any, ...]", given) if isinstance(given, tuple) else (None, given)
-            kind, field = pair if len(pair) == 2 else (None, None)  # noqa: PLR2004  type and field
-            if not isinstance(field, FieldInfo) or role_of(field) is None:
-                found = shown(pair if isinstance(given, tuple) else given)
-                msg = f"Field `{name}` must be an `InputField()` or `OutputField()`, or a pair (type, field); found {found}."
-                raise SignatureError(msg)
-            fields[name] = copy_field(field, annotation=kind if kind is not None else str, untyped=kind is None)
+        fields = declared_fields(cast("Mapping[str, Any]", signature))
     else:
         msg = f"A signature is a class, a string like 'a, b -> c', or a mapping of fields; found {shown(cast('object', signature))}."
         raise SignatureError(msg)
     made = _made(Signature, fields, instructions, "StringSignature")
-    if not made.output_fields:
+    if not made.plan.outputs:
         raise SignatureError(f"A signature needs at least one output after `->`; found {shown(cast('object', signature))}.")
     return made
 
 
 def _made(
-    cls: SignatureType, fields: Mapping[str, Any], instructions: str | None, name: str | None = None, validated_by: Any = None
+    cls: SignatureType, fields: Mapping[str, SignatureField], instructions: str | None, name: str | None = None, validated_by: Any = None
 ) -> type[Signature]:
-    """A class with these fields: `FieldInfo`s of another signature, or pairs that `copy_field` returns."""
+    """A class with these fields."""
     if instructions is not None and not isinstance(instructions, str):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
         raise SignatureError(f"`instructions` must be a string, found {shown(instructions)}.")
-    pairs: dict[str, Any] = {each: field if isinstance(field, tuple) else copy_field(field) for each, field in fields.items()}
-    for each in pairs:
-        check_name(name or cls.__name__, each, _METHODS)
-    make = cast("Callable[..., Any]", create_model)
-    kwargs = {"derived": (instructions, validated_by or cls.__validated_by__)}
-    base = next(each for each in cast("Any", cls.__mro__) if issubclass(each, Signature) and not each.model_fields)  # it may have methods
-    return make(name or cls.__name__, __base__=base, __doc__=instructions, __module__=cls.__module__, __cls_kwargs__=kwargs, **pairs)
+    name = name or cls.__name__
+    for each in fields:
+        check_name(name, each, _METHODS)
+    base = next(each for each in cast("Any", cls.__mro__) if issubclass(each, Signature) and not _has_fields(each))  # it may have methods
+    body: dict[str, Any] = {"__module__": cls.__module__, "__qualname__": name, "__doc__": instructions}
+    body["__annotations__"] = {each: field.annotated for each, field in fields.items()}
+
+    def annotations() -> dict[str, Any]:
+        return {each: Annotated[field.annotated, field.info()] for each, field in fields.items()}
+
+    made: Any = LateModelType.__new__(type(base), name, (base,), body, late=annotations)
+    made.__instructions__, made.__validated_by__ = instructions, validated_by or cls.__validated_by__
+    made.__plan__ = None
+    has_names = any("ForwardRef(" in repr(field.annotation) or isinstance(field.annotation, str) for field in fields.values())
+    made.__plan__ = compile_signature(made, class_fields(made) if has_names else fields)
+    return made
+
+
+def _has_fields(cls: SignatureType) -> bool:
+    if cls is Signature:
+        return False
+    return bool(cls.plan.fields if is_late(cls) else cast("Any", cls).model_fields)
 
 
 def _pickled(cls: SignatureType) -> str | tuple[Any, ...]:
@@ -342,8 +343,7 @@ def _pickled(cls: SignatureType) -> str | tuple[Any, ...]:
         found = getattr(found, part, None)
     if found is cls:
         return cls.__qualname__
-    fields = {name: copy_field(field) for name, field in cls.fields.items()}
-    return _made, (Signature, fields, cls.plan.own_instructions, cls.__name__, cls.__validated_by__)
+    return _made, (Signature, cls.plan.fields, cls.plan.own_instructions, cls.__name__, cls.__validated_by__)
 
 
 copyreg.pickle(SignatureType, _pickled)

@@ -19,7 +19,8 @@ from typing import Any, NoReturn, Union
 
 from ferrule.errors import SignatureError, shown
 from ferrule.values.content.type import Type
-from ferrule.values.record import Record
+from ferrule.values.record import Record, replace
+from ferrule.values.signatures.fields import SignatureField, copy_field, declare
 
 if typing.TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,8 +46,7 @@ class TextField(Record):
     """One field of a string form."""
 
     name: str
-    role: str
-    """`input` or `output`."""
+    role: typing.Literal["input", "output"]
     annotation: Any
     is_untyped: bool
     default: Any = MISSING
@@ -70,6 +70,15 @@ def read_signature(text: str, custom_types: Mapping[str, Any] | None = None) -> 
             where = f"twice among the {field.role}s" if seen[field.name] == field.role else "as an input and as an output"
             raise SignatureError(f"Field `{field.name}` appears {where} of the signature {shown(text)}. Give each field its own name.")
         seen[field.name] = field.role
+    return fields
+
+
+def read_fields(text: str, custom_types: Mapping[str, Any] | None = None) -> dict[str, SignatureField]:
+    """As `read_signature`: the fields by name, as a signature has them."""
+    fields: dict[str, SignatureField] = {}
+    for written in read_signature(text, custom_types):
+        field = copy_field(declare(written.role), annotation=written.annotation or type(None), untyped=written.is_untyped)
+        fields[written.name] = field if written.default is MISSING else replace(field, default=written.default)
     return fields
 
 
@@ -98,7 +107,7 @@ def _split(text: str, separator: str) -> Iterator[str]:
     yield text[start:]
 
 
-def _field(piece: str, role: str, text: str, custom_types: Mapping[str, Any]) -> TextField:
+def _field(piece: str, role: typing.Literal["input", "output"], text: str, custom_types: Mapping[str, Any]) -> TextField:
     declared, *defaults = _split(piece, "=")
     name, colon, annotation = declared.partition(":")
     name = name.strip()

@@ -25,7 +25,7 @@ from ferrule.values.record import Record
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pydantic.fields import FieldInfo
+    from ferrule.values.signatures.fields import SignatureField
 
 _WIRE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # revision 2025-11-25, "Tool names"
 _WORD_STARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -113,19 +113,18 @@ def program_tool(program: Any, name: str | None = None) -> Tool:
         written = program.aforward if program.is_async else program.forward
         said: str = written.__doc__ or type(program).__doc__ or ""  # not an inherited one
         return Tool(functools.wraps(written)(program_runner(program, written)), own, inspect.cleandoc(said))
-    from ferrule.values.signatures.fields import annotation_of, description_of
 
-    fields: dict[str, FieldInfo] = signature.input_fields
+    fields: dict[str, SignatureField] = signature.plan.inputs
     parameters = [
         inspect.Parameter(
             key,
             inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if field.is_required() else field.get_default(call_default_factory=True, validated_data={}),
-            annotation=annotation_of(field),
+            default=inspect.Parameter.empty if field.is_required else field.get_default(),
+            annotation=field.annotated,
         )
         for key, field in fields.items()
     ]
-    texts = {key: description_of(field) for key, field in fields.items() if description_of(field)}
+    texts = {key: field.description for key, field in fields.items() if field.description}
     return Tool(program_runner(program, inspect.Signature(parameters)), own, signature.instructions, arg_desc=texts)
 
 
