@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ferrule.values.signatures.compiled import plan_of
 from ferrule.values.tracebacks import callers_frames
 from ferrule.values.typed import D, P, S, Typed
 
@@ -157,6 +158,7 @@ def take_deps(program: Any, inputs: dict[str, Any], deps: Any = None) -> Any:
 def _has_input(program: Any, name: str) -> bool:
     import inspect
 
-    fields = getattr(getattr(getattr(program, "signature", None), "plan", None), "inputs", ())
+    plan = plan_of(program)
+    fields = plan.inputs if plan is not None else ()
     written = program.flow if program.is_flow else program.aforward if program.is_only_async else program.forward
     return name in fields or name in inspect.signature(written).parameters

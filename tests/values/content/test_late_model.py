@@ -1,4 +1,4 @@
-"""A model that is built late is, to everyone who asks, the model that pydantic would have built at once."""
+"""A late model behaves as the same model that pydantic builds at once."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pickle
 import re
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Optional, get_type_hints
 
 import pydantic
 import pytest
 from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError, model_validator
 
-from ferrule import Signature
+from ferrule import OutputField, Signature
 from ferrule.values.content.late_model import LateModelType, build, is_field_info, is_late, late_field
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ ASKED: dict[str, Callable[[Any], Any]] = {
 
 
 def answer(ask: Callable[[Any], Any], cls: Any) -> str:
-    """What is answered, or raised, in words."""
+    """The answer, or the error, as text."""
     try:
         found = repr(ask(cls))
     except (ValidationError, AttributeError, TypeError) as error:
@@ -168,9 +168,11 @@ def test_signatures_made_from_others_keep_defaults_and_constraints_for_pydantic(
     assert repr(again.input_fields) == repr(made.input_fields)
 
 
-def test_the_type_of_a_field_may_be_given_as_text():
-    made = Signature("a -> b").append("c", Signature("x -> y").output_fields["y"], "list[int]")
-    assert made.output_fields["c"].annotation == list[int]
+@pytest.mark.parametrize("written", ["list[int]", list["int"], Optional["list[int]"]], ids=repr)
+def test_the_type_of_a_field_may_be_given_as_text(written):
+    made = Signature("a -> b").append("c", OutputField(), written)
+    assert made.plan.outputs["c"].annotation in (list[int], list[int] | None)
+    assert made.output_fields["c"].annotation == made.plan.outputs["c"].annotation
     assert made.check_output("c", "[1, 2]") == [1, 2]
 
 

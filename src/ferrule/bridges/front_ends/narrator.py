@@ -14,6 +14,7 @@ from ferrule.values.encoding.encode import json_text
 from ferrule.values.run import event as events
 from ferrule.values.run.forms import form_of
 from ferrule.values.run.outcome import Prediction
+from ferrule.values.signatures.compiled import plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -136,7 +137,8 @@ class Narrator:
                 self._end_calls(self._calls_of(event.path))
                 self._leave([event.path], event.status, event.prediction)
             case events.RunStarted(program=root) | events.Resumed(program=root) if not event.depth:
-                self._fields = getattr(getattr(getattr(root, "signature", None), "plan", None), "outputs", None)
+                plan = plan_of(root)
+                self._fields = plan.outputs if plan is not None else None
             case _:
                 self._tell_call(event, program, agent)
 

@@ -35,6 +35,7 @@ from ferrule.values.encoding.encode import jsonable
 from ferrule.values.encoding.stored import reading
 from ferrule.values.record import Changing, Record, fields_of
 from ferrule.values.run.forms import usage_form
+from ferrule.values.signatures.compiled import plan_of
 from ferrule.values.signatures.fields import input_check
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ def check_head(head: Mapping[str, Any], program: Program, *, migrate: bool | str
     if head.get("redacted"):
         raise StoreError(f"The run {head['id']} was redacted: its inputs and its journal were removed.")
     differs = differences(head.get("fingerprint"), program)
-    fields: Any = getattr(getattr(getattr(program, "signature", None), "plan", None), "inputs", {})
+    plan = plan_of(program)
+    fields = plan.inputs if plan is not None else {}
     for what, (then, now) in () if migrate else differs.items():
         lost = [name for name in head["inputs"] if fields and name not in fields and _is_input(name, then)]
         if what == "program" or (lost and what.startswith("signature ")):
@@ -148,7 +150,8 @@ class _NeedsType(Exception):  # noqa: N818  a signal within this module, not an 
 def _check_config(run: RunState) -> None:
     """Refuse a call's `config=` that holds an API key, unless `config` is an input of the program."""
     config = run.inputs.get("config")
-    fields: Any = getattr(getattr(getattr(run.program, "signature", None), "plan", None), "inputs", None)
+    plan = plan_of(run.program)
+    fields = plan.inputs if plan is not None else None
     if isinstance(config, Mapping) and fields is not None and "config" not in fields:
         check_saved(cast("Mapping[str, Any]", config))
 

@@ -24,6 +24,7 @@ from ferrule.errors import ToolDefinitionError, shown
 from ferrule.values.calls.context import Context
 from ferrule.values.content.late_model import is_field_info
 from ferrule.values.record import Record
+from ferrule.values.signatures.fields import has_text
 
 if typing.TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -284,7 +285,7 @@ def _strip_qualifiers(hint: Any) -> tuple[Any, bool | None]:
 def _resolve_annotations(function: Any, name: str, annotations: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Every annotation as a type; the given types replace annotations."""
     written = {each: hint for each, hint in annotations.items() if each not in given}
-    if not any(_has_text(hint) for hint in (*written.values(), *given.values())):
+    if not any(has_text(hint) for hint in (*written.values(), *given.values())):
         return {**written, **given}
     everything = {**written, **given}
     spaces = _namespaces(function)
@@ -308,24 +309,12 @@ def _resolve_annotations(function: Any, name: str, annotations: dict[str, Any], 
 def resolve_annotation(function: Any, hint: Any) -> Any:
     """An annotation as a type; as it is written if a name in it is not known."""
     try:
-        return _evaluate({"": hint}, _namespaces(function))[""] if _has_text(hint) else hint
+        return _evaluate({"": hint}, _namespaces(function))[""] if has_text(hint) else hint
     except _UNREADABLE:
         return hint
 
 
 _UNREADABLE = (NameError, SyntaxError, AttributeError, TypeError, ValueError)
-
-
-def _has_text(hint: Any) -> bool:
-    """Whether a type is text, or has text inside (`list["Node"]`)."""
-    if isinstance(hint, (str, typing.ForwardRef)):
-        return True
-    return any(_has_text(each) for each in typing.get_args(hint) if not _is_data(hint, each))
-
-
-def _is_data(hint: Any, inside: Any) -> bool:
-    # The texts in `Literal["a"]` and `Annotated[int, "page"]` are not types.
-    return isinstance(inside, str) and (typing.get_origin(hint) is typing.Literal or hasattr(hint, "__metadata__"))
 
 
 def _evaluate(annotations: dict[str, Any], spaces: tuple[dict[str, Any], dict[str, Any]]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""`LateModelType`: the metaclass of models that pydantic builds when something first needs their fields, validator or schema.
+"""`LateModelType`: the metaclass of models that pydantic builds on first use of their fields, validator or schema.
 
-The first model that pydantic builds loads `pydantic.fields`, which takes a third as long as all of `import pydantic`. A process that makes
-and reads calls, tools and signatures, but has pydantic validate and dump none, does not pay for it (docs/decisions/0013).
+Building a first model loads `pydantic.fields`, which takes a third as long as `import pydantic`. A process that makes and reads calls,
+tools and signatures, but validates or dumps none of them with pydantic, skips it (docs/decisions/0013).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import BaseModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pydantic._internal._model_construction import ModelMetaclass
     from pydantic.fields import FieldInfo
@@ -23,29 +23,31 @@ else:
     ModelMetaclass = type(BaseModel)
 
 _BODY, _BUILT = "__late_body__", "__late_class__"
+_LOCK = RLock()
+_building: dict[type, int] = {}
+"""The classes that are being built, each with its thread."""
 _ATTRIBUTES = (
     *("__class_vars__", "__private_attributes__", "__pydantic_complete__", "__pydantic_computed_fields__", "__pydantic_core_schema__"),
     *("__pydantic_custom_init__", "__pydantic_extra_info__", "__pydantic_fields__", "__pydantic_generic_metadata__"),
     *("__pydantic_post_init__", "__pydantic_serializer__", "__pydantic_setattr_handlers__", "__pydantic_validator__", "__signature__"),
 )
-"""What pydantic gives to the class of each model. Its decorators are missing: nothing reads them before the fields."""
-_LOCK = RLock()
-_building: dict[type, int] = {}
-"""The classes that are being built, each with its thread."""
+"""What pydantic sets on the class of each model, but its decorators: pydantic reads those of a base from its `__dict__`."""
 
 
 class _LateField:
+    """A value of a class body that is made when the class is built."""
+
     def __init__(self, make: Callable[[], Any]) -> None:
         self.make = make
 
 
 def late_field(make: Callable[[], Any]) -> Any:
-    """A field of a late class, by a function that calls `pydantic.Field`."""
+    """Declare a field of a late class. `make` returns its `pydantic.Field`, and is called when the class is built."""
     return _LateField(make)
 
 
 class _Existing(ABCMeta):
-    """Stands below pydantic's metaclass, which asks it for a new class: it returns the class that exists already."""
+    """Comes after pydantic's metaclass in the resolution order. Where that asks for a new class, it returns the late class that exists."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> Any:
         cls = namespace.pop(_BUILT, None)
@@ -71,7 +73,7 @@ class LateModelType(ModelMetaclass, _Existing):
     ) -> Any:
         """Make the class; if it is late, without pydantic and without the defaults of its fields.
 
-        `late` may be a function that returns the annotations of the fields with all that pydantic should know of them.
+        `late` may be a function that returns the annotations of the fields, with a `FieldInfo` in each.
         """
         if not late:
             return super().__new__(mcs, name, bases, namespace, **kwargs)
@@ -83,7 +85,7 @@ class LateModelType(ModelMetaclass, _Existing):
 
 
 def build(cls: Any) -> None:
-    """Have pydantic build a class that is late and not built yet. Several threads may ask at once."""
+    """Have pydantic build a late class, once. Threads that need it at the same time wait."""
     with _LOCK:
         own: dict[str, Any] = {**vars(cls)}
         body: dict[str, Any] | None = own.get(_BODY)
@@ -107,17 +109,17 @@ def is_field_info(value: Any) -> TypeIs[FieldInfo]:
 
 
 def is_late(cls: type) -> bool:
-    """Whether the class has not been built."""
+    """Whether the class is still to be built."""
     return _BODY in vars(cls)
 
 
 def is_building(cls: type) -> bool:
     """Whether this thread is building the class."""
-    return bool(_building) and _building.get(cls) == get_ident()
+    return _building.get(cls) == get_ident()
 
 
 class _Awaited:
-    """An attribute that pydantic gives to the class of each model: reading it has the class built."""
+    """An attribute that pydantic sets on the class of each model. Reading it builds the class."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -126,22 +128,20 @@ class _Awaited:
         if is_late(owner) and not is_building(owner):
             build(owner)
             return getattr(owner, self._name)
-        for value in self._above(owner):
-            return value.__get__(None, owner) if hasattr(value, "__get__") else value
-        raise AttributeError(self._name)
-
-    def _above(self, owner: Any) -> Iterator[Any]:
         classes: tuple[type, ...] = owner.__mro__
-        found = (vars(each)[self._name] for each in classes if self._name in vars(each))
-        return (value for value in found if not isinstance(value, _Awaited))
+        for each in classes:
+            value: Any = vars(each).get(self._name, self)
+            if not isinstance(value, _Awaited):
+                return value.__get__(None, owner) if hasattr(value, "__get__") else value
+        raise AttributeError(self._name)
 
 
 _AWAITED = {name: _Awaited(name) for name in _ATTRIBUTES}
 
 
 def _awaiting() -> type:
-    """A base with the awaited attributes. They cannot stand in the class itself, where pydantic looks for what it has built.
+    """A base with the awaited attributes, which hides those of the other bases.
 
-    Each class has its own: one that all share would stand above the bases, which may have been built.
+    The class itself must not have them, because pydantic looks there for what it has built.
     """
     return type("Late", (), {"__slots__": (), "__module__": __name__, **_AWAITED})

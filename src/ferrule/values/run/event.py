@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.values.record import Changing, field, fields_of
+from ferrule.values.signatures.compiled import plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,7 +96,8 @@ class RunStarted(Event):
 
     def _shown(self) -> dict[str, Any]:
         # Without the options of the call, such as `lm` and `config`, which may hold a key.
-        fields = getattr(getattr(getattr(self.program, "signature", None), "plan", None), "inputs", self.inputs)
+        plan = plan_of(self.program)
+        fields = plan.inputs if plan is not None else self.inputs
         inputs = {name: value for name, value in self.inputs.items() if name in fields}
         return {**fields_of(self), "program": _name(self.program), "inputs": inputs}
 

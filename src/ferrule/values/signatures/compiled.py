@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
 
@@ -111,6 +113,21 @@ class CompiledSignature:
         if self._schema is None:
             self._schema = _schema_of(self.outputs, [name for name in self.outputs if name not in self.optional])
         return self._schema
+
+
+def infos_of(fields: Mapping[str, SignatureField], of_model: Mapping[str, FieldInfo]) -> dict[str, FieldInfo]:
+    """Pydantic's fields for some of a signature's own."""
+    found = {name: of_model[name] for name in fields}
+    for name, info in found.items():
+        if info.is_required() and not fields[name].is_required:  # an input that may be omitted
+            found[name] = copy(info)
+            found[name].default = None
+    return found
+
+
+def plan_of(program: Any) -> CompiledSignature | None:
+    """The compiled signature of a program; None if it has none."""
+    return getattr(getattr(program, "signature", None), "plan", None)
 
 
 class InvalidOutputsError(ValueError):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 import keyword
 from collections.abc import Callable, Iterable, Mapping
-from copy import copy, deepcopy
+from copy import deepcopy
 from importlib import import_module
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ForwardRef, Literal, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticUndefined
@@ -68,7 +68,7 @@ def _declared(role: str, default: Any, desc: str | None, description: str | None
 
 
 class SignatureField(Record):
-    """A field of a signature. Pydantic's `FieldInfo` of it is made when somebody asks: its module takes long to load."""
+    """A field of a signature. `info` makes pydantic's `FieldInfo` of it, whose module is slow to load."""
 
     annotation: Any
     """Its type, without constraints."""
@@ -131,13 +131,13 @@ class SignatureField(Record):
 _MORE = ("default_factory", "title", "examples", "alias")
 
 
-def declare(role: Literal["input", "output"], desc: str = "", *, annotation: Any = str, is_untyped: bool = False) -> SignatureField:
-    """A field without further settings; `InputField` and `OutputField` declare one for a class body."""
-    return SignatureField(annotation, {_UNTYPED: is_untyped, _ROLE: role, "desc": desc})
+def declare(role: Literal["input", "output"], desc: str = "", *, is_untyped: bool = False) -> SignatureField:
+    """A text field without further settings. `InputField` and `OutputField` declare fields of a class body."""
+    return SignatureField(str, {_UNTYPED: is_untyped, _ROLE: role, "desc": desc})
 
 
 def as_field(declared: Any) -> SignatureField | None:
-    """A declared field; None for anything else."""
+    """The field of a `SignatureField`, `InputField()` or `OutputField()`; None for anything else."""
     if isinstance(declared, SignatureField):
         return declared
     found = SignatureField.of(declared) if is_field_info(declared) else None
@@ -157,16 +157,6 @@ def declared_fields(mapping: Mapping[str, Any]) -> dict[str, SignatureField]:
             raise SignatureError(msg)
         fields[name] = copy_field(field, annotation=kind if kind is not None else str, untyped=kind is None)
     return fields
-
-
-def infos_of(fields: Mapping[str, SignatureField], of_model: Mapping[str, FieldInfo]) -> dict[str, FieldInfo]:
-    """Pydantic's fields for some of a signature's own."""
-    found = {name: of_model[name] for name in fields}
-    for name, info in found.items():
-        if info.is_required() and not fields[name].is_required:  # an input that may be omitted
-            found[name] = copy(info)
-            found[name].default = None
-    return found
 
 
 def may_be_omitted(field: SignatureField) -> SignatureField:
@@ -207,6 +197,18 @@ def allows_none(annotation: Any) -> bool:
     if origin is Literal:
         return None in get_args(annotation)
     return origin in {Union, UnionType} and any(allows_none(part) for part in get_args(annotation))
+
+
+def has_text(annotation: Any) -> bool:
+    """Whether a type is text, or has text inside (`list["Node"]`)."""
+    if isinstance(annotation, (str, ForwardRef)):
+        return True
+    return any(has_text(each) for each in get_args(annotation) if not _is_data(annotation, each))
+
+
+def _is_data(annotation: Any, inside: Any) -> bool:
+    # The texts in `Literal["a"]` and `Annotated[int, "page"]` are not types.
+    return isinstance(inside, str) and (get_origin(annotation) is Literal or hasattr(annotation, "__metadata__"))
 
 
 def calls_type(annotation: Any) -> type[ToolCalls] | None:

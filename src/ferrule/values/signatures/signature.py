@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast, datac
 from pydantic import BaseModel, ConfigDict, PydanticUserError
 
 from ferrule.errors import SignatureError, shown
-from ferrule.values.content.late_model import LateModelType, is_building, is_late
-from ferrule.values.signatures.compiled import CompiledSignature, class_fields, compile_signature, run_validators
+from ferrule.values.content.late_model import LateModelType, is_building
+from ferrule.values.signatures.compiled import CompiledSignature, class_fields, compile_signature, infos_of, run_validators
 from ferrule.values.signatures.fields import (
     OUTDATED,
     Absent,
@@ -26,7 +26,7 @@ from ferrule.values.signatures.fields import (
     check_name,
     copy_field,
     declared_fields,
-    infos_of,
+    has_text,
     inherited_instructions,
     prepare_class_body,
 )
@@ -324,16 +324,13 @@ def _made(
 
     made: Any = LateModelType.__new__(type(base), name, (base,), body, late=annotations)
     made.__instructions__, made.__validated_by__ = instructions, validated_by or cls.__validated_by__
-    made.__plan__ = None
-    has_names = any("ForwardRef(" in repr(field.annotation) or isinstance(field.annotation, str) for field in fields.values())
-    made.__plan__ = compile_signature(made, class_fields(made) if has_names else fields)
+    is_unread = any(has_text(field.annotation) for field in fields.values())  # pydantic reads types that are text
+    made.__plan__ = compile_signature(made, class_fields(made) if is_unread else fields)
     return made
 
 
 def _has_fields(cls: SignatureType) -> bool:
-    if cls is Signature:
-        return False
-    return bool(cls.plan.fields if is_late(cls) else cast("Any", cls).model_fields)
+    return cls is not Signature and bool(cls.__plan__.fields if cls.__plan__ else cast("Any", cls).model_fields)
 
 
 def _pickled(cls: SignatureType) -> str | tuple[Any, ...]:
