@@ -758,6 +758,13 @@ def test_what_finish_carries_natively_is_typed_already() -> None:
     assert (found.answer, found.code) == ("null", "  x\n")
 
 
+def test_naming_an_agent_a_tool_and_a_model_does_not_load_pydantic() -> None:
+    """F2."""
+    program = "import sys; from ferrule import ReAct, ScriptedLM, tool; print('pydantic' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
+
+
 def test_a_first_run_loads_no_class_that_it_has_no_value_of() -> None:
     """F2: each of these defines pydantic models, or loads a part of pydantic that costs as much."""
     program = """if True:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ferrule.values.signatures.compiled import plan_of
 from ferrule.values.tracebacks import callers_frames
-from ferrule.values.typed import D, P, S, Typed
+from ferrule.values.typed import D, P, S, Typed, plan_of
 
 
 class ProgramTypes(Typed[S, D, P]):

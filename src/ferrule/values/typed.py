@@ -1,7 +1,7 @@
-"""Type parameters: `S` is the class of a signature, `D` the type of `deps`, `P` the inputs.
+"""Type parameters of programs, and the signature that a program has at run time.
 
-They are for type checkers. At run time `ReAct[QA]` is `ReAct` itself: it costs nothing, and instances, pickles and saved programs
-do not differ.
+`S` is the class of a signature, `D` the type of `deps`, `P` the inputs. They are for type checkers. At run time `ReAct[QA]` is `ReAct`
+itself: it costs nothing, and instances, pickles and saved programs do not differ.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from typing import Generic as Typed
 
     from typing_extensions import ParamSpec, TypeVar
+
+    from ferrule.values.signatures.compiled import CompiledSignature
 
     S = TypeVar("S", default=Any)
     D = TypeVar("D", default=Any, contravariant=True)  # noqa: PLC0105  `ReAct[S, D]` in the documentation
@@ -28,4 +30,9 @@ else:
             return cls
 
 
-__all__ = ["D", "P", "S", "Typed"]
+__all__ = ["D", "P", "S", "Typed", "plan_of"]
+
+
+def plan_of(program: Any) -> CompiledSignature | None:
+    """The compiled signature of a program; None if it has none."""
+    return getattr(getattr(program, "signature", None), "plan", None)

@@ -14,7 +14,7 @@ from ferrule.values.encoding.encode import json_text
 from ferrule.values.run import event as events
 from ferrule.values.run.forms import form_of
 from ferrule.values.run.outcome import Prediction
-from ferrule.values.signatures.compiled import plan_of
+from ferrule.values.typed import plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

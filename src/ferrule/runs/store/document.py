@@ -35,8 +35,8 @@ from ferrule.values.encoding.encode import jsonable
 from ferrule.values.encoding.stored import reading
 from ferrule.values.record import Changing, Record, fields_of
 from ferrule.values.run.forms import usage_form
-from ferrule.values.signatures.compiled import plan_of
 from ferrule.values.signatures.fields import input_check
+from ferrule.values.typed import plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.values.record import Changing, field, fields_of
-from ferrule.values.signatures.compiled import plan_of
+from ferrule.values.typed import plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -125,11 +125,6 @@ def infos_of(fields: Mapping[str, SignatureField], of_model: Mapping[str, FieldI
     return found
 
 
-def plan_of(program: Any) -> CompiledSignature | None:
-    """The compiled signature of a program; None if it has none."""
-    return getattr(getattr(program, "signature", None), "plan", None)
-
-
 class InvalidOutputsError(ValueError):
     """Outputs fit their types, and a validator objects. `problems` are pairs of a field (`""` for none) and a text for the model."""
 
