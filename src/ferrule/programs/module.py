@@ -329,15 +329,17 @@ def _walk(root: Module) -> Iterator[tuple[str, Module]]:
                 continue
             seen.add(id(found))  # containers too: a cache may hold itself
             if not isinstance(found, Module):
-                stack += [
-                    (f"{name}[{key!r}]", value) for key, value in _elements(found)[::-1] if isinstance(value, (Module, list, tuple, dict))
-                ]
+                stack += [(f"{name}[{key!r}]", value) for key, value in _elements(found)[::-1] if isinstance(value, _HOLDERS)]
                 continue
             yield name, found
             prefix = "" if found is root else f"{name}."
-            attributes = tuple(vars(found).items())[::-1]
+            attributes = [each for each in tuple(vars(found).items())[::-1] if isinstance(each[1], _HOLDERS)]
             stack += [(f"{prefix}{key}", value) for key, value in attributes if not key.startswith("_")]
             later += [(f"{prefix}{key}", value) for key, value in attributes[::-1] if key.startswith("_")]
+
+
+_HOLDERS = (Module, list, tuple, dict)
+"""What may be or hold a program."""
 
 
 def _elements(found: Any) -> Sequence[tuple[Any, Any]]:

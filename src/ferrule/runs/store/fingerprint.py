@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from hashlib import sha256
 from itertools import islice, product
 from types import NoneType, UnionType
@@ -26,7 +27,7 @@ def program_fingerprint(program: Program) -> dict[str, Any]:
         signature = predictor.signature
         found["predictors"][path] = {
             "signature": signature.signature,
-            "digest": _digest(signature, [repr(field.annotation) for field in signature.plan.fields.values()]),
+            "digest": signature.kept(_own_digest, partial(_own_digest, signature)),  # of two for each run
             "tools": {name: digest_of(tool.declaration) for name, tool in predictor.tools.items()},
         }
     return found
@@ -59,6 +60,10 @@ def digest_of(value: Any) -> str:
 def _predictors(program: Program) -> Sequence[tuple[str, Any]]:
     named: Callable[[], Sequence[tuple[str, Any]]] | None = getattr(program, "named_predictors", None)
     return named() if named is not None else ()
+
+
+def _own_digest(signature: Any) -> str:
+    return _digest(signature, [repr(field.annotation) for field in signature.plan.fields.values()])
 
 
 def _digest(signature: Any, annotations: Sequence[str]) -> str:
