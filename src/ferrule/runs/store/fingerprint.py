@@ -27,7 +27,7 @@ def program_fingerprint(program: Program) -> dict[str, Any]:
         signature = predictor.signature
         found["predictors"][path] = {
             "signature": signature.signature,
-            "digest": signature.kept(_own_digest, partial(_own_digest, signature)),  # of two for each run
+            "digest": signature.kept(_own_digest, partial(_own_digest, signature)),  # a kept run asks for it twice
             "tools": {name: digest_of(tool.declaration) for name, tool in predictor.tools.items()},
         }
     return found
