@@ -158,16 +158,10 @@ async def in_worker_thread(function: Callable[[], R], *, timeout_s: float | None
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[R] = loop.create_future()
 
-    def tell(future: asyncio.Future[Any], value: Any = None, error: BaseException | None = None) -> None:
-        try:
-            loop.call_soon_threadsafe(_wake, future, value, error)
-        except RuntimeError:  # the loop was closed meanwhile: no caller is waiting
-            return
-
     begun: asyncio.Future[None] = loop.create_future()
     limit_s = timeout_s if left_s is None else left_s
-    work = function if limit_s is None else Timed(function, limit_s, partial(tell, begun))
-    job = Job(work, partial(tell, waiter), loop_waits=here.loop_waits)
+    work = function if limit_s is None else Timed(function, limit_s, partial(_tell, loop, begun))
+    job = Job(work, partial(_tell, loop, waiter), loop_waits=here.loop_waits)
     with Aside():  # needed if a worker runs its own loop
         _pool.put(job)
         try:
@@ -201,35 +195,33 @@ async def _is_begun(begun: asyncio.Future[None]) -> bool:
 
 async def run_or_cancel(function: Callable[[], R]) -> R:
     """`in_worker_thread`, but a cancellation is raised only once the work has ended, or will never begin."""
-    import asyncio
+    from ferrule.concurrency.completion import ClaimedCompletion, completed
 
-    claim, cancelled = threading.Lock(), None
-    working: Any = asyncio.ensure_future(in_worker_thread(lambda: function() if claim.acquire(blocking=False) else None))
-    while not working.done():
-        try:
-            await asyncio.wait((working,))
-        except asyncio.CancelledError as error:
-            cancelled = error
-            if claim.acquire(blocking=False):
-                working.cancel()
-    if cancelled is not None:
-        raise cancelled from (None if working.cancelled() else working.exception())
-    return working.result()
+    claim = threading.Lock()
+    ended: ClaimedCompletion[Any] = ClaimedCompletion(claim)
+    with Aside():
+        put(_pool, lambda: function() if claim.acquire(blocking=False) else None, ended)
+        return await completed(ended)
 
 
 async def to_its_end(pool: ThreadPool, function: Callable[[], R]) -> R:
-    """Run a function in a pool without blocking the loop. Cancelling stops the waiting alone: work that was queued always runs."""
+    """Run a function in a pool without blocking the loop. Work that was queued always runs; a cancellation is raised at its end."""
     import asyncio
 
-    loop = asyncio.get_running_loop()
-    waiter: asyncio.Future[R] = loop.create_future()
+    from ferrule.concurrency.completion import Completion, completed
 
-    def settle(value: Any, error: BaseException | None) -> None:
-        with suppress(RuntimeError):  # the loop was closed meanwhile: no caller is waiting
-            loop.call_soon_threadsafe(_wake, waiter, value, error)
+    return await completed(put(pool, function, Completion(loop=asyncio.get_running_loop())))
 
-    pool.put(Job(function, settle, loop_waits=here.loop_waits))
-    return await waiter
+
+def put(pool: ThreadPool, function: Callable[[], R], future: asyncio.Future[R]) -> asyncio.Future[R]:
+    """Run a function in a pool; returns the future, which gets its result. Work that was queued always runs."""
+    pool.put(Job(function, partial(_tell, future.get_loop(), future), loop_waits=here.loop_waits))
+    return future
+
+
+def _tell(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], value: Any = None, error: BaseException | None = None) -> None:
+    with suppress(RuntimeError):  # the loop was closed meanwhile: no caller is waiting
+        loop.call_soon_threadsafe(_wake, future, value, error)
 
 
 def _wake(waiter: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:

@@ -114,7 +114,7 @@ class Store(Protocol):
         ...
 
     async def aappend(self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None) -> bool:
-        """`append` without blocking the event loop."""
+        """`append` without blocking the event loop. A cancellation is raised when the write has ended: from its error, if it failed."""
         ...
 
     def transact(self, lease: Lease, work: Callable[[Any], R]) -> R:

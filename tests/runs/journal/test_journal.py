@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ferrule.concurrency.completion import Completion, completed
 from ferrule.errors import ReplayMismatchError
 from ferrule.programs.react import ReAct
 from ferrule.runs.journal.entry import Entry
@@ -99,7 +100,8 @@ class Slow:
     """A sink that a test lets go on."""
 
     def __init__(self) -> None:
-        self.began, self.go = asyncio.Event(), asyncio.Event()
+        self.began: asyncio.Event = asyncio.Event()
+        self.go: Completion[None] = Completion()
         self.written: list[Entry] = []
 
     def __call__(self, entry: Entry) -> None:
@@ -107,8 +109,10 @@ class Slow:
 
     async def later(self, entry: Entry) -> None:
         self.began.set()
-        await self.go.wait()
-        self.written.append(entry)
+        try:
+            await completed(self.go)
+        finally:
+            self.written.append(entry)
 
 
 def test_a_write_that_is_cancelled_is_waited_for() -> None:
@@ -120,7 +124,7 @@ def test_a_write_that_is_cancelled_is_waited_for() -> None:
         writing = asyncio.ensure_future(journal.aadd(Entry("0", "once", "d", 1)))
         await sink.began.wait()
         writing.cancel()
-        asyncio.get_running_loop().call_soon(sink.go.set)
+        asyncio.get_running_loop().call_soon(sink.go.set_result, None)
         with pytest.raises(asyncio.CancelledError):
             await writing
         assert [entry.slot for entry in sink.written] == [entry.slot for entry in journal.entries] == ["0"]

@@ -370,9 +370,29 @@ def test_a_task_cancelled_while_its_entry_is_written_leaves_no_doubt_behind(hote
 
     with ferrule.context(lm=ScriptedLM([LOOK, FINISH])):
         run = asyncio.run(go())
-        assert (run.status, len(run.journal)) == ("cancelled", 0)
+        assert (run.status, len(run.journal)) == ("cancelled", 1)
         assert run.resume().prediction.answer == "yes"
     assert hotel.did == ["look 7"]
+
+
+def test_a_write_that_fails_while_its_task_is_cancelled_is_not_in_the_journal(hotel: Hotel) -> None:
+    """A3: what is kept never has a gap, and memory has no more than the disk."""
+
+    async def go() -> None:
+        run = Run(hotel.agent, (), {"task": "x"}, run_id="r")
+        run.keep(hotel.store)
+
+        async def cancelled_and_failed(*_: Any, **__: Any) -> bool:
+            raise asyncio.CancelledError from StoreError("no room")
+
+        hotel.store.aappend = cancelled_and_failed
+        with pytest.raises(asyncio.CancelledError):
+            await run.aresume()
+        assert (run.status, len(run.journal), hotel.store.load("r").entries) == ("cancelled", 0, [])
+
+    with ferrule.context(lm=ScriptedLM([LOOK])):
+        asyncio.run(go())
+    assert hotel.did == []
 
 
 def test_a_task_cancelled_while_its_run_is_leased_gives_the_lease_back(hotel: Hotel) -> None:
@@ -406,15 +426,15 @@ def test_a_task_cancelled_while_its_end_waits_for_a_thread_gives_the_lease_back(
 
     async def go() -> None:
         task = asyncio.ensure_future(hotel.agent.astart(task="x", store=hotel.store, run_id="r"))
-        original = offload.in_worker_thread
+        original = offload.put
 
-        async def busy(function: Any, **keywords: Any) -> Any:
+        def busy(pool: Any, function: Any, future: asyncio.Future[Any]) -> asyncio.Future[Any]:
             if hotel.store.load("r").entries if hotel.store.list() else False:
                 asyncio.get_running_loop().call_soon(task.cancel)
-                await asyncio.Event().wait()
-            return await original(function, **keywords)
+                return future
+            return original(pool, function, future)
 
-        monkeypatch.setattr(offload, "in_worker_thread", busy)
+        monkeypatch.setattr(offload, "put", busy)
         with pytest.raises(asyncio.CancelledError):
             await task
 

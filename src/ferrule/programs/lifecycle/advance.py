@@ -75,7 +75,7 @@ async def advance_in_thread(
     """
     import asyncio
 
-    from ferrule.concurrency.offload import background_loop, to_its_end
+    from ferrule.concurrency.offload import background_loop, put
     from ferrule.concurrency.pool import Errand
 
     loaded: list[Run] = []
@@ -87,7 +87,7 @@ async def advance_in_thread(
         loaded.append(run)
         return None if run.program.is_async else _resume(store, run)
 
-    working = asyncio.ensure_future(to_its_end(threads, segment))
+    working = put(threads, segment, asyncio.get_running_loop().create_future())
     try:
         status = await asyncio.shield(working)
     except asyncio.CancelledError:

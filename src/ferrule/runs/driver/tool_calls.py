@@ -200,7 +200,7 @@ async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[To
 async def _run(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> ToolResult:
     if checked.tool.effect == "transactional":
         work = partial(_transact, frame, slot, digest, checked)
-        return work() if frame.blocks else await _in_thread(work)
+        return work() if frame.blocks else await offload.run_or_cancel(work)  # it holds the database, so it is waited for
     inputs = None
     if getattr(checked.tool, "mcp", None) is not None:
         from ferrule.runs.driver.elicitation import open_inputs  # imported late, like `Database` below: few tools need it
@@ -302,20 +302,6 @@ class _Undone(Exception):  # noqa: N818  leaves the transaction; never reaches t
 
     def __init__(self, result: ToolResult) -> None:
         self.result = result
-
-
-async def _in_thread(transact: Callable[[], ToolResult]) -> ToolResult:
-    """Run in a worker thread, since it holds the database. Cancelling waits until it is committed or rolled back, before any retry."""
-    import asyncio
-
-    work = asyncio.ensure_future(offload.in_worker_thread(transact))
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        await asyncio.wait((work,))
-        if not work.cancelled():
-            work.exception()
-        raise
 
 
 def _claim(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Entry | None:

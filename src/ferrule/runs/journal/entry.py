@@ -43,4 +43,5 @@ class Entry(Changing):
 
 
 Sink = Callable[[Entry], None]
-"""Makes one entry durable before it returns. An optional `async def later(entry)` does the same without blocking the loop."""
+"""Makes one entry durable before it returns. An optional `async def later(entry)` does the same without blocking the loop;
+it raises a cancellation when the write has ended, from its error if it failed."""

@@ -86,14 +86,12 @@ class Journal:
             return
         if self.drift and entry.kind != "migrated":
             await self.aadd(self._note())
-        import asyncio  # imported late: a run without a store does not need it
-
-        writing = asyncio.ensure_future(later(entry))
         try:
-            await asyncio.shield(writing)
-        except asyncio.CancelledError:
-            await asyncio.wait([writing])
-            if not writing.cancelled() and writing.exception() is None:
+            await later(entry)
+        except BaseException as error:
+            import asyncio  # late: what was cancelled has loaded it
+
+            if isinstance(error, asyncio.CancelledError) and error.__cause__ is None:  # raised once the entry was written
                 self.entries.append(entry)
             raise
         self.entries.append(entry)

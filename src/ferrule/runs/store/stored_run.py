@@ -220,8 +220,10 @@ class StoredRun:
         except StoreError as error:
             self._broken = error
             raise
-        except BaseException:  # cancelled during the write: the entry may or may not be on disk
+        except BaseException as error:  # cancelled: the entry is on disk, if its write did not fail
             self._unsure = self._wrote = True
+            if isinstance(error.__cause__, StoreError):
+                self._broken = error.__cause__
             raise
         if not going_on:
             self._stop(entry)

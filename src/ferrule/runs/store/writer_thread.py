@@ -15,6 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from ferrule.concurrency.completion import Completion
 from ferrule.errors import StoreError
 
 if TYPE_CHECKING:
@@ -68,11 +69,14 @@ class StoreThread:
                 self._thread = thread  # last: Ctrl-C before leaves a thread that ends by itself, and the next caller starts another
 
     async def submit(self, item: Any) -> Any:
-        """Write one item through the thread; returns or raises its answer of `write`."""
+        """Write one item through the thread; returns or raises its answer of `write`. A cancellation is raised when that is known."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-        self._put(item, loop, future)
-        return await future
+        written: Completion[Any] = Completion(loop=loop)
+        self._put(item, loop, written)
+        try:  # `completed`, without its coroutine
+            return await written
+        except asyncio.CancelledError as cancelled:
+            raise cancelled from written.exception()
 
     def wait(self, item: Any) -> Any:
         """`submit`, for a thread without a loop. Not for the main thread: Ctrl-C there could keep it from waking the next."""
