@@ -36,7 +36,11 @@ INTERRUPTS = ("--kills", "0", "--races", "0", "--interrupts", "200")
 MUTANTS = (
     Mutant(
         "no fencing",
-        (("if row is None or row[0] != lease.token:", "if row is None:"), ("if row[1] != owner:", "if False:")),
+        (
+            ("if row is None or row[0] != lease.token:", "if row is None:"), ("if row[1] != owner:", "if False:"),
+            ("token = ? AND owner = ? AND cancelled <= ?", "(token = ? OR TRUE) AND (owner = ? OR TRUE) AND cancelled <= ?"),
+            ("token = column4 AND owner = ? AND NOT cancelled", "(owner = ? OR TRUE) AND NOT cancelled"),
+        ),
         "duplicates", "stopped", RACES,
     ),
     Mutant("begun calls re-run", (('effect, last = self.recorded.get("effect"), self.begun[-1]', "return True"),), "duplicates", "every effect", KILLS),
@@ -52,7 +56,7 @@ MUTANTS = (
     ),
     Mutant(
         "decision not marked taken",
-        (('db.execute("UPDATE decisions SET taken = TRUE WHERE run_id = ? AND question_id = ?", (lease.run_id, consumes))', "pass"),),
+        (("db.execute(_TAKE, (lease.run_id, self.consumes))", "pass"),),
         "wrong", "edits", KILLS,
     ),
     Mutant(

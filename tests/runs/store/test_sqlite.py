@@ -19,17 +19,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ferrule.runs.store.sqlite as module
-from ferrule.errors import DecisionError, StoreError
+from ferrule.errors import DecisionError, FerruleError, StoreError
 from ferrule.runs.journal.encode import record_form
 from ferrule.runs.protocols import Lease
 from ferrule.runs.store import fencing, sqlite_file
-from ferrule.runs.store.fencing import INSERT
+from ferrule.runs.store.fencing import APPEND_ONE, Append
 from ferrule.runs.store.sqlite import MemoryStore, SQLiteStore
 from ferrule.runs.store.sqlite_file import SQLiteFile
 from ferrule.runs.store.writer_thread import StoreThread
@@ -64,6 +66,10 @@ def head(*questions: Question, error: Any = None, **more: Any) -> str:
 
 def waiting(store: SQLiteStore, run_id: str = "r") -> None:
     store.release(store.create(run_id, program="P", head=head()), status="waiting", head=head(QUESTION))
+
+
+def appended(lease: Lease, text: str, *, starts: bool = False, consumes: str | None = None) -> Append:
+    return Append(lease, text, starts, consumes, 0.0)
 
 
 def another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,13 +182,78 @@ def test_what_wrote_before_it_failed_is_undone_and_the_others_are_written(store:
         db.execute("UPDATE runs SET status = 'done'")
         raise error
 
-    def entry(text: str) -> Callable[[sqlite3.Connection], bool]:
-        return partial(fencing.append, lease=lease, entry=text, starts=False, consumes=None, now=0.0)
-
-    first, failed, last = fencing.write_all(store._file, [entry("x"), half, entry("y")])
+    first, failed, last = fencing.write_all(store._file, [appended(lease, "x"), half, appended(lease, "y")])
     assert (first, last) == (True, True)
     assert str(error) in str(failed)
     assert (store.load("r").entries, store.load("r").status) == (["x", "y"], "running")
+
+
+@pytest.mark.parametrize("beside", ["alone", "beside others"])
+def test_entries_of_many_runs_are_written_by_one_statement(store: SQLiteStore, beside: str) -> None:
+    """F5: each statement gives Python's lock away, and a thread that computes may keep it for 5 ms."""
+    leases = [store.create(f"r{k}", program="P", head=head()) for k in range(100)]
+    said: list[str] = []
+    store._file.read(lambda db: db.set_trace_callback(lambda sql: said.append(sql.split()[0])))
+    others: list[Any] = [lambda db: db.execute("SELECT 1").fetchone()] if beside != "alone" else []
+    assert fencing.write_all(store._file, [*(appended(each, each.run_id) for each in leases), *others])[:100] == [True] * 100
+    store._file.read(lambda db: db.set_trace_callback(None))
+    assert said.count("INSERT") == 1
+    assert [store.load(each.run_id).entries for each in leases] == [[each.run_id] for each in leases]
+
+
+class Piece(NamedTuple):
+    """What one of many callers wants to be written."""
+
+    run: int
+    kind: str
+
+    def work(self, lease: Lease, text: str) -> Callable[[sqlite3.Connection], Any]:
+        def fails(db: sqlite3.Connection) -> None:
+            db.execute("INSERT INTO decisions VALUES ('none', ?, '{}', 0, FALSE)", (text,))
+            raise DecisionError("after all not")
+
+        if self.kind == "fails":
+            return fails
+        if self.kind == "another":
+            return lambda db: db.execute("UPDATE runs SET head = ? WHERE id = ?", (text, lease.run_id)).rowcount
+        long = text * 5000 if self.kind == "too large" else text
+        return appended(lease, long, starts=self.kind == "starts", consumes="q" if self.kind == "consumes" else None)
+
+
+KINDS = ("entry", "starts", "consumes", "another", "fails", "too large")
+PIECES = st.builds(Piece, st.integers(0, 4), st.sampled_from(KINDS))
+
+
+TABLES = "place, entry FROM entries ORDER BY place", "id, head, cancelled FROM runs", "* FROM decisions"
+STATES = {"here": "id = id", "cancelled": "cancelled = TRUE", "lost": "owner = 'elsewhere pid 1'", "gone": "id = id || ' gone'"}
+
+
+@given(st.lists(PIECES, min_size=1, max_size=9), st.lists(st.sampled_from([*STATES]), min_size=5, max_size=5))
+def test_what_is_written_for_many_ends_as_if_each_was_alone(pieces: list[Piece], runs: list[str]) -> None:
+    """F5, A3: whether they share a statement, a transaction or nothing."""
+    found: list[Any] = []
+    for one_by_one in (True, False):
+        store = MemoryStore()
+        file = store._file
+        leases = [store.create(f"r{k}", program="P", head=head()) for k in range(5)]
+        file.write(lambda db: [db.execute(f"UPDATE runs SET {STATES[each]} WHERE id = ?", (f"r{k}",)) for k, each in enumerate(runs)])
+        limit = file.read(lambda db: db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 4000))
+        works = [each.work(leases[each.run], f"{k}") for k, each in enumerate(pieces)]
+        answers: list[Any] = []
+        for group in [[each] for each in works] if one_by_one else [works]:
+            try:
+                answers += fencing.write_all(file, group)
+            except FerruleError as error:
+                answers.append(error)
+        file.read(lambda db, to=limit: db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, to))
+        entries, heads, decisions = file.read(lambda db: [db.execute(f"SELECT {each}").fetchall() for each in TABLES])
+        for no, group in itertools.groupby((place for place, _ in entries), key=lambda place: place >> 32):
+            places = [*group]
+            assert places == [*range(no << 32, (no << 32) + len(places))]
+        assert decisions == []
+        found.append(([str(each) for each in answers], sorted((place >> 32, entry) for place, entry in entries), heads))
+        store.close()
+    assert found[0] == found[1]
 
 
 def test_a_transaction_writes_its_own_entries_though_others_wait(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -455,16 +526,19 @@ def test_a_fork_waits_until_no_thread_is_inside_sqlite(tmp_path: Path) -> None:
 
 def test_what_stands_in_the_entries_before_is_not_read_to_write_one(tmp_path: Path) -> None:
     """F5: the place of an entry is found by a whole number, however large the rows are."""
-    explain = f"EXPLAIN QUERY PLAN {INSERT}"
-    plan = SQLiteStore(tmp_path / "runs.db")._file.read(lambda db: [row[-1] for row in db.execute(explain, (0, 0, 1, "{}", 0.0))])
+    explain = f"EXPLAIN QUERY PLAN {APPEND_ONE}"
+    plan = SQLiteStore(tmp_path / "runs.db")._file.read(
+        lambda db: [row[-1] for row in db.execute(explain, ("r", 1, "me", False, "{}", 0.0))]
+    )
     assert [line for line in plan if "entries" in line] == ["SEARCH entries USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]
 
 
 # -- interrupts and stores that are not closed -------------------------------------------------------------------------------------
 
 
-def test_an_interrupt_while_the_write_lock_is_awaited_leaves_no_transaction_open(tmp_path: Path) -> None:
-    """A15: SQLite hears of Ctrl-C when it has the lock; the handler runs after `BEGIN`, and before anything else."""
+@pytest.mark.parametrize("what", ["an entry", "a head"])
+def test_an_interrupt_while_the_write_lock_is_awaited_leaves_no_transaction_open(tmp_path: Path, what: str) -> None:
+    """A15: SQLite hears of Ctrl-C when it has the lock; the handler runs after `BEGIN`, or after the one statement that writes an entry."""
     store = SQLiteStore(tmp_path / "runs.db")
     lease = store.create("r", program="P", head=head())
     other = sqlite3.connect(tmp_path / "runs.db", isolation_level=None, check_same_thread=False)
@@ -477,13 +551,14 @@ def test_an_interrupt_while_the_write_lock_is_awaited_leaves_no_transaction_open
     timer = threading.Timer(0.2, interrupt)
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        store.append(lease, "x")
+        store.append(lease, "x") if what == "an entry" else store.note(lease, head(error="new"))
     timer.join()
     other.execute("BEGIN IMMEDIATE")
     other.execute("ROLLBACK")
     other.close()
     assert store.append(lease, "y")
-    assert store.load("r").entries == ["y"]
+    assert store.load("r").entries == (["x", "y"] if what == "an entry" else ["y"])
+    assert store.load("r").head == head()
     store.close()
 
 
@@ -564,6 +639,30 @@ def test_a_file_that_was_deleted_and_made_anew_is_another_one(tmp_path: Path) ->
     assert (tmp_path / "runs.db").exists()
     assert [each.id for each in second.list()] == ["r"]
     first.close()
+    second.close()
+
+
+def test_a_run_whose_file_was_deleted_is_told_at_an_entry_soon_after_or_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A3, F5: entries that follow each other within a moment do not look for the file each time."""
+    store, now = SQLiteStore(tmp_path / "runs.db"), time.monotonic()
+    monkeypatch.setattr(sqlite_file, "monotonic", lambda: now)
+    lease = store.create("r", program="P", head=head())
+    for path in tmp_path.iterdir():
+        path.unlink()
+    store.append(lease, "x")
+    with pytest.raises(StoreError, match="deleted, moved or replaced"):
+        store.release(lease, status="done", head=head())
+    for _ in range(2):
+        with pytest.raises(StoreError, match="deleted, moved or replaced"):
+            store.append(lease, "y")
+    second = SQLiteStore(tmp_path / "runs.db")
+    lease = second.create("r", program="P", head=head())
+    for path in tmp_path.iterdir():
+        path.unlink()
+    now += 1
+    with pytest.raises(StoreError, match="deleted, moved or replaced"):
+        second.append(lease, "x")
+    store.close()
     second.close()
 
 

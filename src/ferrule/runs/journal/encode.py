@@ -17,7 +17,7 @@ from ferrule.values.calls.shapes import CallFault
 from ferrule.values.confirmation.question import Decision, Question
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.exchange import Response, Usage
-from ferrule.values.encoding.encode import json_text, jsonable
+from ferrule.values.encoding.encode import is_exact, json_text
 from ferrule.values.encoding.stored import DAMAGE, check_fields, damaged, parse_object
 from ferrule.values.run.forms import FACTS, error_facts, record_form, response_form, result_form
 from ferrule.values.run.renamed import RENAMED
@@ -73,8 +73,10 @@ def _value(entry: Entry) -> Any:
             return _result(entry.value)
         case "decision":
             return record_form(entry.value)
-        case "begun" | "once" | "limit" | "migrated":
-            if entry.value is not None and jsonable(entry.value) != entry.value:
+        case "begun" | "migrated":  # made by the driver, of texts
+            return entry.value
+        case "once" | "limit":
+            if not is_exact(entry.value):
                 msg = f"The value of `Once` is stored as JSON, so it must be JSON data; at {entry.slot} found {shown(entry.value)}."
                 raise RunError(msg)
             return entry.value

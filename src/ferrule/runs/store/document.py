@@ -31,7 +31,7 @@ from ferrule.tools.tool import Tool
 from ferrule.values.content.convert import marked_parts, read_marked
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.conversation.history import History
-from ferrule.values.encoding.encode import jsonable
+from ferrule.values.encoding.encode import SCALARS, is_exact, jsonable
 from ferrule.values.encoding.stored import reading
 from ferrule.values.record import Changing, Record, fields_of
 from ferrule.values.run.forms import usage_form
@@ -47,9 +47,7 @@ if TYPE_CHECKING:
 _VERSION = 1
 _NONE_SPENT = Usage()
 _TAG = "$ferrule"
-_PLAIN_BITS = 64
 _STATUSES = ("new", "queued", "running", "waiting", "done", "failed", "cancelled")
-_SCALARS = (str, int, float, bool, type(None))
 
 
 def inputs_form(run: RunState) -> dict[str, Any]:
@@ -184,15 +182,15 @@ def _input_form(program: Program, name: str | int, value: Any) -> Any:
 
 def _form(value: Any) -> Any:
     kind = cast("Any", type(value))
-    if kind in _SCALARS:
-        if not _is_exact(value):
+    if kind in SCALARS:
+        if not is_exact(value):
             raise _NeedsType
         return value
     if kind is list:
         return [_form(each) for each in value]
     if kind is dict:
         form: dict[Any, Any] = {key: _form(each) for key, each in value.items()}
-        if not all(type(key) is str and _is_exact(key) for key in form):
+        if not all(type(key) is str and is_exact(key) for key in form):
             raise _NeedsType
         return {_TAG: "dict", "value": form} if _TAG in form else form
     if kind is History:
@@ -202,19 +200,6 @@ def _form(value: Any) -> Any:
     if isinstance(value, Tool):
         return {_TAG: "tool", "name": value.name, "digest": digest_of(value.declaration)}
     raise _NeedsType
-
-
-def _is_exact(value: Any) -> bool:
-    """Whether JSON preserves a scalar: not NaN, no integer of thousands of digits, no adjacent surrogate halves."""
-    match value:
-        case str():
-            return value.isascii() or jsonable(value) == value
-        case float():
-            return value - value == 0
-        case int():
-            return value.bit_length() < _PLAIN_BITS or jsonable(value) == value
-        case _:
-            return True
 
 
 def _is_same(value: Any, again: Any) -> bool:

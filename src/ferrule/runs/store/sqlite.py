@@ -10,10 +10,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ferrule.runs.store.fencing import append, fence, tend, write_all
+from ferrule.runs.store.fencing import Append, fence, tend, write_all
 from ferrule.runs.store.lease import is_dead, owner_name
 from ferrule.runs.store.sql_store import SQLStore
 from ferrule.runs.store.sqlite_file import SQLiteFile, shared_file
@@ -74,13 +73,13 @@ class SQLiteStore(SQLStore):
     def _owner(self) -> str:
         return owner_name()
 
-    def _write(self, work: Callable[[sqlite3.Connection], R]) -> R:
+    def _write(self, work: Callable[[sqlite3.Connection], R], *, is_statement: bool = False) -> R:
         # While the file is busy, the next commit takes all that wait. Ctrl-C reaches the main thread alone, and must not come between a
         # commit and the answers to others: so that one does its own work.
         file = self._file
         if file.is_busy and threading.current_thread() is not threading.main_thread():
             return self._thread().wait(work)
-        return file.write(work)
+        return file.execute(work) if is_statement else file.write(work)
 
     def _read(self, work: Callable[[sqlite3.Connection], R]) -> R:
         return self._file.read(work)
@@ -118,11 +117,11 @@ class SQLiteStore(SQLStore):
 
     def append(self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None) -> bool:
         """See `Store`."""
-        return self._write(partial(append, lease=lease, entry=entry, starts=starts, consumes=consumes, now=self._clock()))
+        return self._write(Append(lease, entry, starts, consumes, self._clock()), is_statement=consumes is None)
 
     async def aappend(self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None) -> bool:
         """See `Store`."""
-        return await self._thread().submit(partial(append, lease=lease, entry=entry, starts=starts, consumes=consumes, now=self._clock()))
+        return await self._thread().submit(Append(lease, entry, starts, consumes, self._clock()))
 
     def transact(self, lease: Lease, work: Callable[[sqlite3.Connection], R]) -> R:
         """See `Store`. Other users of the file in this process are blocked meanwhile, so `work` must not wait for one of them."""

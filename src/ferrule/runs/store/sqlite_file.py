@@ -31,6 +31,8 @@ SCHEMA = 4
 _WAIT_MS = 10_000
 _WAIT_FOR_READERS_MS = 500
 _TRY_AGAIN_S = 1.0
+_SURE_S = 0.1
+"""A tenth of a commit's time is saved for entries that follow each other. The next one, or the end of the run, notices all the same."""
 _LONGEST_WAIT_TO_FORK_S = 0.5
 """Per file. A thread may hold its file longer, but then it sleeps, or waits for the disk."""
 _RECOVER = "Put a backup in its place, or save what can be read into a new file: `sqlite3 OLD .recover | sqlite3 NEW`."
@@ -97,6 +99,8 @@ class SQLiteFile:
         """The thread with an open transaction; 0 if there is none."""
         self._watching: tuple[sqlite3.Connection, weakref.finalize[..., SQLiteFile]] | None = None
         """A connection that never writes, so that SQLite tells it of every commit; and what closes it."""
+        self._sure_until = 0.0
+        """Until when an entry is written without another look at whether the path leads to this file."""
         self._truncate_at: float | None = None
         """When to retry a failed `truncate`; None if none is due."""
 
@@ -136,6 +140,13 @@ class SQLiteFile:
         """Call `work` with the connection in a new transaction, or the one this thread has open: committed when it returns, else undone."""
         return self._transact("BEGIN IMMEDIATE", work)
 
+    def execute(self, work: Callable[[sqlite3.Connection], R]) -> R:
+        """Call `work` with the connection outside a transaction, unless this thread has one open: each of its statements is committed.
+
+        If the path led to this file a moment ago, that is not looked up again.
+        """
+        return self._transact(None, work)
+
     def read(self, work: Callable[[sqlite3.Connection], R]) -> R:
         """Call `work` with the connection; all that it reads is of one snapshot."""
         return self._transact("BEGIN", work)
@@ -159,7 +170,7 @@ class SQLiteFile:
         except sqlite3.Error as error:
             raise self._failed(error) from error
 
-    def _transact(self, begin: str, work: Callable[[sqlite3.Connection], R]) -> R:
+    def _transact(self, begin: str | None, work: Callable[[sqlite3.Connection], R]) -> R:
         if self._pid != os.getpid():  # a fork made without Python
             self.after_fork()
         try:
@@ -167,14 +178,18 @@ class SQLiteFile:
                 db = self._connection or self._open()
                 if self._inside:  # of this thread, which has the lock
                     return work(db)
-                self._check_place()
+                if begin is not None or monotonic() >= self._sure_until:
+                    self._check_place()
                 db.rollback()  # a transaction still open here has no user
                 try:
                     with db:  # an exception from here on, Ctrl-C too, rolls back
                         self._inside = threading.get_ident()
-                        db.execute(begin)
-                        found = work(db)
-                        db.execute("COMMIT")
+                        if begin is None:
+                            found = work(db)
+                        else:
+                            db.execute(begin)
+                            found = work(db)
+                            db.execute("COMMIT")
                 finally:
                     self._inside = 0
                 if self._truncate_at is not None and monotonic() >= self._truncate_at:
@@ -185,7 +200,9 @@ class SQLiteFile:
 
     def _check_place(self) -> None:
         """Raise if the open file is no longer the one at the path: SQLite would go on with it, and what it writes would be lost."""
+        self._sure_until = monotonic() + _SURE_S
         if not self.is_current():
+            self._sure_until = 0.0
             raise StoreError(
                 f"The store {self.path!r} was deleted, moved or replaced after this process opened it. Nothing was read or written. "
                 "Put the file back, or start this process again."

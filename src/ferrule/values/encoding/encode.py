@@ -27,7 +27,9 @@ _TOO_MANY = b"0" * (_MOST_DIGITS + 1)
 _LARGEST = 10**_MOST_DIGITS
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _STARS = "*" * 10
-_LEAVES = frozenset({str, int, float, bool, type(None), bytes})
+SCALARS = frozenset({str, int, float, bool, type(None)})
+_LEAVES = SCALARS | {bytes}
+_PLAIN_BITS = 64
 
 
 def json_bytes(value: object) -> bytes:
@@ -59,7 +61,27 @@ def json_text(value: object) -> str:
 
 def jsonable(value: object) -> Any:
     """The value after a round trip through JSON: dicts, lists, strings, numbers, booleans, None."""
-    return json.loads(json_bytes(value))
+    made = json_bytes(value)
+    try:
+        return from_json(made)
+    except ValueError:  # deeper than it reads, or a lone surrogate
+        return json.loads(made)
+
+
+def from_json(made: bytes) -> Any:
+    """The parser, which takes this name at its first use, as `to_json` does. It takes a tenth of the time of `json.loads`."""
+    from pydantic_core import from_json as found
+
+    globals()["from_json"] = found
+    return found(made)
+
+
+def is_exact(value: Any) -> bool:
+    """Whether JSON preserves a value: no NaN, no integer of thousands of digits, no adjacent surrogate halves, no objects."""
+    kind = type(value)
+    if (kind is str and value.isascii()) or (kind is int and value.bit_length() < _PLAIN_BITS):  # quickly
+        return True
+    return value is None or kind is bool or jsonable(value) == value
 
 
 def object_text(value: object) -> str:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 FACTS = ("provider", "status", "request_id", "retry_after_s")
 """Details of a model error, beside its class and its text."""
 
-_NOT_KEPT = frozenset({"raw", "answered_by"})
+_OF_RESPONSES = [name for name in Response.__record_fields__ if name not in {"raw", "answered_by"}]
+_OF_RESULTS = [name for name in ToolResult.__record_fields__ if name not in {"value", "error"}]
 
 
 def form_of(value: Any) -> Any:
@@ -48,7 +49,7 @@ def call_form(call: ToolCall) -> dict[str, Any]:
 
 def response_form(response: Response) -> dict[str, Any]:
     """A response without what the provider sent; `usage` is a list of numbers."""
-    form = {name: value for name, value in fields_of(response).items() if name not in _NOT_KEPT and value is not None and value != ()}
+    form = {name: value for name in _OF_RESPONSES if (value := getattr(response, name)) is not None and value != ()}
     counts = response.usage.counts
     form["usage"] = list(counts if counts[4] or counts[5] else counts[:4])  # the first four are all that earlier versions wrote
     if response.tool_calls:
@@ -69,10 +70,8 @@ def usage_form(usage: Usage) -> dict[str, Any]:
 def result_form(result: ToolResult) -> dict[str, Any]:
     """A result without the tool's value and its exception; `content` is unchanged."""
     return {
-        name: value
-        for name, value in fields_of(result).items()
-        if name not in {"value", "error"} and value is not None and value is not False and value != ()
-    }
+        name: value for name in _OF_RESULTS if (value := getattr(result, name)) is not None and value is not False and value != ()
+    }  # fmt: skip
 
 
 def error_facts(error: BaseException) -> dict[str, Any]:
