@@ -297,7 +297,7 @@ def _runs(bench: Bench) -> None:
         )
     for name, found in commits["us"].items():
         bench.table.one(
-            f"a journal entry of {commits['bytes an entry']} bytes", name, "us", found[0], note=f"{commits['ratio'][name][0]} x bare"
+            "a journal entry", name, "us", found[0], to_floor=commits["ratio"][name][0], note=f"{commits['bytes an entry']} bytes"
         )
     for name, found in waiting["ms"].items():
         bench.table.one(f"{waiting['runs']:,} runs that wait in one file", name, "ms", found[0])

@@ -35,6 +35,8 @@ class Limit:
     """Figure and library of the row by which the value is divided."""
 
 
+KEPT = "kept runs of ten steps, 200 at once"
+
 # Ratios within one run, with room for noise: what exceeds them has become slower. The floor makes them independent of the machine.
 LIMITS = [
     Limit("a step, native, 10 steps: times the floor", 12, "step of 10, sync", OURS, ("step of 10, sync", FLOOR)),
@@ -47,6 +49,9 @@ LIMITS = [
     Limit("memory, KB an agent", 60, "memory an agent of 10 steps", OURS),
     Limit("8 calls of 100 ms, ms", 130, "8 calls at once, sync", OURS),
     Limit("8 calls of 100 ms, async, ms", 130, "8 calls at once, async", OURS),
+    Limit("a journal entry: times a bare commit", 1.3, "a journal entry", "kept", ("a journal entry", FLOOR)),
+    Limit("a journal entry, async: times a bare commit", 1.3, "a journal entry", "kept, async", ("a journal entry", FLOOR)),
+    Limit("a kept run of 200 at once: times one by itself", 0.2, KEPT, "async, at once", (KEPT, "async, one at a time")),
 ]
 
 
