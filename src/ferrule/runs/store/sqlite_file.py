@@ -32,7 +32,8 @@ _WAIT_MS = 10_000
 _WAIT_FOR_READERS_MS = 500
 _TRY_AGAIN_S = 1.0
 _SURE_S = 0.1
-"""A tenth of a commit's time is saved for entries that follow each other. The next one, or the end of the run, notices all the same."""
+"""Entries that follow each other within this time do not look for their file again, which takes a tenth of a commit; a later one does, and
+the end of the run."""
 _LONGEST_WAIT_TO_FORK_S = 0.5
 """Per file. A thread may hold its file longer, but then it sleeps, or waits for the disk."""
 _RECOVER = "Put a backup in its place, or save what can be read into a new file: `sqlite3 OLD .recover | sqlite3 NEW`."
@@ -200,9 +201,9 @@ class SQLiteFile:
 
     def _check_place(self) -> None:
         """Raise if the open file is no longer the one at the path: SQLite would go on with it, and what it writes would be lost."""
-        self._sure_until = monotonic() + _SURE_S
-        if not self.is_current():
-            self._sure_until = 0.0
+        is_current = self.is_current()
+        self._sure_until = monotonic() + _SURE_S if is_current else 0.0
+        if not is_current:
             raise StoreError(
                 f"The store {self.path!r} was deleted, moved or replaced after this process opened it. Nothing was read or written. "
                 "Put the file back, or start this process again."
