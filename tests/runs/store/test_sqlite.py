@@ -195,10 +195,11 @@ def test_entries_of_many_runs_are_written_by_one_statement(store: SQLiteStore, b
     said: list[str] = []
     store._file.read(lambda db: db.set_trace_callback(lambda sql: said.append(sql.split()[0])))
     others: list[Any] = [lambda db: db.execute("SELECT 1").fetchone()] if beside != "alone" else []
-    assert fencing.write_all(store._file, [*(appended(each, each.run_id) for each in leases), *others])[:100] == [True] * 100
+    entries = [appended(each, f"{k}") for k in range(3) for each in leases]
+    assert fencing.write_all(store._file, [*entries, *others])[:300] == [True] * 300
     store._file.read(lambda db: db.set_trace_callback(None))
     assert said.count("INSERT") == 1
-    assert [store.load(each.run_id).entries for each in leases] == [[each.run_id] for each in leases]
+    assert [store.load(each.run_id).entries for each in leases] == [["0", "1", "2"]] * 100
 
 
 class Piece(NamedTuple):

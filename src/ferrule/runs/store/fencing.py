@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,7 +32,7 @@ APPEND_ONE = (
 )
 """Writes an entry of a run that is leased to an owner, and not cancelled, or else 1 is given. It fails otherwise: a place is a number."""
 _MOST_ROWS = 4096
-"""SQLite takes 32,766 parameters in a statement; a row has four."""
+"""SQLite takes 32,766 parameters in a statement; a row has five."""
 _TAKE = "UPDATE decisions SET taken = TRUE WHERE run_id = ? AND question_id = ?"
 
 
@@ -79,18 +80,21 @@ class Append(NamedTuple):
 
 @cache
 def _append_sql(rows: int) -> str:
-    """`APPEND_ONE` for an entry each of many runs. It fails, and writes none, unless it can write all; a row of NULL is passed over."""
-    values = ", ".join(["(?, ?, ?, ?)"] * rows)
+    """`APPEND_ONE` for many entries. It fails, and writes none, unless it can write all; a row of NULL is passed over.
+
+    The places are looked up before any is written, so a row has the number of rows before it that are of its run.
+    """
+    values = ", ".join(["(?, ?, ?, ?, ?)"] * rows)
     return (
         "INSERT INTO entries (place, entry, written_at) "  # noqa: S608  constants
-        f"SELECT {_PLACE}, iif(no IS NULL, NULL, column1), column2 "  # which fails without a run: an entry is NOT NULL
+        f"SELECT {_PLACE} + column5, iif(no IS NULL, NULL, column1), column2 "  # which fails without a run: an entry is NOT NULL
         f"FROM (VALUES {values}) LEFT JOIN runs ON id = column3 AND token = column4 AND owner = ? AND NOT cancelled "
         "WHERE column1 IS NOT NULL"
     )
 
 
 def _append_all(db: sqlite3.Connection, appends: list[Append]) -> bool:
-    """Write an entry each of many runs by one statement; whether that was possible. If not, none is written.
+    """Write entries of many runs by one statement; whether that was possible. If not, none is written.
 
     For each statement SQLite gives Python's lock away, and a thread that computes keeps it for 5 ms: entry by entry, a hundred entries
     could take half a second. Statements for 1, 2, 4, 8 and so on are prepared once, so the last rows may be empty.
@@ -98,10 +102,15 @@ def _append_all(db: sqlite3.Connection, appends: list[Append]) -> bool:
     rows = 1 << (len(appends) - 1).bit_length()
     if not appends or rows > _MOST_ROWS:
         return False
-    given = [value for each in appends for value in (each.entry, each.now, each.lease.run_id, each.lease.token)]
+    given: list[Any] = []
+    before = Counter[str]()
+    for each in appends:
+        run_id = each.lease.run_id
+        given += each.entry, each.now, run_id, each.lease.token, before[run_id]
+        before[run_id] += 1
     try:
-        db.execute(_append_sql(rows), (*given, *[None] * 4 * (rows - len(appends)), owner_name()))
-    except (db.IntegrityError, db.DataError):  # a run was cancelled, its lease is lost, it has two entries here, or one is too large
+        db.execute(_append_sql(rows), (*given, *[None] * 5 * (rows - len(appends)), owner_name()))
+    except (db.IntegrityError, db.DataError):  # a run was cancelled, its lease is lost, or an entry is too large
         return False
     return True
 
