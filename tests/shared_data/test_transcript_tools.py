@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from bench_schemas import judged
 from shared_files import shared_file
 
+pytest.importorskip("llguidance", reason="needs the extra: pip install 'ferrule[local]'")
 TOOLS = json.loads(shared_file("data/transcripts/airline_tools.json").read_text(encoding="utf-8"))
 
 
