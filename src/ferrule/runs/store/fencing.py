@@ -30,7 +30,8 @@ APPEND_ONE = (
     "INSERT INTO entries (place, entry, written_at) "  # noqa: S608  constants
     f"VALUES (coalesce((SELECT {_PLACE} FROM runs WHERE id = ? AND token = ? AND owner = ? AND cancelled <= ?), 'none'), ?, ?)"
 )
-"""Writes an entry of a run that is leased to an owner, and not cancelled, or else 1 is given. It fails otherwise: a place is a number."""
+"""Writes an entry of a run that an owner has leased: one that is not cancelled, or any if the parameter says so. Otherwise it fails,
+because a place is a number."""
 _MOST_ROWS = 4096
 """SQLite takes 32,766 parameters in a statement; a row has five."""
 _TAKE = "UPDATE decisions SET taken = TRUE WHERE run_id = ? AND question_id = ?"
@@ -82,12 +83,12 @@ class Append(NamedTuple):
 def _append_sql(rows: int) -> str:
     """`APPEND_ONE` for many entries. It fails, and writes none, unless it can write all; a row of NULL is passed over.
 
-    The places are looked up before any is written, so a row has the number of rows before it that are of its run.
+    All places are looked up before the first entry is written, so a row also has the number of rows of its run that come before it.
     """
     values = ", ".join(["(?, ?, ?, ?, ?)"] * rows)
     return (
         "INSERT INTO entries (place, entry, written_at) "  # noqa: S608  constants
-        f"SELECT {_PLACE} + column5, iif(no IS NULL, NULL, column1), column2 "  # which fails without a run: an entry is NOT NULL
+        f"SELECT {_PLACE} + column5, iif(no IS NULL, NULL, column1), column2 "  # fails for a row without its run: an entry is NOT NULL
         f"FROM (VALUES {values}) LEFT JOIN runs ON id = column3 AND token = column4 AND owner = ? AND NOT cancelled "
         "WHERE column1 IS NOT NULL"
     )
