@@ -626,6 +626,25 @@ def test_hundreds_of_stores_that_are_opened_and_dropped_leave_no_handle_and_no_t
             left, since = found, time.monotonic()
 
 
+WORKS_AT_THE_END = """
+import sys, threading, time
+from ferrule import SQLiteStore
+store = SQLiteStore(sys.argv[1])
+store.list()
+COUNT = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000000) SELECT count(*) FROM n"
+inside = threading.Event()
+threading.Thread(target=store._file.write, args=(lambda db: (inside.set(), db.execute(COUNT), db.execute(COUNT)),), daemon=True).start()
+inside.wait()
+time.sleep(0.1)
+"""
+
+
+def test_a_process_ends_well_while_a_thread_is_inside_sqlite(tmp_path: Path) -> None:
+    """A15: to close a connection that another thread uses is a segmentation fault."""
+    for _ in range(3):
+        subprocess.run([sys.executable, "-c", WORKS_AT_THE_END, tmp_path / "runs.db"], check=True)
+
+
 def test_a_file_that_was_deleted_and_made_anew_is_another_one(tmp_path: Path) -> None:
     """A3: a store that is still open on the deleted one writes nothing into the new one, and the reverse."""
     first = SQLiteStore(tmp_path / "runs.db")

@@ -36,6 +36,7 @@ _SURE_S = 0.1
 the end of the run."""
 _LONGEST_WAIT_TO_FORK_S = 0.5
 """Per file. A thread may hold its file longer, but then it sleeps, or waits for the disk."""
+_LONGEST_WAIT_TO_CLOSE_S = 1.0
 _RECOVER = "Put a backup in its place, or save what can be read into a new file: `sqlite3 OLD .recover | sqlite3 NEW`."
 _REMEDIES = {
     "SQLITE_FULL": "Free space on its disk, and resume the run.",
@@ -165,7 +166,7 @@ class SQLiteFile:
                 if self._watching is None:
                     with _connecting:
                         db = self._connect()
-                    self._watching = db, weakref.finalize(self, _close, db)
+                    self._watching = db, weakref.finalize(self, _close, db, self.lock)
                 self._check_place()
                 return self._watching[0].execute("PRAGMA data_version").fetchone()[0]
         except sqlite3.Error as error:
@@ -253,7 +254,7 @@ class SQLiteFile:
         try:
             with reading(f"The store {self.path!r}"):  # SQLite may quote the bytes of a damaged name, which are no text
                 self._prepare(db)
-            self._closing = weakref.finalize(self, _close, db)
+            self._closing = weakref.finalize(self, _close, db, self.lock)
         except BaseException:
             db.close()
             raise
@@ -314,9 +315,14 @@ def _identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _close(db: sqlite3.Connection) -> None:
-    with _connecting:
-        db.close()
+def _close(db: sqlite3.Connection, lock: threading.RLock) -> None:
+    # At the end of the process a thread may still be inside SQLite, where a close would crash. Leave it to the system, if it stays there.
+    if lock.acquire(timeout=_LONGEST_WAIT_TO_CLOSE_S):
+        try:
+            with _connecting:
+                db.close()
+        finally:
+            lock.release()
 
 
 def _before_fork() -> None:
