@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from ferrule.concurrency.completion import Completion, completed
+from ferrule.concurrency.completion import ClaimedCompletion, Completion, completed
+from ferrule.concurrency.offload import run_or_cancel
 
 
 @pytest.mark.parametrize("times", [1, 3])
@@ -63,3 +64,19 @@ def test_a_time_limit_is_reported_when_the_work_has_ended() -> None:
         assert task.cancelling() == 0
 
     asyncio.run(go())
+
+
+def test_ctrl_c_while_the_result_of_work_arrives_does_not_lose_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A15: a future that refuses to be cancelled would be waited for for ever."""
+    loop = asyncio.new_event_loop()
+
+    def interrupted(future: ClaimedCompletion[int], result: int) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ClaimedCompletion, "set_result", interrupted)
+    working = loop.create_task(run_or_cancel(lambda: 7))
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(working)
+    assert loop.run_until_complete(working) == 7
+    loop.close()

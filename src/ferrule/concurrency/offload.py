@@ -225,16 +225,20 @@ def _tell(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], value: A
 
 
 def _wake(waiter: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
-    if waiter.done():
-        return
-    if error is None:
-        waiter.set_result(value)
-    elif isinstance(error, (StopIteration, GeneratorExit)):  # a future refuses the first; the second would close its awaiter
-        refused = RuntimeError(f"the function raised {error!r}")
-        refused.__cause__ = error
-        waiter.set_exception(refused)
-    else:
-        waiter.set_exception(error)
+    try:
+        if waiter.done():
+            return
+        if error is None:
+            waiter.set_result(value)
+        elif isinstance(error, (StopIteration, GeneratorExit)):  # a future refuses the first; the second would close its awaiter
+            refused = RuntimeError(f"the function raised {error!r}")
+            refused.__cause__ = error
+            waiter.set_exception(refused)
+        else:
+            waiter.set_exception(error)
+    finally:
+        if not waiter.done():  # Ctrl-C came: one that refuses to be cancelled would be waited for for ever
+            waiter.get_loop().call_soon(_wake, waiter, value, error)
 
 
 def run_async(awaitable: Awaitable[R], *, name: str = "") -> R:

@@ -202,6 +202,11 @@ def test_entries_of_many_runs_are_written_by_one_statement(store: SQLiteStore, b
     assert [store.load(each.run_id).entries for each in leases] == [["0", "1", "2"]] * 100
 
 
+def test_a_large_statement_needs_no_folder_for_temporary_files(store: SQLiteStore) -> None:
+    """Q4: that may be full, or read-only in a container; and text that is to be deleted may not lie there."""
+    assert store._file.read(lambda db: db.execute("PRAGMA temp_store").fetchone()) == (2,)
+
+
 class Piece(NamedTuple):
     """What one of many callers wants to be written."""
 

@@ -395,6 +395,32 @@ def test_a_write_that_fails_while_its_task_is_cancelled_is_not_in_the_journal(ho
     assert hotel.did == []
 
 
+def test_a_task_cancelled_while_the_start_of_its_call_is_refused_has_begun_no_call(hotel: Hotel) -> None:
+    """A15: the run was cancelled elsewhere at the same moment."""
+
+    async def go() -> Run:
+        run = Run(hotel.agent, (), {"task": "x"}, run_id="r")
+        run.keep(hotel.store)
+        original = hotel.store.aappend
+
+        async def cancelled_twice(lease: Any, entry: str, *, starts: bool = False, **more: Any) -> bool:
+            if starts:
+                hotel.store.cancel("r")
+                task.cancel()
+            return await original(lease, entry, starts=starts, **more)
+
+        hotel.store.aappend = cancelled_twice
+        task = asyncio.ensure_future(run.aresume())
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return run
+
+    with ferrule.context(lm=ScriptedLM([LOOK])):
+        run = asyncio.run(go())
+    assert (hotel.did, [entry.kind for entry in run.journal.entries]) == ([], ["model"])
+    assert len(hotel.store.load("r").entries) == 1
+
+
 def test_a_task_cancelled_while_its_run_is_leased_gives_the_lease_back(hotel: Hotel) -> None:
     """A15: the thread that leases is not stopped; the run is at rest all the same, and can be gone on with."""
 

@@ -11,6 +11,7 @@ from weakref import ref
 
 import pytest
 
+from ferrule.concurrency.completion import Completion
 from ferrule.errors import StoreError
 from ferrule.runs.protocols import Lease
 from ferrule.runs.store.sqlite_file import SQLiteFile
@@ -181,21 +182,23 @@ def test_each_of_many_threads_gets_its_own_answers(file: SQLiteFile) -> None:
     assert [each for some in found for each in some] == [-item if item % 3 == 0 else item for item in range(1000)]
 
 
-def test_an_interrupt_between_two_answers_loses_none_of_the_others() -> None:
-    """A3: a loop that is interrupted and goes on finds the answers."""
+@pytest.mark.parametrize("where", ["done", "set_result"])
+def test_an_interrupt_while_answers_are_given_loses_none(where: str) -> None:
+    """A3: a loop that is interrupted and goes on finds the answers, also the one that was interrupted."""
 
-    class Interrupted:
-        """A future whose answer is interrupted."""
+    class Interrupted(Completion[int]):
+        """A future whose answer is interrupted once."""
 
-        def done(self) -> bool:
-            raise KeyboardInterrupt
+    def interrupt(future: Interrupted, *given: Any) -> Any:
+        delattr(Interrupted, where)
+        raise KeyboardInterrupt
 
+    setattr(Interrupted, where, interrupt)
     loop = asyncio.new_event_loop()
-    futures = [loop.create_future() for _ in range(2)]
-    settled: Any = [(futures[0], 1), (Interrupted(), 2), (futures[1], 3)]
+    futures: Any = [loop.create_future(), Interrupted(loop=loop), loop.create_future()]
     with pytest.raises(KeyboardInterrupt):
-        _settle(loop, settled)
-    assert loop.run_until_complete(asyncio.gather(*futures)) == [1, 3]
+        _settle(loop, [*zip(futures, (1, 2, 3), strict=True)])
+    assert loop.run_until_complete(asyncio.gather(*futures)) == [1, 2, 3]
     loop.close()
 
 

@@ -91,7 +91,8 @@ class Journal:
         except BaseException as error:
             import asyncio  # late: what was cancelled has loaded it
 
-            if isinstance(error, asyncio.CancelledError) and error.__cause__ is None:  # raised once the entry was written
+            is_written = isinstance(error, asyncio.CancelledError) and error.__cause__ is None
+            if is_written and entry.kind != "begun":  # the call does not begin, and its entry may have been refused
                 self.entries.append(entry)
             raise
         self.entries.append(entry)

@@ -32,8 +32,7 @@ _WAIT_MS = 10_000
 _WAIT_FOR_READERS_MS = 500
 _TRY_AGAIN_S = 1.0
 _SURE_S = 0.1
-"""Entries that follow each other within this time do not look for their file again, which takes a tenth of a commit; a later one does, and
-the end of the run."""
+"""Within this time an entry does not look for its file again, which takes a tenth of a commit. The end of the run does."""
 _LONGEST_WAIT_TO_FORK_S = 0.5
 """Per file. A thread may hold its file longer, but then it sleeps, or waits for the disk."""
 _LONGEST_WAIT_TO_CLOSE_S = 1.0
@@ -272,6 +271,7 @@ class SQLiteFile:
         db.execute(f"PRAGMA synchronous={'FULL' if self._full_sync else 'NORMAL'}")
         db.execute(f"PRAGMA fullfsync={'ON' if self._full_sync else 'OFF'}")  # macOS: else its disk may still hold a commit in a cache
         db.execute("PRAGMA secure_delete=ON")  # deleted text is overwritten in the file, too
+        db.execute("PRAGMA temp_store=MEMORY")  # the rows of a large statement need no other folder, and leave no text there
         version: int = db.execute("PRAGMA user_version").fetchone()[0]
         if version == SCHEMA:
             return

@@ -173,10 +173,10 @@ class StoreThread:
 def _settle(loop: asyncio.AbstractEventLoop, settled: list[tuple[asyncio.Future[Any], Answer]]) -> None:
     try:
         while settled:
-            future, answer = settled.pop()
-            if future.done():  # cancelled meanwhile
-                continue
-            if isinstance(answer, BaseException):
+            future, answer = settled[-1]  # which stays until it is told, as Ctrl-C may come at any point
+            if future.done():
+                settled.pop()
+            elif isinstance(answer, BaseException):
                 future.set_exception(answer)
             else:
                 future.set_result(answer)
