@@ -383,11 +383,12 @@ def test_of_a_run_that_was_cancelled_at_rest_nothing_waits_any_more(store: Store
         store.decide("r", QUESTION.approve())
 
 
-def test_a_run_that_is_cancelled_just_before_it_waits_does_not_wait(store: Store) -> None:
-    """R15: between its last entry and its rest."""
+@pytest.mark.parametrize("status", ["waiting", "queued"])
+def test_a_run_that_is_cancelled_just_before_its_rest_does_not_wait(store: Store, status: str) -> None:
+    """R15: between its last entry and its rest; also if its worker is stopped at that moment, and puts it back into the queue."""
     lease = store.create("r", program="P", head=head())
     store.cancel("r")
-    store.release(lease, status="waiting", head=head(QUESTION))
+    store.release(lease, status=status, head=head(QUESTION))
     assert [(each.status, each.questions, each.leased) for each in store.list()] == [("cancelled", (), False)]
 
 

@@ -217,7 +217,7 @@ class SQLStore:
         form = parse_object(head, "the head of a run")
         now = self._now(db)
         cancelled = rest(db, lease, self._owner, now, status=status, head=head, form=form, also=self._ALSO_AT_REST)
-        if status == "cancelled" or (cancelled and status == "waiting"):  # the latter: cancelled after its last step
+        if status == "cancelled" or (cancelled and status in {"waiting", "queued"}):  # the latter: cancelled after its last entry
             cancel_at_rest(db, lease.run_id, now)
         elif status == "queued" or (status == "waiting" and is_decided(db, lease.run_id)):  # decided while it went on
             self._call_worker(db, lease.run_id)
