@@ -173,7 +173,7 @@ class StoreThread:
 def _settle(loop: asyncio.AbstractEventLoop, settled: list[tuple[asyncio.Future[Any], Answer]]) -> None:
     try:
         while settled:
-            future, answer = settled[-1]  # left in the list until it is told: Ctrl-C may come at any point
+            future, answer = settled[-1]  # left in the list until it is set: Ctrl-C may come at any point
             if future.done():
                 settled.pop()
             elif isinstance(answer, BaseException):
