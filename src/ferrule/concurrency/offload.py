@@ -237,7 +237,7 @@ def _wake(waiter: asyncio.Future[Any], value: Any, error: BaseException | None) 
         else:
             waiter.set_exception(error)
     finally:
-        if not waiter.done():  # Ctrl-C came: one that refuses to be cancelled would be waited for for ever
+        if not waiter.done():  # Ctrl-C came: a task would wait for ever for a future that refuses to be cancelled
             waiter.get_loop().call_soon(_wake, waiter, value, error)
 
 

@@ -79,7 +79,10 @@ class Journal:
         self.entries.append(entry)
 
     async def aadd(self, entry: Entry) -> None:
-        """`add` without blocking the event loop. If cancelled, it waits for the current write, so that journal and store agree."""
+        """`add` without blocking the event loop. If cancelled, it waits for the current write.
+
+        The start of a call is then not in the journal, as the call does not begin; the next execution reads what the store has.
+        """
         later = getattr(self.sink, "later", None) if self.sink is not None else None
         if later is None:
             self.add(entry)
@@ -92,7 +95,7 @@ class Journal:
             import asyncio  # late: what was cancelled has loaded it
 
             is_written = isinstance(error, asyncio.CancelledError) and error.__cause__ is None
-            if is_written and entry.kind != "begun":  # the call does not begin, and its entry may have been refused
+            if is_written and entry.kind != "begun":  # which may have been refused, too
                 self.entries.append(entry)
             raise
         self.entries.append(entry)

@@ -69,7 +69,7 @@ def jsonable(value: object) -> Any:
 
 
 def from_json(made: bytes) -> Any:
-    """The parser, which takes this name at its first use, as `to_json` does. It takes a tenth of the time of `json.loads`."""
+    """The parser, which takes this name at its first use, as `to_json` does. It takes a fifth of the time of `json.loads`, or less."""
     from pydantic_core import from_json as found
 
     globals()["from_json"] = found
