@@ -202,6 +202,20 @@ def test_entries_of_many_runs_are_written_by_one_statement(store: SQLiteStore, b
     assert [store.load(each.run_id).entries for each in leases] == [["0", "1", "2"]] * 100
 
 
+def test_a_batch_that_cannot_begin_fails_at_once_for_all(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q4: another process may hold the lock, and each attempt waits ten seconds for it."""
+    attempts: list[Any] = []
+
+    def locked(_: SQLiteFile, work: Any) -> Any:
+        attempts.append(work)
+        raise StoreError("database is locked")
+
+    monkeypatch.setattr(SQLiteFile, "write", locked)
+    with pytest.raises(StoreError, match="database is locked"):
+        fencing.write_all(store._file, [lambda _: None] * 3)
+    assert len(attempts) == 1
+
+
 def test_a_large_statement_needs_no_folder_for_temporary_files(store: SQLiteStore) -> None:
     """Q4: that may be full, or read-only in a container; and text that is to be deleted may not lie there."""
     assert store._file.read(lambda db: db.execute("PRAGMA temp_store").fetchone()) == (2,)
