@@ -11,7 +11,10 @@ import atexit
 import os
 import threading
 from concurrent.futures import wait
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 _EXIT_S = 2.0
 """How long all connections together may take to close at exit."""
@@ -72,26 +75,38 @@ def forget_connection(connection: LiveConnection) -> None:
 
 def close_all() -> None:
     """Close all connections, and kill the children that do not end. Called at exit; nothing can be started afterwards."""
+    closing: list[Future[None]] = []
+    try:
+        try:
+            _close_politely(closing)
+        finally:  # also after another Ctrl-C, wherever it comes
+            _kill()
+    finally:
+        _kill()  # Ctrl-C may come in the midst of the first, too
+    # The loop collects the killed children: where init does not, as in many containers, they would stay zombies.
+    wait(closing, _COLLECTED_WITHIN_S)
+    for each in closing:
+        each.cancel()
+
+
+def _close_politely(closing: list[Future[None]]) -> None:
     global _is_leaving  # noqa: PLW0603  the process ends once
     if os.getpid() != _home:
         return
     with _lock:
         _is_leaving = True
-        live = dict(_live)
-        _live.clear()
     by_loop: dict[asyncio.AbstractEventLoop, list[LiveConnection]] = {}
-    for connection, loop in live.items():
+    for connection, loop in list(_live.items()):
         by_loop.setdefault(loop, []).append(connection)
-    closing = [asyncio.run_coroutine_threadsafe(_close(each), loop) for loop, each in by_loop.items() if loop.is_running()]
-    try:
-        wait(closing, _EXIT_S)
-    finally:  # also after another Ctrl-C
-        for connection in live:
-            connection.kill_now()
-    # The loop collects the killed children: where init does not, as in many containers, they would stay zombies.
-    wait(closing, _COLLECTED_WITHIN_S)
-    for each in closing:
-        each.cancel()
+    closing += [asyncio.run_coroutine_threadsafe(_close(each), loop) for loop, each in by_loop.items() if loop.is_running()]
+    wait(closing, _EXIT_S)
+
+
+def _kill() -> None:
+    """Kill what is left, and forget it. In a fork this kills nothing: see `Child.kill_now`."""
+    for connection in list(_live):
+        connection.kill_now()
+        _live.pop(connection, None)
 
 
 async def _close(connections: list[LiveConnection]) -> None:
