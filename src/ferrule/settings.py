@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from ferrule.errors import ConfigurationError, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Awaitable, Callable, Generator, Mapping
     from contextvars import Token
 
 A = TypeVar("A")
@@ -75,6 +75,17 @@ class Scope:
         """Call a function in this scope, which stays in force for the rest of the context: call this in a copy made for one call."""
         _scope.set(self)
         return function(argument)
+
+    async def arun(self, function: Callable[[A], Awaitable[R]], argument: A) -> R:
+        """Await a function in this scope. As `with entered(self)`, in less time: every async call of a tool passes here."""
+        token = _scope.set(self)
+        try:
+            return await function(argument)
+        finally:
+            try:  # noqa: SIM105  see `entered`
+                _scope.reset(token)
+            except ValueError:
+                pass
 
 
 _OF_ADAPTERS = ("opening", "request", "read", "repairs")

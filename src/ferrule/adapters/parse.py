@@ -83,7 +83,7 @@ def parse_outputs(
     values: dict[str, Any] = {}
     problems: list[tuple[str, str]] = []
     missing: list[str] = []
-    calls, fault = _calls(spec, raw, response)
+    calls, fault = _calls(spec.calls_type, raw.get(spec.calls or ""), response) if spec.calls_type is not None else (None, None)
     for name, check in spec.checks:
         if name in raw and name != own and not (calls and raw[name] in _NOTHING):
             try:
@@ -114,12 +114,10 @@ def parse_outputs(
     raise AdapterParseError(adapter, text, problems, parsed=values, absent=missing, code=code, raw=raw_part, signature=signature) from fault
 
 
-def _calls(spec: OutputSpec, raw: Mapping[str, Any], response: Response) -> tuple[ToolCalls | None, ToolCallError | None]:
-    """The calls of an answer, if it has an output for them, or the error if none of them is valid."""
-    if spec.calls_type is None:
-        return None, None
+def _calls(kind: type[ToolCalls], raw: Any, response: Response) -> tuple[ToolCalls | None, ToolCallError | None]:
+    """The calls of an answer, or the error if none of them is valid."""
     try:
-        found = read_calls(response.tool_calls or raw.get(spec.calls or ""), spec.calls_type)
+        found = read_calls(response.tool_calls or raw, kind)
     except ToolCallError as error:
         return None, error
     return found or None, None

@@ -142,8 +142,9 @@ class _TextMode(Record):
         intentions = [call.intention for call in step.calls if call.intention is not None]
         if intentions:
             fields[f"intention_{i}"] = intentions[0] if len(intentions) == 1 else intentions
-        fields[f"tool_name_{i}"] = step.entry("tool_name")
-        fields[f"tool_args_{i}"] = step.entry("tool_args")
+        only = step.calls[0] if len(step.calls) == 1 else None  # the usual step, without two calls of `entry`
+        fields[f"tool_name_{i}"] = step.entry("tool_name") if only is None else only.name
+        fields[f"tool_args_{i}"] = step.entry("tool_args") if only is None else only.args
         contents = [shorten(result.content, self.observation_chars) for result in step.results]
         fields[f"observation_{i}"] = contents[0] if len(contents) == 1 else contents
         if news:

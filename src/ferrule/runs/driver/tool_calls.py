@@ -251,9 +251,8 @@ def _invoke(place: CallPlace, inside: Frame | None, checked: CheckedCall) -> Too
     return copy_context().run(_scope_of_call(place, inside).run, run_call, checked)
 
 
-async def _ainvoke(place: CallPlace, inside: Frame | None, checked: CheckedCall) -> ToolResult:
-    with settings.entered(_scope_of_call(place, inside)):
-        return await arun_call(checked)
+def _ainvoke(place: CallPlace, inside: Frame | None, checked: CheckedCall) -> Awaitable[ToolResult]:
+    return _scope_of_call(place, inside).arun(arun_call, checked)
 
 
 def _scope_of_call(place: CallPlace, inside: Frame | None) -> settings.Scope:
