@@ -81,7 +81,7 @@ constrained: $(VENV)/.dev ## constrained calls: how many are valid, with every k
 walk: $(VENV)/.dev ## count the files of ferrule that one call passes through
 	@$(BIN)/python benchmarks/walk.py --list
 
-ui-test: $(VENV)/.dev ## `ferrule ui` in the system's Chromium: two people, keys, no script, lost connections, axe-core (apt-get install chromium; for Ctrl-F xvfb xdotool)
+ui-test: $(VENV)/.dev ## `ferrule ui` in the system's Chromium, which must be there: two people, keys, no script, lost connections, axe-core (apt-get install chromium; for Ctrl-F xvfb xdotool)
 	@FERRULE_UI_TEST=1 $(BIN)/python -m pytest $(PYTEST_ARGS) tests/web/test_browser.py
 
 pg-test: $(VENV)/.dev ## the tests with a real Postgres, which they start; unlike in `make test`, none is an error (apt-get install postgresql pgbouncer)

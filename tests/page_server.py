@@ -7,6 +7,7 @@ import http.client
 import os
 import shutil
 import socket
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -25,10 +26,13 @@ FLAGS = [
 ]  # fmt: skip
 
 
-def find_chromium() -> str | None:
-    """The browser of the distribution, or the one that `FERRULE_CHROMIUM` names."""
+def find_chromium() -> str:
+    """The browser of the distribution, or the one that `FERRULE_CHROMIUM` names. Exits if there is none."""
     names = ("chromium", "chromium-browser", "google-chrome")
-    return os.environ.get("FERRULE_CHROMIUM") or next((found for name in names if (found := shutil.which(name))), None)
+    found = os.environ.get("FERRULE_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        sys.exit("There is no Chromium here. Install the distribution's (apt-get install chromium), or name one in FERRULE_CHROMIUM.")
+    return found
 
 
 @contextmanager
