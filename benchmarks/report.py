@@ -124,7 +124,7 @@ def _number(value: float) -> str:
 
 SUMMARY = {
     "step of 100, sync": "a step of a run of 100 steps, scripted model",
-    "HTTP, 200 agents": "a request of 200 agents at once, over HTTP",
+    "HTTP, 200 agents": "one model request over HTTP, with 200 agents at once",
     "import": "the import",
 }
 

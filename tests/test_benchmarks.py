@@ -121,7 +121,7 @@ def test_the_readme_says_what_was_measured_and_nothing_else(monkeypatch: pytest.
         "| CPU of | ferrule | other |",
         "|---|---|---|",
         "| a step of a run of 100 steps, scripted model | 30 us | 16 x |",
-        "| a request of 200 agents at once, over HTTP | 30 us | 16 x |",
+        "| one model request over HTTP, with 200 agents at once | 30 us | 16 x |",
         "| the import | 30 ms | 16 x |",
     ]
 

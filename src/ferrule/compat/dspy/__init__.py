@@ -60,13 +60,13 @@ RENAMED = {name: core for name, _, core in (pair.partition(":") for pair in _REN
 MISSING = {
     "ferrule has no optimizers: write instructions and `demos`": "AvatarOptimizer BetterTogether BootstrapFewShot BootstrapRS COPRO "
     "BootstrapFewShotWithOptuna BootstrapFewShotWithRandomSearch BootstrapFinetune Ensemble GEPA InferRules KNN KNNFewShot LabeledFewShot "
-    "MIPROv2 ReAnchor SIMBA Teleprompter",
+    "MIPROv2 Provider ReAnchor SIMBA Teleprompter TrainingJob",
     "use `program.batch(...)` and a function of yours": "BestOfN Evaluate EvaluationResult MultiChainComparison Refine SemanticF1 majority "
     "DataLoader GSM8K HotPotQA MATH",
     "give `ReAct` a tool for it": "CodeAct CodeInterpreter ColBERTv2 Embedder Embeddings ProgramOfThought PythonInterpreter RLM Retrieve",
     "create the program again and call `program.load(path)`: states hold no code": "load",
-    "subclass `Type`, `BaseLM` or `ChatAdapter`": "BAMLAdapter Citations Document Provider TrainingJob TwoStepAdapter TypeSafe",
-    "use `prediction.get_lm_usage()`, `inspect_history()` or events": "UsageTracker streaming_response track_usage with_callbacks",
+    "subclass `Type` or `ChatAdapter`": "BAMLAdapter Citations Document TwoStepAdapter TypeSafe",
+    "use `get_lm_usage()`, `stream(...)` or `callbacks`": "UsageTracker apply_sync_streaming streaming_response track_usage with_callbacks",
 }
 """What is not here: what to do instead, and the names."""
 _PAGES = (

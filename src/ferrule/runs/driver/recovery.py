@@ -100,7 +100,7 @@ async def settle(frame: Frame, left: CutOff, found: ToolResult | None) -> ToolRe
             _log_unknown(frame, left)
             msg = (
                 f"It is not known whether `{call.name}` ran with {json_text(left.checked.arguments.shown)} (call {left.slot} of the run "
-                f"{frame.run.id}): it began, its result was never written down, and the tool says `unknown='fail'`."
+                f"{frame.run.id}): it began, no result was recorded, and the tool says `unknown='fail'`."
             )
             raise RunError(msg)
         case _:
@@ -168,6 +168,6 @@ def _question(left: CutOff) -> str:
     if left.checked.misfit:
         return misfit_text(left.checked, began=bool(left.begun))
     return (
-        f"{left.checked.call.name} may have run with args: {shown}. It began, and its result was never written down. "
-        "Run it (again)? Approve runs it, a reply is taken for its result, a denial leaves it."
+        f"{left.checked.call.name} may have run with args: {shown}. The call began, but no result was recorded. "
+        "Run it (again)? Approve: run it. Reply: record your text as its result. Deny: leave it."
     )

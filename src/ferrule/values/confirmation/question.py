@@ -241,7 +241,7 @@ def confirmation_text(name: str, args: Mapping[str, Any], server: str = "", orig
 def misfit_text(checked: CheckedCall, *, began: bool) -> str:
     """The text of a `migration` question."""
     call = f"{checked.call.name} with args: {json_text(checked.arguments.shown)}"
-    was = f"{call} may have run: it began, and its result was never written down" if began else f"{call} was waiting to run"
+    was = f"{call} may have run: it began, but no result was recorded" if began else f"{call} was waiting to run"
     return f"{was}. The program has changed since. {checked.misfit} A reply is taken for its result; a denial leaves it."
 
 

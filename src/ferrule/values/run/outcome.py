@@ -252,7 +252,7 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{name}={value!r}" for name, value in self._outputs.items())
-        return f"Prediction({inside})"
+        return f"{type(self).__name__}({inside})"
 
 
 class Completions(Sequence["Prediction[S]"]):
