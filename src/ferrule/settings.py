@@ -8,6 +8,7 @@ The same ContextVar also carries the frame (of the run that executes here, if an
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from ferrule.errors import ConfigurationError, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping
     from contextvars import Token
 
 A = TypeVar("A")
@@ -45,7 +46,7 @@ class Settings(SimpleNamespace):
     prices: Any
     """What models cost that report no cost themselves (`bridges.prices.Prices`); None if unknown."""
     policy: Any
-    """Rules that allow, ask about or deny calls made by models (`values.policy.Policy`); None leaves it to each tool."""
+    """Rules that allow, ask about or deny calls made by models (`values.confirmation.policy.Policy`); None leaves it to each tool."""
     mcp_confirm: Any
     """`confirm=` of MCP tools and servers without their own, for tools listed from then on: True, False, "unhinted" or None."""
     extra: Mapping[str, Any]
@@ -76,17 +77,6 @@ class Scope:
         _scope.set(self)
         return function(argument)
 
-    async def arun(self, function: Callable[[A], Awaitable[R]], argument: A) -> R:
-        """Await a function in this scope. As `with entered(self)`, in less time: every async call of a tool passes here."""
-        token = _scope.set(self)
-        try:
-            return await function(argument)
-        finally:
-            try:  # noqa: SIM105  see `entered`
-                _scope.reset(token)
-            except ValueError:
-                pass
-
 
 _OF_ADAPTERS = ("opening", "request", "read", "repairs")
 _configured = Settings()
@@ -102,6 +92,15 @@ _NO_CLASSES = {
 _nowhere = Scope()
 _scope: ContextVar[Scope] = ContextVar("ferrule_scope", default=_nowhere)
 _configuring = Lock()
+
+
+def _after_fork() -> None:
+    global _configuring  # noqa: PLW0603  a thread of the parent may have held it
+    _configuring = Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def configure(**changes: Any) -> None:

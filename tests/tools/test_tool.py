@@ -232,6 +232,11 @@ class TestConstructor:
         with pytest.raises(TypeError):
             Tool(thing)
 
+    @pytest.mark.parametrize("timeout_s", [float("inf"), 1e10])
+    def test_a_time_limit_that_no_thread_can_wait_for_is_none(self, timeout_s):
+        """U67: `OverflowError` ended each call that took a moment."""
+        assert Tool(add, timeout_s=timeout_s).timeout_s is None
+
     @pytest.mark.parametrize(
         "wrong",
         [

@@ -336,7 +336,8 @@ colour: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="
 
 
 @pytest.mark.parametrize("calls", [1, 2])
-def test_tools_see_the_callers_context_variables_and_leave_them_alone(driver: str, calls: int) -> None:
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_tools_see_the_callers_context_variables_and_leave_them_alone(driver: str, kind: str, calls: int) -> None:
     """U60; architecture: one `copy_context()` a call."""
 
     def look() -> str:
@@ -345,8 +346,15 @@ def test_tools_see_the_callers_context_variables_and_leave_them_alone(driver: st
         colour.set("changed by a tool")
         return seen
 
+    async def alook() -> str:
+        """Look, and see one's own change after a wait."""
+        seen = look()
+        await asyncio.sleep(0)
+        return seen if colour.get() == "changed by a tool" else "lost"
+
     def flow() -> Generator[Any, Any, Any]:
-        results = yield CallTools(tuple(checked(Tool(look), f"c{k}") for k in range(calls)))
+        tool = Tool(look if kind == "sync" else alook)
+        results = yield CallTools(tuple(checked(tool, f"c{k}") for k in range(calls)))
         return Prediction(seen=[result.content for result in results], after=colour.get())
 
     token = colour.set("red")

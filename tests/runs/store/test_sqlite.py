@@ -27,7 +27,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ferrule.runs.store.sqlite as module
-from ferrule.errors import DecisionError, FerruleError, StoreError
+from ferrule.errors import ConfigurationError, DecisionError, FerruleError, StoreError
 from ferrule.runs.journal.encode import record_form
 from ferrule.runs.protocols import Lease
 from ferrule.runs.store import fencing, sqlite_file
@@ -171,6 +171,25 @@ def test_what_is_refused_among_the_writes_of_others_is_refused_alone(store: SQLi
     assert isinstance(bad, StoreError)
     assert "already" in str(twice)
     assert store.load("r").entries == ["x"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda store: store.prune(older_than_s=None),
+        lambda store: store.delete("caf\udce9"),
+        lambda store: store.append(Lease("r", 1), "\ud800"),
+    ],
+    ids=["type", "id", "entry"],
+)
+def test_a_wrong_argument_among_the_writes_of_others_fails_alone(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch, wrong: Any) -> None:
+    """Q4, A3: no run fails by the fault of another caller."""
+    leases = [store.create(name, program="P", head=head()) for name in ("r", "s")]
+    busy = Busy(store, monkeypatch)
+    bad, *good = busy(partial(wrong, store), *(partial(store.append, each, "x") for each in leases))
+    assert isinstance(bad, (TypeError, UnicodeEncodeError))
+    assert good == [True, True]
+    assert [store.load(each.run_id).entries for each in leases] == [["x"], ["x"]]
 
 
 @pytest.mark.parametrize("error", [DecisionError("after all not"), sqlite3.DataError("string or blob too big")], ids=["refused", "failed"])
@@ -430,6 +449,27 @@ print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
     found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
     assert (tmp_path / "ferrule.db").exists()
+
+
+def test_several_processes_create_one_file_at_once(tmp_path: Path) -> None:
+    """A3: SQLite does not wait when it makes a file a write-ahead log, and said at once that the database is locked."""
+    path, code = tmp_path / "runs.db", "import sys\nfrom ferrule import SQLiteStore\nSQLiteStore(sys.argv[1]).list()"
+    blocker = sqlite3.connect(path, isolation_level=None)
+    blocker.execute("CREATE TABLE t (x)")
+    blocker.execute("BEGIN EXCLUSIVE")
+    with subprocess.Popen([sys.executable, "-c", code, path], stderr=subprocess.PIPE, text=True) as other:
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.wait(1.5)
+        blocker.execute("COMMIT")
+        assert other.communicate(timeout=60)[1] == ""
+    blocker.close()
+
+
+@pytest.mark.parametrize("path", [None, 5, "a\0b.db"])
+def test_a_path_that_is_none_is_refused(path: Any) -> None:
+    """Ours: an environment variable that is not set made a file named `None`."""
+    with pytest.raises(ConfigurationError, match="path"):
+        SQLiteStore(path)
 
 
 def test_a_newer_schema_is_refused_by_its_number(tmp_path: Path) -> None:

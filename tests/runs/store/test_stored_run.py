@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import threading
+import time
 import weakref
 from pathlib import Path
 from typing import Any
@@ -782,3 +783,36 @@ def test_observers_hear_of_the_question_about_a_call_that_was_cut_off_and_of_its
         hotel.go_on(run, FINISH)
     assert run.status == "done"
     assert [each for each in heard if each in {"QuestionAsked", "Decided"}] == ["QuestionAsked", "Decided"]
+
+
+def test_a_loop_that_is_closed_under_a_run_lets_it_be_collected_and_resumed(tmp_path: Path) -> None:
+    """A3: the garbage collector may take the run before the coroutine, whose end then finds none."""
+    store, loop = SQLiteStore(tmp_path / "runs.db"), asyncio.new_event_loop()
+    begun: list[str] = []
+
+    async def wait(room: int) -> str:
+        """Wait."""
+        begun.append(f"{room}")
+        await asyncio.sleep(0 if len(begun) > 1 else 60)
+        return "done"
+
+    def agent() -> ReAct:
+        return ReAct("task -> answer", [Tool(wait, effect="read")], lm=ScriptedLM(by=answer))
+
+    def answer(request: Any) -> Any:
+        return FINISH if len(request.messages) > 2 else {"name": "wait", "args": {"room": 7}}
+
+    async def turns() -> None:
+        while not begun:
+            await asyncio.sleep(0.01)
+
+    task = loop.create_task(agent().astart(task="x", store=store, run_id="r"))
+    loop.run_until_complete(turns())
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  asyncio would log it
+    loop.close()
+    del task
+    gc.collect()
+    ends = time.monotonic() + 60
+    while store.list()[0].leased and time.monotonic() < ends:
+        time.sleep(0.05)
+    assert Run.load(store, "r", agent()).resume().prediction.answer == "yes"

@@ -17,7 +17,7 @@ from ferrule.errors import ConfirmationRequired, ToolError
 from ferrule.runs.driver.subprogram import cannot_wait, close_frame, recount, refuse, refuse_over_limit
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.observers import CallPlace, without_traces
-from ferrule.tools.execution.run import arun_call, run_call
+from ferrule.tools.execution.run import arun_call, awaited_in, run_call
 from ferrule.values.calls.call import ToolResult, failure
 from ferrule.values.calls.context import key_of
 from ferrule.values.encoding.encode import is_masked, json_text
@@ -252,7 +252,8 @@ def _invoke(place: CallPlace, inside: Frame | None, checked: CheckedCall) -> Too
 
 
 def _ainvoke(place: CallPlace, inside: Frame | None, checked: CheckedCall) -> Awaitable[ToolResult]:
-    return _scope_of_call(place, inside).arun(arun_call, checked)
+    context = copy_context()
+    return awaited_in(context, context.run(_scope_of_call(place, inside).run, arun_call, checked))
 
 
 def _scope_of_call(place: CallPlace, inside: Frame | None) -> settings.Scope:

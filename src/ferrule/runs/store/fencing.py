@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ferrule.errors import FerruleError, StoreError
+from ferrule.errors import StoreError
 from ferrule.runs.store.lease import owner_name
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.encoding.stored import parse_object
@@ -111,7 +111,9 @@ def _append_all(db: sqlite3.Connection, appends: list[Append]) -> bool:
         before[run_id] += 1
     try:
         db.execute(_append_sql(rows), (*given, *[None] * 5 * (rows - len(appends)), owner_name()))
-    except (db.IntegrityError, db.DataError):  # a run was cancelled, its lease is lost, or an entry is too large
+    except db.OperationalError:  # no room, or locked: so it would be for each of them
+        raise
+    except Exception:  # noqa: BLE001  of one of them: its run was cancelled, its lease is lost, its entry is too large or no text
         return False
     return True
 
@@ -136,8 +138,8 @@ def write_all(file: SQLiteFile, works: list[Callable[[sqlite3.Connection], Any]]
             before = db.total_changes
             try:
                 done.append(id(each) in written or each(db))
-            except FerruleError as error:
-                if db.total_changes != before:
+            except Exception as error:
+                if isinstance(error, db.Error) or db.total_changes != before:
                     raise
                 done.append(error)
         at_work = False
@@ -145,7 +147,7 @@ def write_all(file: SQLiteFile, works: list[Callable[[sqlite3.Connection], Any]]
 
     try:
         return file.write(work)
-    except FerruleError:
+    except Exception:
         if not at_work or len(works) == 1:  # it did not begin, or could not be committed
             raise
     return [_result(file, each) for each in works]
@@ -154,7 +156,7 @@ def write_all(file: SQLiteFile, works: list[Callable[[sqlite3.Connection], Any]]
 def _result(file: SQLiteFile, work: Callable[[sqlite3.Connection], Any]) -> Any:
     try:
         return file.write(work)
-    except FerruleError as error:
+    except Exception as error:  # noqa: BLE001  its caller raises it, and no other
         return error
 
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, TypeVar
 
+from ferrule.errors import ConfigurationError, shown
 from ferrule.runs.store.fencing import Append, fence, tend, write_all
 from ferrule.runs.store.lease import is_dead, owner_name
 from ferrule.runs.store.sql_store import SQLStore
-from ferrule.runs.store.sqlite_file import SQLiteFile, shared_file
+from ferrule.runs.store.sqlite_file import SQLiteFile
 from ferrule.runs.store.writer_thread import StoreThread
 
 if TYPE_CHECKING:
@@ -44,7 +46,12 @@ class SQLiteStore(SQLStore):
         self, path: str | Path = "ferrule.db", *, full_sync: bool = True, lease_s: float = 30.0, max_recoveries: int = 5,
         clock: Callable[[], float] = time.time, read_only: bool = False,
     ) -> None:  # fmt: skip
-        self.path = self._name = str(path)
+        try:
+            self.path = self._name = os.fsdecode(path)
+        except TypeError:
+            raise ConfigurationError(f"`SQLiteStore` takes the path of a file, found {shown(path)}.") from None
+        if "\0" in self.path:
+            raise ConfigurationError(f"A path has no null characters, found {self.path!r}.")
         self.lease_s = lease_s
         self.max_recoveries = max_recoveries
         self._clock = clock
@@ -60,7 +67,7 @@ class SQLiteStore(SQLStore):
     def _file(self) -> SQLiteFile:
         file = self._opened
         if file is None:
-            file = shared_file(self._place, full_sync=self._full_sync, read_only=self._read_only)
+            file = _shared_file(self._place, full_sync=self._full_sync, read_only=self._read_only)
             file.users.add(self)
             self._opened = file
         return file
@@ -146,3 +153,28 @@ class MemoryStore(SQLiteStore):
 
     def __init__(self, *, lease_s: float = 30.0, max_recoveries: int = 5, clock: Callable[[], float] = time.time) -> None:
         super().__init__(":memory:", lease_s=lease_s, max_recoveries=max_recoveries, clock=clock)
+
+
+_SHARED: weakref.WeakValueDictionary[tuple[str, bool, bool], SQLiteFile] = weakref.WeakValueDictionary()
+_sharing = threading.Lock()
+
+
+def _shared_file(path: str, *, full_sync: bool, read_only: bool) -> SQLiteFile:
+    """The file at an absolute path, the same for every store of this process; a file in memory is each store's own."""
+    if path == ":memory:":
+        return SQLiteFile(path, full_sync=full_sync)
+    with _sharing:
+        key = (os.path.normcase(os.path.realpath(path)), full_sync, read_only)
+        file = _SHARED.get(key)
+        if file is None or not file.is_current():
+            _SHARED[key] = file = SQLiteFile(path, full_sync=full_sync, read_only=read_only)
+        return file
+
+
+def _after_fork() -> None:
+    global _sharing  # noqa: PLW0603  the parent may have held it
+    _sharing = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

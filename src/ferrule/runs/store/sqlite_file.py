@@ -15,7 +15,7 @@ import threading
 import warnings
 import weakref
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.errors import StoreError
@@ -267,7 +267,7 @@ class SQLiteFile:
                 is_newer = "Use a newer ferrule." if found > SCHEMA else "Open it once for writing, which upgrades it."
                 raise StoreError(f"The store {self.path!r} has schema {found}; this ferrule reads schema {SCHEMA}. {is_newer}")
             return
-        db.execute("PRAGMA journal_mode=WAL")
+        _use_wal(db)
         db.execute(f"PRAGMA synchronous={'FULL' if self._full_sync else 'NORMAL'}")
         db.execute(f"PRAGMA fullfsync={'ON' if self._full_sync else 'OFF'}")  # macOS: else its disk may still hold a commit in a cache
         db.execute("PRAGMA secure_delete=ON")  # deleted text is overwritten in the file, too
@@ -291,20 +291,20 @@ class SQLiteFile:
 
 
 _FILES: weakref.WeakSet[SQLiteFile] = weakref.WeakSet()
-_SHARED: weakref.WeakValueDictionary[tuple[str, bool, bool], SQLiteFile] = weakref.WeakValueDictionary()
-_sharing = threading.Lock()
 
 
-def shared_file(path: str, *, full_sync: bool, read_only: bool = False) -> SQLiteFile:
-    """The file at an absolute path, the same for every caller in this process; a file in memory is each caller's own."""
-    if path == ":memory:":
-        return SQLiteFile(path, full_sync=full_sync)
-    with _sharing:
-        key = (os.path.normcase(os.path.realpath(path)), full_sync, read_only)
-        file = _SHARED.get(key)
-        if file is None or not file.is_current():
-            _SHARED[key] = file = SQLiteFile(path, full_sync=full_sync, read_only=read_only)
-        return file
+def _use_wal(db: sqlite3.Connection) -> None:
+    # Here SQLite does not wait for other processes, which may be creating the same file.
+    ends = monotonic() + _WAIT_MS / 1000
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if not error.sqlite_errorname.startswith("SQLITE_BUSY") or monotonic() > ends:
+                raise
+            sleep(0.01)
+        else:
+            return
 
 
 def _identity(path: str) -> tuple[int, int] | None:
@@ -337,8 +337,8 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork() -> None:
-    global _sharing, _connecting  # the parent may have held them
-    _sharing, _connecting = threading.Lock(), threading.RLock()
+    global _connecting  # noqa: PLW0603  the parent may have held it
+    _connecting = threading.RLock()
     for file in tuple(_FILES):
         file.after_fork()
 

@@ -71,7 +71,7 @@ class StoredRun:
     @property
     def _run(self) -> RunState:
         run = self._run_ref()
-        assert run is not None  # noqa: S101  every user of the run holds a reference to it
+        assert run is not None  # noqa: S101  whoever executes the run holds a reference to it
         return run
 
     # -- one execution -------------------------------------------------------------------------------------------
@@ -159,9 +159,10 @@ class StoredRun:
         """Store the state of a run that pauses or ends, and give the lease back. If this was interrupted, a second call completes it."""
         if id(execution) not in self._queue:
             return
-        if self.holds(execution):
+        run = self._run_ref()
+        if run is not None and self.holds(execution):  # None: the garbage collector took the run first; its lease is given back for it
             try:
-                self._release(self._run)
+                self._release(run)
             except StoreError:
                 self.lease = None
                 del self._queue[id(execution)]

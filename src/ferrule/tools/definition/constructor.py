@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard, get_args
 
 from pydantic_core import PydanticUndefined
@@ -268,7 +269,7 @@ def _timeout(name: str, timeout_s: Any) -> float | None:
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
         msg = f"`timeout_s` of `{name}` must be a number of seconds above 0, or None for no limit; found {shown(timeout_s)}."
         raise ToolDefinitionError(msg)
-    return float(timeout_s)
+    return float(timeout_s) if timeout_s <= TIMEOUT_MAX else None  # no thread can wait for longer, nor needs to
 
 
 def _check_agreement(made: ToolDefinition, found: FunctionSpec) -> None:

@@ -11,7 +11,7 @@ import inspect
 import time
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from types import FunctionType
+from types import FunctionType, coroutine
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ferrule.concurrency import offload
@@ -33,7 +33,8 @@ from ferrule.values.calls.context import Context
 from ferrule.values.encoding.encode import is_read_once
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Iterable
+    import contextvars
+    from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 
     from ferrule.values.calls.call import CheckedArguments, ToolSpec
 
@@ -60,6 +61,25 @@ async def arun_call(checked: CheckedCall) -> ToolResult:
         return await aapply_change(checked, value) if isinstance(value, ModuleCallback) else to_result(checked.call, value)
     except Exception as error:  # noqa: BLE001  the wall
         return _raised(checked, error)
+
+
+@coroutine
+def awaited_in(context: contextvars.Context, work: Coroutine[Any, Any, R]) -> Generator[Any, Any, R]:
+    """Await a coroutine whose code runs in another context than its task: variables that it sets stay there."""
+    step, value = work.send, None
+    while True:
+        try:
+            waits_for = context.run(step, value)
+        except StopIteration as end:
+            return end.value
+        try:
+            value = yield waits_for
+            step = work.send
+        except GeneratorExit:
+            context.run(work.close)
+            raise
+        except BaseException as error:  # noqa: BLE001  thrown into the coroutine, which may handle it
+            step, value = work.throw, error
 
 
 def _raised(checked: CheckedCall, error: Exception) -> ToolResult:

@@ -11,6 +11,7 @@ import atexit
 import os
 import threading
 from concurrent.futures import wait
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -98,15 +99,32 @@ def _close_politely(closing: list[Future[None]]) -> None:
     by_loop: dict[asyncio.AbstractEventLoop, list[LiveConnection]] = {}
     for connection, loop in list(_live.items()):
         by_loop.setdefault(loop, []).append(connection)
-    closing += [asyncio.run_coroutine_threadsafe(_close(each), loop) for loop, each in by_loop.items() if loop.is_running()]
+    for loop, each in by_loop.items():
+        if not loop.is_running():
+            continue
+        work = _close(each)
+        try:
+            closing.append(asyncio.run_coroutine_threadsafe(work, loop))
+        except RuntimeError:  # the loop has ended
+            work.close()
     wait(closing, _EXIT_S)
 
 
 def _kill() -> None:
     """Kill what is left, and forget it. In a fork this kills nothing: see `Child.kill_now`."""
     for connection in list(_live):
-        connection.kill_now()
+        with suppress(OSError, RuntimeError):  # the others are killed in any case
+            connection.kill_now()
         _live.pop(connection, None)
+
+
+def _after_fork() -> None:
+    global _lock  # noqa: PLW0603  a thread of the parent may have held it
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 async def _close(connections: list[LiveConnection]) -> None:
