@@ -5,6 +5,7 @@ After each one the store must be free for other processes, and the run must go o
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import select
@@ -169,7 +170,8 @@ def _live(scenario: Scenario, seed: int, say: int, told: int, world: World) -> i
             os.write(say, BY_ITSELF if by_itself else GOES_ON)
             code = work(world, scenario, store=store)
             _heard(told)
-        except KeyboardInterrupt:
+        # The second: Ctrl-C in the lines of `asyncio.Runner.run` between taking the signal and counting from 0 (Python 3.11).
+        except (KeyboardInterrupt, asyncio.CancelledError):
             _heard(told)
         os.write(say, {DONE: END, WAITS: WAIT, REFUSED: REFUSAL}.get(code, INTERRUPT))
         if code == DONE:
