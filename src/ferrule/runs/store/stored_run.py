@@ -71,7 +71,7 @@ class StoredRun:
     @property
     def _run(self) -> RunState:
         run = self._run_ref()
-        assert run is not None  # noqa: S101  whoever executes the run holds a reference to it
+        assert run is not None  # noqa: S101  the code that executes the run holds a reference to it
         return run
 
     # -- one execution -------------------------------------------------------------------------------------------
