@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import sys
 import threading
@@ -125,7 +126,7 @@ def test_a_connection_that_cannot_be_killed_and_a_loop_that_ends_do_not_keep_the
 @pytest.mark.parametrize("lock", ["ferrule.settings._configuring", "ferrule.bridges.mcp.transport.open_connections._lock"])
 def test_a_lock_that_a_thread_holds_is_free_in_the_child_of_a_fork(lock: str) -> None:
     module, name = lock.rsplit(".", 1)
-    held = getattr(sys.modules[module], name)
+    held = getattr(importlib.import_module(module), name)
     with held:
         pid = os.fork()
         if pid == 0:
