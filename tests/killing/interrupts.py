@@ -170,13 +170,24 @@ def _live(scenario: Scenario, seed: int, say: int, told: int, world: World) -> i
             os.write(say, BY_ITSELF if by_itself else GOES_ON)
             code = work(world, scenario, store=store)
             _heard(told)
-        # The second: Ctrl-C in the lines of `asyncio.Runner.run` between taking the signal and counting from 0 (Python 3.11).
-        except (KeyboardInterrupt, asyncio.CancelledError):
+        except KeyboardInterrupt:
+            _heard(told)
+        except asyncio.CancelledError as error:
+            if not _is_before_the_first_line(error):
+                raise
             _heard(told)
         os.write(say, {DONE: END, WAITS: WAIT, REFUSED: REFUSAL}.get(code, INTERRUPT))
         if code == DONE:
             return DONE
         _heard(told)
+
+
+def _is_before_the_first_line(error: asyncio.CancelledError) -> bool:
+    """Whether a task was cancelled before it began. So ends a Ctrl-C just after `asyncio.Runner.run` of Python 3.11 took the signal over."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_lineno == trace.tb_frame.f_code.co_firstlineno
 
 
 def _heard(told: int) -> None:

@@ -170,7 +170,7 @@ def _numbers(request: Request) -> _Numbers:
 
 
 def _has_ids(calls: Sequence[ToolCall]) -> bool:
-    return not calls or all(call.id for call in calls)  # a generator is made for calls only: this is asked at every step
+    return all(call.id for call in calls)
 
 
 def _prepare(item: Any, where: str, numbers: _Numbers) -> Any:

@@ -466,7 +466,7 @@ def test_several_processes_create_one_file_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [None, 5, "a\0b.db"])
-def test_a_path_that_is_none_is_refused(path: Any) -> None:
+def test_what_is_no_path_is_refused(path: Any) -> None:
     """Ours: an environment variable that is not set made a file named `None`."""
     with pytest.raises(ConfigurationError, match="path"):
         SQLiteStore(path)

@@ -49,7 +49,7 @@ class Undead(Deaf):
 
 
 begin = asyncio.run_coroutine_threadsafe
-"""Itself: a test replaces it."""
+"""The function itself: a test replaces that of the module."""
 
 
 async def others_end() -> None:
