@@ -160,9 +160,10 @@ class StoredRun:
         if id(execution) not in self._queue:
             return
         run = self._run_ref()
-        if run is not None and self.holds(execution):  # None: the garbage collector took the run first; its lease is given back for it
+        if self.holds(execution):
             try:
-                self._release(run)
+                if run is not None:  # else the garbage collector took the run first: a lease that is dropped is given back for it
+                    self._release(run)
             except StoreError:
                 self.lease = None
                 del self._queue[id(execution)]
