@@ -20,10 +20,17 @@ R = TypeVar("R")
 
 GRACE_S = 0.5
 """Time a cancelled tool has to clean up before an error is raised: a well-behaved tool may still be working."""
+NEVER = float("inf")
+"""A deadline that never comes. Deadlines are in the time of `time.monotonic()`."""
 STUBBORN = " It may still be running: it did not end when it was cancelled."
 
 _left: set[asyncio.Task[Any]] = set()
 """Tasks left behind. An event loop holds its tasks weakly: without this reference they could be garbage-collected while they run."""
+
+
+def left_until(deadline: float) -> float | None:
+    """The seconds until a deadline, as `asyncio.timeout` takes them."""
+    return None if deadline == NEVER else max(deadline - time.monotonic(), 0.0)
 
 
 async def within(value: Awaitable[R], left_s: float, timeout_s: float, name: str) -> R:

@@ -8,11 +8,12 @@ import threading
 import zlib
 
 import pytest
-from raw_server import OK, begin, end, raw_server, reply
+from raw_server import OK, begin, end, raw_server, reply, say_nothing
 
 from ferrule import LM
 from ferrule.errors import UnavailableError
 from ferrule.models.http import loop_connection
+from ferrule.models.http.connections import Timeouts
 from ferrule.models.http.transport import HTTPTransport
 from ferrule.values.conversation.exchange import Request
 from ferrule.values.conversation.message import Message, Messages
@@ -98,3 +99,72 @@ def test_a_stream_that_nobody_reads_makes_its_server_wait_and_loses_nothing():
             return read
 
         assert asyncio.run(main()) == size
+
+
+def test_a_shorter_limit_holds_on_a_connection_whose_timer_runs_for_longer():
+    """One timer serves all waits of a connection: it was set for an earlier one."""
+    may_answer = threading.Event()
+
+    def late_answer(connection):
+        may_answer.wait(60)
+        reply()(connection)
+
+    async def main(transport: HTTPTransport) -> None:
+        first = asyncio.ensure_future(transport.apost(b"{}", {}, None))
+        while not server.requests:
+            await asyncio.sleep(0.01)
+        may_answer.set()
+        await first
+        transport.timeouts = Timeouts(total_s=0.3)
+        with pytest.raises(UnavailableError, match="no answer in time"):
+            await transport.apost(b"{}", {}, None)
+        transport.timeouts = Timeouts()
+        assert (await transport.apost(b"{}", {}, None))[0] == OK
+        await transport.aclose()
+
+    with raw_server(late_answer, say_nothing, reply()) as server:
+        asyncio.run(main(HTTPTransport(f"{server.base_url}/x", provider="p", max_retries=0)))
+
+
+def test_a_stream_that_falls_silent_ends_with_the_total():
+    """It was ended by the limit of its last read, up to twice the total after it began."""
+
+    async def main(transport: HTTPTransport) -> float:
+        async with transport.astream(b"{}", {}, None) as (_, pieces):
+            wire = next(iter(transport._clients._of_loops[asyncio.get_running_loop()][0].all))._wire
+            await anext(pieces)
+            with pytest.raises(UnavailableError, match="no answer in time"):
+                await anext(pieces)
+            return wire._looks_at - wire._deadline
+
+    with raw_server(begin(b"a", say_nothing)) as server:
+        transport = HTTPTransport(f"{server.base_url}/x", provider="p", timeouts=Timeouts(total_s=0.6), max_retries=0)
+        assert asyncio.run(main(transport)) == 0
+
+
+def test_a_server_that_sends_without_end_does_not_outlast_the_total(monkeypatch):
+    """Nor if bytes are there whenever the timer looks, so that it finds no wait."""
+    monkeypatch.setattr(loop_connection._Wire, "_look_at_the_clock", lambda _: None)
+
+    def flood(connection):
+        for _ in range(2000):
+            connection.send(b"1\r\n \r\n")
+            if server.client_left.wait(0.002):
+                return
+        end(connection)
+
+    with raw_server(begin(b" ", flood)) as server:
+        transport = HTTPTransport(f"{server.base_url}/x", provider="p", timeouts=Timeouts(total_s=0.3), max_retries=0)
+        with pytest.raises(UnavailableError, match="no answer in time"):
+            asyncio.run(transport.apost(b"{}", {}, None))
+
+
+@pytest.mark.parametrize("limits", [Timeouts(connect_s=None, total_s=0.3), Timeouts(connect_s=60, total_s=0.3)])
+def test_a_connection_that_is_not_made_in_time_ends_with_the_total(limits, monkeypatch):
+    async def open_never(host, port):
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(loop_connection, "open_socket", open_never)
+    transport = HTTPTransport("http://127.0.0.1:1/x", provider="p", timeouts=limits, max_retries=0)
+    with pytest.raises(UnavailableError, match="no answer in time"):
+        asyncio.run(transport.apost(b"{}", {}, None))

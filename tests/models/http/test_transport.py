@@ -401,7 +401,7 @@ def test_a_stream_that_is_left_open_bounds_no_other_request_of_its_thread():
     with raw_server(begin(STREAM[:60], say_nothing), reply()) as server:
         stream = lm_at(server, timeout_s=5).stream(ASKED)
         next(stream)
-        assert http._reading.deadline == http._NEVER
+        assert http._reading.deadline == http.NEVER
         assert lm_at(server, timeout_s=None).complete(ASKED).text == "hello"
         stream.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.values.calls.call import ToolCall
-from ferrule.values.conversation.exchange import NO_TOOLS, Declarations, Request, Response, Shape, Usage
+from ferrule.values.conversation.exchange import NO_TOOLS, Declarations, Request, Response, Shape, Undecoded, Usage
 from ferrule.values.conversation.message import Message, Messages
+from ferrule.values.record import replace
 
 SRC = Path(__file__).parents[3] / "src"
 ADD = {"type": "function", "function": {"name": "add", "description": "", "parameters": {"type": "object"}}}
@@ -133,3 +135,15 @@ def test_responses_are_compared_without_the_providers_own_answer():
     """Ours: `raw` is never journalled."""
     assert Response("a", raw={"id": 1}) == Response("a", raw={"id": 2})
     assert "raw" not in repr(Response("a", raw="secret"))
+
+
+def test_the_own_answer_of_a_provider_is_decoded_when_it_is_first_read():
+    """F3: its objects, which few programs look at, were a fifth of what a run keeps."""
+    response = Response("hi", raw=Undecoded(b'{"id": "x", "choices": [{"n": 1.0}]}'))
+    again = pickle.loads(pickle.dumps(replace(response, text="ho")))
+    assert response.raw == again.raw == {"id": "x", "choices": [{"n": 1.0}]}
+    assert response.raw is response.raw
+    assert type(again.raw) is dict
+    assert Response(raw=b"{}").raw == b"{}"
+    with pytest.raises(AttributeError, match="frozen"):
+        response.raw = None

@@ -183,8 +183,21 @@ def test_a_digest_does_not_depend_on_when_it_was_asked_for():
     assert again.then(c).digest == longer.then(c).digest == Messages([a, b, c]).digest
 
 
+def with_media(messages: list[Message]) -> list[bytes]:
+    """A form that puts something behind the results of a turn."""
+    pieces: list[bytes] = []
+    behind: list[bytes] = []
+    for each in messages:
+        if each.role != "tool":
+            pieces += behind
+            behind = []
+        pieces.append(each.text.encode())
+        behind += [b"of " + each.text.encode()] if each.role == "tool" else []
+    return pieces + behind
+
+
 class DigestsAgainstFreshOnes(RuleBasedStateMachine):
-    """Views grow, fork and are asked in any order; each digest is that of a conversation made anew."""
+    """Views grow, fork and are asked in any order; each digest, and each form for a request, is that of a conversation made anew."""
 
     views = Bundle("views")
 
@@ -197,10 +210,14 @@ class DigestsAgainstFreshOnes(RuleBasedStateMachine):
         self.made.append(Messages(Message("user", text) for text in texts))
         return self.made[-1]
 
-    @rule(target=views, view=views, texts=st.lists(st.sampled_from("ab"), max_size=2))
-    def go_on(self, view, texts):
-        self.made.append(view.then(*(Message("user", text) for text in texts)))
+    @rule(target=views, view=views, texts=st.lists(st.sampled_from("ab"), max_size=2), role=st.sampled_from(["user", "tool"]))
+    def go_on(self, view, texts, role):
+        self.made.append(view.then(*(Message(role, text) for text in texts)))
         return self.made[-1]
+
+    @rule(view=views, wire=st.sampled_from("xy"))
+    def send(self, view, wire):
+        assert view.joined(wire, with_media) == b",".join(with_media(list(view)))
 
     @rule(view=views)
     def ask(self, view):
@@ -212,6 +229,7 @@ class DigestsAgainstFreshOnes(RuleBasedStateMachine):
         assert twin == view
         assert type(twin) is Messages
         assert twin.digest == Messages(list(view)).digest
+        assert twin.joined("x", with_media) == view.joined("x", with_media)
         return twin
 
     @invariant()
@@ -241,6 +259,24 @@ def test_each_message_is_hashed_once_however_long_the_conversation(monkeypatch):
     assert len(hashed) == 1001
     assert log.then(Message("user", "another end")).digest
     assert len(hashed) == 1002
+
+
+def test_a_request_renders_only_the_messages_that_are_new():
+    """F3: nor does it join those of the request before again."""
+    rendered: list[int] = []
+
+    def render(messages: list[Message]) -> list[bytes]:
+        rendered.append(len(messages))
+        return with_media(messages)
+
+    log = Messages([Message("system", "s"), Message("user", "q")])
+    for _ in range(3):
+        assert log.joined("x", render) == log.joined("x", render)
+        log = log.then(Message("assistant", "a"), Message("tool", "t"))
+    log.joined("x", render)
+    assert rendered == [2, 2, 2, 2]
+    log.then(Message("tool", "t")).joined("x", render)
+    assert rendered[4:] == [9]
 
 
 @pytest.mark.usefixtures("busy_switching")

@@ -11,10 +11,11 @@ import threading
 import time
 import weakref
 from collections import deque
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ferrule.concurrency.deadline import left_until
 from ferrule.errors import ConfigurationError, shown
 from ferrule.models.http.loopback import HOSTS
 from ferrule.values.record import Record
@@ -44,8 +45,8 @@ class Timeouts(Record):
     total_s: float | None = 600.0
     """For one attempt; waits between attempts do not count.
 
-    Sync code checks it while it waits for the answer, so making the connection may add `connect_s`. An async stream checks it whenever
-    bytes come, so it may be late by `read_s`.
+    Sync code checks it while it waits for the answer, so making the connection may add `connect_s`. An async stream by way of a
+    proxy checks it whenever bytes come, so it may be late by `read_s`.
     """
 
     def __post_init__(self) -> None:
@@ -79,6 +80,39 @@ class _LoopConnections:
             connection, _ = self.free.popleft()
             self.all.discard(connection)
             await connection.aclose()
+
+
+class Lent:
+    """A connection for the time of a block."""
+
+    __slots__ = ("_clients", "_connection", "_deadline", "_mine")
+
+    def __init__(self, clients: Clients, deadline: float) -> None:
+        self._clients = clients
+        self._deadline = deadline
+        self._connection: DirectConnection | ClientConnection | None = None
+
+    async def __aenter__(self) -> DirectConnection | ClientConnection:
+        self._mine = mine = await self._clients.connections()
+        if mine.places.locked():
+            from asyncio import timeout
+
+            async with timeout(left_until(self._deadline)):
+                await mine.places.acquire()
+        else:
+            await mine.places.acquire()  # does not wait
+        try:
+            self._connection = connection = mine.free.pop()[0] if mine.free else self._clients.connect(mine)
+            await mine.close_idle()
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return connection
+
+    async def __aexit__(self, *_: object) -> None:
+        self._mine.places.release()
+        if self._connection is not None:
+            self._mine.free.append((self._connection, time.monotonic()))
 
 
 class Clients:
@@ -118,27 +152,16 @@ class Clients:
                     weakref.finalize(self, client.close)
         return client
 
-    @asynccontextmanager
-    async def of_loop(self) -> AsyncGenerator[DirectConnection | ClientConnection]:
-        """A connection of the running loop, for one request. Raises `TimeoutError` if all are in use for as long as an attempt may take."""
-        from asyncio import get_running_loop, timeout
+    def of_loop(self, deadline: float) -> Lent:
+        """A connection of the running loop, for one request. Raises `TimeoutError` if all are in use until `deadline`, in `monotonic()`."""
+        return Lent(self, deadline)
+
+    async def connections(self) -> _LoopConnections:
+        """Those of the running loop."""
+        from asyncio import get_running_loop
 
         found = self._of_loops.get(get_running_loop())
-        mine = found[0] if found is not None else await self._open_loop()
-        if mine.places.locked():
-            async with timeout(self._timeouts.total_s):
-                await mine.places.acquire()
-        else:
-            await mine.places.acquire()  # does not wait
-        connection = None
-        try:
-            connection = mine.free.pop()[0] if mine.free else self._loop_connection(mine)
-            await mine.close_idle()
-            yield connection
-        finally:
-            mine.places.release()
-            if connection is not None:
-                mine.free.append((connection, time.monotonic()))
+        return found[0] if found is not None else await self._open_loop()
 
     def close(self) -> None:
         """Close the connections of sync code."""
@@ -167,7 +190,8 @@ class Clients:
             self._of_loops[get_running_loop()] = (connections, closer)
         return connections
 
-    def _loop_connection(self, connections: _LoopConnections) -> DirectConnection | ClientConnection:
+    def connect(self, connections: _LoopConnections) -> DirectConnection | ClientConnection:
+        """One more connection of a loop, which it opens for its first request."""
         import httpx2
 
         from ferrule.models.http.loop_connection import ClientConnection, DirectConnection

@@ -40,8 +40,8 @@ class Head(Record):
     headers: dict[str, str]
 
 
-def request_head(host: str, target: str, headers: Mapping[str, str], length: int) -> bytes:
-    """The head of a POST with a body of so many bytes; names of headers are in lower case.
+def request_head(host: str, target: str, headers: Mapping[str, str]) -> bytes:
+    """The head of a POST, up to the length of its body; names of headers are in lower case.
 
     Raises `HTTPSyntaxError` for what no header may hold: a line end would end it.
     """
@@ -50,7 +50,7 @@ def request_head(host: str, target: str, headers: Mapping[str, str], length: int
         if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
             raise HTTPSyntaxError(f"the header {name!r} holds characters that no header may hold")
         lines.append(f"{name}: {value}")
-    return "\r\n".join([*lines, f"content-length: {length}", "\r\n"]).encode("latin-1")
+    return "\r\n".join([*lines, "content-length: "]).encode("latin-1")
 
 
 def own_headers(given: Mapping[str, str]) -> dict[str, str]:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import zlib
 from asyncio import Event, Protocol, get_running_loop, timeout
+from contextlib import nullcontext
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx2
 
+from ferrule.concurrency.deadline import NEVER, left_until
 from ferrule.models.http.http1 import AnswerReader, HTTPSyntaxError, request_head
 from ferrule.models.http.sockets import open_socket
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     import ssl
     from asyncio import Future, TimerHandle
     from collections.abc import AsyncGenerator, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from ferrule.models.http.http1 import Head
 
@@ -31,6 +35,7 @@ _MOST_UNREAD = 256 * 1024
 """Unread bytes of an answer, after which the server has to wait."""
 _MOST_UNWRITTEN = 256 * 1024
 """Bytes of a request that are written at once: the server has the write timeout for each of these parts, not for a long body."""
+_NO_LIMIT = nullcontext()
 
 
 class DirectConnection:
@@ -40,18 +45,24 @@ class DirectConnection:
         self._tls = tls
         self._timeouts = timeouts
         self._wire: _Wire | None = None
+        self._deadline = NEVER
+
+    def until(self, deadline: float) -> AbstractAsyncContextManager[None]:
+        """A block whose requests end by then, in `time.monotonic()`. Each wait looks at it: a timer for each request costs more."""
+        self._deadline = deadline
+        return _NO_LIMIT
 
     async def send(self, url: httpx2.URL, headers: Mapping[str, str], body: bytes) -> HTTPAnswer:
         """An answer, its body to come. The request is sent once more if its connection was closed: servers close idle ones at any time."""
         wire = self._wire
         if wire is not None and wire.is_open_to(url):
             try:
-                return await wire.ask(url, headers, body)
+                return await wire.ask(url, headers, body, self._deadline)
             except (httpx2.NetworkError, httpx2.RemoteProtocolError):
                 pass  # on a connection that was open already
         await self.aclose()
         self._wire = wire = await self._connect(url)
-        return await wire.ask(url, headers, body)
+        return await wire.ask(url, headers, body, self._deadline)
 
     async def aclose(self) -> None:
         """Close the connection; the next request opens another."""
@@ -65,9 +76,10 @@ class DirectConnection:
         if url.scheme == "https":
             tls = self._tls
             tls.set_alpn_protocols(["http/1.1"])
-        loop = get_running_loop()
+        loop, limit_s = get_running_loop(), self._timeouts.connect
+        until = min(self._deadline, NEVER if limit_s is None else monotonic() + limit_s)
         try:
-            async with timeout(self._timeouts.connect):
+            async with timeout(left_until(until)):
                 opened = await open_socket(host, url.port or (80 if tls is None else 443))
                 try:
                     transport, wire = await loop.create_connection(lambda: _Wire(url, self._timeouts), sock=opened)
@@ -77,6 +89,8 @@ class DirectConnection:
                     opened.close()
                     raise
         except TimeoutError as late:
+            if monotonic() >= self._deadline:
+                raise
             raise httpx2.ConnectTimeout(str(late)) from late
         except (OSError, UnicodeError) as error:
             raise httpx2.ConnectError(str(error)) from error
@@ -87,9 +101,13 @@ class _Wire(Protocol):
     """A transport of asyncio and what is said on it: one request at a time."""
 
     def __init__(self, url: httpx2.URL, timeouts: httpx2.Timeout) -> None:
-        self._place = (url.scheme, url.host, url.port)
+        self._url = url
+        self._begun: tuple[httpx2.URL, Mapping[str, str], bytes] | None = None
+        """Where the last request went, with which headers, and its head except for the length of the body."""
         self._limit_s = timeouts.read
         """For the next bytes, there or back."""
+        self._deadline = NEVER
+        """For the whole answer."""
         self._loop = get_running_loop()
         self._reader = AnswerReader()
         self._transport: Any = None
@@ -103,6 +121,8 @@ class _Wire(Protocol):
         self._waits_since = 0.0
         self._late: type[httpx2.TimeoutException] = httpx2.ReadTimeout
         self._timer: TimerHandle | None = None
+        self._looks_at = 0.0
+        """When the timer runs out."""
         self._idle_since: float | None = None
 
     # -- what asyncio calls -------------------------------------------------------------------------------------
@@ -141,19 +161,23 @@ class _Wire(Protocol):
 
     def is_open_to(self, url: httpx2.URL) -> bool:
         """Whether it is idle, not for too long, and leads there."""
-        if self._idle_since is None or not self._reader.is_reusable or self._place != (url.scheme, url.host, url.port):
+        mine, since = self._url, self._idle_since
+        if since is None or not self._reader.is_reusable or monotonic() - since >= _KEEPALIVE_S:
             return False
-        return self._loop.time() - self._idle_since < _KEEPALIVE_S
+        return url is mine or (url.scheme, url.host, url.port) == (mine.scheme, mine.host, mine.port)
 
-    async def ask(self, url: httpx2.URL, headers: Mapping[str, str], body: bytes) -> HTTPAnswer:
+    async def ask(self, url: httpx2.URL, headers: Mapping[str, str], body: bytes, deadline: float) -> HTTPAnswer:
         """Send a request, and wait for the head of its answer."""
-        self._idle_since = None
+        self._idle_since, self._deadline = None, deadline
         try:
-            try:
-                head = request_head(url.netloc.decode("ascii"), url.raw_path.decode("ascii"), headers, len(body))
-            except HTTPSyntaxError as error:
-                raise httpx2.LocalProtocolError(str(error)) from error
-            await self._write(head + body)
+            begun = self._begun
+            if begun is None or begun[0] is not url or begun[1] != headers:
+                try:
+                    head = request_head(url.netloc.decode("ascii"), url.raw_path.decode("ascii"), headers)
+                except HTTPSyntaxError as error:
+                    raise httpx2.LocalProtocolError(str(error)) from error
+                self._begun = begun = url, headers, head
+            await self._write(b"%b%d\r\n\r\n%b" % (begun[2], len(body), body))
             return HTTPAnswer(self, await self._read(self._reader.head))
         except BaseException:
             self.close()
@@ -189,27 +213,26 @@ class _Wire(Protocol):
     def finish(self) -> None:
         """The answer was read, or is left: keep the connection for the next request if it may carry one."""
         if self._reader.is_reusable:
-            self._idle_since = self._loop.time()
+            self._idle_since = monotonic()
         else:
             self.close()
 
     def close(self) -> None:
         """Close the connection at once."""
         self._idle_since = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._stop_timer()
         self._transport.abort()
 
     # -- waiting ------------------------------------------------------------------------------------------------
 
     async def _wait(self, late: type[httpx2.TimeoutException]) -> None:
         """Until something happens on the connection."""
-        loop = self._loop
-        self._waiter = waiter = loop.create_future()
-        self._waits_since, self._late = loop.time(), late
-        if self._limit_s is not None and self._timer is None:
-            self._timer = loop.call_later(self._limit_s, self._look_at_the_clock, self._limit_s)
+        self._waits_since, self._late = monotonic(), late
+        if self._waits_since >= self._deadline:
+            raise late("")
+        self._waiter = waiter = self._loop.create_future()
+        if self._timer is None or self._looks_at > self._deadline:
+            self._look_later()
         try:
             await waiter
         finally:
@@ -219,17 +242,24 @@ class _Wire(Protocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _look_at_the_clock(self, limit_s: float) -> None:
-        """Fail what waits for too long. One timer serves many waits: to set and cancel one for each costs more than the wait."""
+    def _look_later(self) -> None:
+        """Look at the clock when this wait is too long. One timer serves many: to set and cancel one for each costs more than the wait."""
+        self._stop_timer()
+        if self._limit_s is not None:
+            self._looks_at = min(self._waits_since + self._limit_s, self._deadline)
+            self._timer = self._loop.call_later(self._looks_at - monotonic(), self._look_at_the_clock)
+
+    def _look_at_the_clock(self) -> None:
         self._timer = None
-        waiter = self._waiter
-        if waiter is None or waiter.done():
-            return
-        left_s = self._waits_since + limit_s - self._loop.time()
-        if left_s <= 0:
-            waiter.set_exception(self._late(""))
-        else:
-            self._timer = self._loop.call_later(left_s, self._look_at_the_clock, limit_s)
+        if self._waiter is not None and not self._waiter.done():
+            self._look_later()
+            if self._looks_at <= monotonic():
+                self._waiter.set_exception(self._late(""))
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class HTTPAnswer:
@@ -255,7 +285,10 @@ class HTTPAnswer:
 
     async def aread(self) -> bytes:
         """The whole body."""
-        self.content = b"".join([piece async for piece in self.aiter_bytes()])
+        pieces = [piece async for piece in self.aiter_bytes()] if "content-encoding" in self.headers else []
+        while piece := await self._wire.piece():
+            pieces.append(piece)
+        self.content = b"".join(pieces)
         return self.content
 
     async def aclose(self) -> None:
@@ -289,6 +322,10 @@ class ClientConnection:
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self._client = client
         self.aclose = client.aclose
+
+    def until(self, deadline: float) -> AbstractAsyncContextManager[Any]:
+        """As above."""
+        return timeout(left_until(deadline))
 
     async def send(self, url: httpx2.URL, headers: Mapping[str, str], body: bytes) -> httpx2.Response:
         """As above."""

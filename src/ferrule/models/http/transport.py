@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, null
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ferrule.concurrency.deadline import NEVER
 from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError, shown
 from ferrule.models.http.connections import Clients, Timeouts
 from ferrule.models.http.errors import add_advice, redact_error, redact_key, status_error
@@ -29,7 +30,6 @@ T = TypeVar("T")
 
 _SIDE_TIMEOUT_S = 5.0
 _DEFAULT_TIMEOUTS = Timeouts()
-_NEVER = float("inf")
 _NEW_STREAM = (".connect_tcp.complete", ".start_tls.complete")
 """The events of httpcore2 that bring a new stream."""
 _NOT_STALE = (".connect_tcp.started", ".receive_response_headers.complete")
@@ -91,13 +91,13 @@ class HTTPTransport:
 
     async def apost(self, body: bytes, auth: Mapping[str, str], key: str | None) -> tuple[bytes, Mapping[str, str]]:
         """`post` without blocking the loop; cancelling closes the request."""
-        from asyncio import timeout
 
         async def attempt() -> tuple[bytes, Mapping[str, str]]:
             if self._pace is not None:
                 await self._pace.await_()
             with self._translated(key):
-                async with timeout(self.timeouts.total_s), self._clients.of_loop() as connection:
+                deadline = self._deadline()
+                async with self._clients.of_loop(deadline) as connection, connection.until(deadline):
                     response = await connection.send(self._address(self.url), {**auth, **self._headers}, body)
                     try:
                         await response.aread()
@@ -136,18 +136,16 @@ class HTTPTransport:
         self, body: bytes, auth: Mapping[str, str], key: str | None
     ) -> AsyncGenerator[tuple[Mapping[str, str], AsyncIterator[bytes]]]:
         """`stream` without blocking the loop."""
-        from asyncio import timeout
-
         async with self._aslot(), AsyncExitStack() as held:
             with self._translated(key, may_retry=False):
-                connection = await held.enter_async_context(self._clients.of_loop())
+                connection = await held.enter_async_context(self._clients.of_loop(self._deadline()))
 
             async def attempt() -> tuple[HTTPAnswer | httpx2.Response, float]:
                 if self._pace is not None:
                     await self._pace.await_()
                 with self._translated(key):
                     deadline = self._deadline()
-                    async with timeout(self.timeouts.total_s):
+                    async with connection.until(deadline):
                         response = await connection.send(self._address(self.stream_url), {**auth, **self._headers}, body)
                         if not response.is_success:
                             try:
@@ -227,7 +225,7 @@ class HTTPTransport:
         return self._urls.get(address) or self._urls.setdefault(address, URL(address))
 
     def _deadline(self) -> float:
-        return _NEVER if self.timeouts.total_s is None else time.monotonic() + self.timeouts.total_s
+        return NEVER if self.timeouts.total_s is None else time.monotonic() + self.timeouts.total_s
 
     def _pieces(self, response: httpx2.Response, deadline: float) -> Iterator[bytes]:
         pieces = response.iter_bytes()
@@ -314,7 +312,7 @@ class _Trace:
 class _Reading(threading.local):
     """The deadline of this thread: `httpx2` does a sync exchange in the thread that asks."""
 
-    deadline = _NEVER
+    deadline = NEVER
 
 
 _reading = _Reading()
@@ -338,7 +336,7 @@ def _reading_until(deadline: float) -> Generator[None]:
 
 def _read(read: Callable[..., bytes], max_bytes: int, timeout: float | None = None) -> bytes:
     deadline = _reading.deadline
-    if deadline == _NEVER:
+    if deadline == NEVER:
         return read(max_bytes, timeout=timeout)
     _check_time(deadline)
     left_s = max(deadline - time.monotonic(), 0.001)  # a timeout of 0 means no wait at all, which is another error

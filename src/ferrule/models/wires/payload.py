@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import logging
 from codecs import BOM_UTF8
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_core import from_json
 
 from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError, shown
+from ferrule.values.conversation.exchange import Undecoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,6 +42,17 @@ def decode(body: bytes) -> Json:
     if not isinstance(value, dict):
         raise BadRequestError(f"expected a JSON object, got {shown(value)}. {_ELSEWHERE}")
     return cast("Json", value)
+
+
+def opened(payload: Json | bytes) -> tuple[Json, Any]:
+    """The object in the body of an answer, and what `Response.raw` keeps."""
+    if isinstance(payload, bytes):
+        with suppress(ValueError):
+            body = from_json(payload)
+            if isinstance(body, dict):
+                return cast("Json", body), Undecoded(payload)
+        payload = decode(payload)
+    return payload, payload
 
 
 def decode_event(data: bytes) -> Json:

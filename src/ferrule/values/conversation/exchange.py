@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from ferrule.values.conversation.message import Message, Messages
-from ferrule.values.encoding.encode import json_bytes
+from ferrule.values.encoding.encode import from_json, json_bytes
 from ferrule.values.record import Changing, Record, field
 
 if TYPE_CHECKING:
@@ -183,6 +183,12 @@ class Request(Changing):
         return f"{self.messages.digest.hex()[:20]:0>20}{self._fixed}"
 
 
+class Undecoded(bytes):
+    """A provider's answer as JSON. Its objects, of which few programs read any, would all be kept as long as the conversation."""
+
+    __slots__ = ()
+
+
 class Response(Record):
     """One answer of a model, in the same form for all providers."""
 
@@ -199,7 +205,7 @@ class Response(Record):
     extra: Mapping[str, Any] | None = None
     """Data that the provider needs back unchanged in the next request."""
     raw: Any = field(default=None, compare=False, repr=False)
-    """The provider's own answer. Not journalled."""
+    """The provider's own answer; one that came as JSON is decoded when it is first read. Not journalled."""
     others: tuple[Response, ...] = ()
     """The further answers to a request for several (`n`)."""
     answered_by: str | None = field(default=None, compare=False, repr=False)
@@ -215,6 +221,28 @@ class Response(Record):
             yield Delta(self.text or "", self.reasoning or "")
         for index, call in enumerate(self.tool_calls):
             yield Delta(call=CallPiece(index, call.id or "", call.name, call.arguments_text))
+
+
+class _Raw:
+    """The attribute `Response.raw` over its slot."""
+
+    def __init__(self, slot: Any) -> None:
+        self._slot = slot
+
+    def __get__(self, response: Response | None, owner: type[Response]) -> Any:
+        if response is None:
+            return self
+        found = self._slot.__get__(response)
+        if type(found) is Undecoded:
+            found = from_json(found)
+            self._slot.__set__(response, found)
+        return found
+
+    def __set__(self, response: Response, value: Any) -> None:
+        self._slot.__set__(response, value)
+
+
+Response.raw = _Raw(Response.raw)
 
 
 class CallPiece(Record):

@@ -169,22 +169,36 @@ def _call_json(call: ToolCall) -> bytes:
 
 
 class Messages(Log[Message]):
-    """A conversation. `then` adds messages; `digest` is a hash of the whole."""
+    """A conversation. `then` adds messages; `digest` is a hash of the whole, and `joined` its form in a request."""
 
-    __slots__ = ("_digests",)
+    __slots__ = ("_digests", "_joined")
 
     def __init__(self, items: Iterable[Message] = ()) -> None:
         super().__init__(items)
         self._digests: list[bytes] = []
+        self._joined: dict[str, tuple[int, bytes]] = {}
+        """The latest form on each wire, and how many messages it has."""
 
     def _view(self) -> Messages:
         view = object.__new__(Messages)
-        view._items, view._length, view._digests = self._items, self._length, self._digests
+        view._items, view._length, view._digests, view._joined = self._items, self._length, self._digests, self._joined
         return view
 
     def _fork(self, items: tuple[Message, ...]) -> None:
         self._digests = self._digests[: self._length]
+        self._joined = {wire: each for wire, each in self._joined.items() if each[0] <= self._length}
         super()._fork(items)
+
+    def joined(self, wire: str, render: Callable[[list[Message]], list[bytes]]) -> bytes:
+        """All messages in one wire's form, with commas between: the beginning as in the request before, the rest made by `render`."""
+        count, form = self._joined.get(wire, (0, b""))
+        if count > self._length or (count < self._length and self._items[count].role == "tool"):
+            count, form = 0, b""  # further results of a turn: what `render` put behind the first ones belongs behind them all
+        if count < self._length:
+            pieces = render(self._items[count : self._length])
+            form = b",".join([form, *pieces] if form else pieces)
+            self._joined[wire] = self._length, form
+        return form
 
     @property
     def digest(self) -> bytes:

@@ -235,6 +235,15 @@ def test_each_of_30_requests_with_pictures_begins_with_the_one_before():
     assert all(later.startswith(earlier.removesuffix(b"]}") + b",") for earlier, later in pairwise(bodies))
 
 
+def test_a_result_added_after_a_request_stands_before_the_pictures_of_its_turn():
+    """L2: a message of the user between two results of a turn is refused by the API."""
+    start = Messages([Message("assistant", "", BOTH.tool_calls), Message("tool", (PICTURE,), tool_call_id="call_1")])
+    render(Request(start), model="m", settings={})
+    later = start.then(Message("tool", "x", tool_call_id="call_2"), Message("user", "go on"))
+    assert render(Request(later), model="m", settings={}) == render(Request(Messages(later)), model="m", settings={})
+    assert [message["role"] for message in said(Request(later))["messages"]] == ["assistant", "tool", "tool", "user", "user"]
+
+
 def test_pictures_of_results_are_rendered_once():
     """L7: a step costs what it adds."""
     message = Message("tool", (PICTURE,), tool_call_id="call_1")

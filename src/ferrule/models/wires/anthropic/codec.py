@@ -17,7 +17,7 @@ from ferrule.errors import ConfigurationError, MissingContentError, RefusalError
 from ferrule.models.http.errors import payload_error
 from ferrule.models.providers import Dialect
 from ferrule.models.wires.anthropic.blocks import WIRE, assistant_blocks, content_blocks, kind, plain_text, read_blocks, result_block
-from ferrule.models.wires.payload import Json, count_of, decode, list_of, mapping, no_answer, refuse_settings, text_of
+from ferrule.models.wires.payload import Json, count_of, list_of, mapping, no_answer, opened, refuse_settings, text_of
 from ferrule.values.conversation.exchange import Declarations, Request, Response, Usage
 from ferrule.values.encoding.encode import json_bytes
 
@@ -236,7 +236,7 @@ def read(payload: Json | bytes) -> Response:
 
     Raises `BadRequestError` if there is none, `MissingContentError` if there is no content, `RefusalError` if it was withheld.
     """
-    body = decode(payload) if isinstance(payload, bytes) else payload
+    body, raw = opened(payload)
     if body.get("error") or body.get("type") == "error":
         raise payload_error(body)
     content = body.get("content")
@@ -252,7 +252,7 @@ def read(payload: Json | bytes) -> Response:
         raise RefusalError("the provider withheld the answer", request_id=text_of(body.get("id")))
     reason = _REASONS.get(reason, reason) if reason else None
     usage = _usage(mapping(body.get("usage")))
-    return Response(text, calls, thoughts, reason, refusal, usage, text_of(body.get("model")), None, extra, body)
+    return Response(text, calls, thoughts, reason, refusal, usage, text_of(body.get("model")), None, extra, raw)
 
 
 def _usage(usage: Json) -> Usage:

@@ -18,7 +18,7 @@ from ferrule.errors import ConfigurationError, MissingContentError, RefusalError
 from ferrule.models.http.errors import payload_error
 from ferrule.models.providers import Dialect
 from ferrule.models.wires.gemini.parts import WIRE, content_parts, read_parts, result_parts, turn_parts
-from ferrule.models.wires.payload import Json, count_of, decode, list_of, mapping, no_answer, refuse_settings, text_of
+from ferrule.models.wires.payload import Json, count_of, list_of, mapping, no_answer, opened, refuse_settings, text_of
 from ferrule.values.calls.call import CallFault, ToolCall
 from ferrule.values.conversation.exchange import Declarations, Request, Response, Usage
 from ferrule.values.encoding.encode import json_bytes
@@ -227,7 +227,7 @@ def read(payload: Json | bytes) -> Response:
 
     Raises `BadRequestError` if there is none, `MissingContentError` if nothing is in it, `RefusalError` if it was withheld.
     """
-    body = decode(payload) if isinstance(payload, bytes) else payload
+    body, raw = opened(payload)
     if body.get("error"):
         raise payload_error(body)
     candidate = mapping(next(iter(list_of(body.get("candidates"))), None))  # only the first answer is read
@@ -242,7 +242,7 @@ def read(payload: Json | bytes) -> Response:
     if not turn.text and not calls and reason not in {"stop", "length"}:
         raise _nothing(body, candidate, word)
     usage, model = _usage(mapping(body.get("usageMetadata"))), text_of(body.get("modelVersion"))
-    return Response(turn.text, calls, turn.reasoning, reason, None, usage, model, None, turn.extra, body)
+    return Response(turn.text, calls, turn.reasoning, reason, None, usage, model, None, turn.extra, raw)
 
 
 def finish_of(candidate: Json) -> str | None:

@@ -16,11 +16,11 @@ from ferrule.models.wires.payload import (
     Json,
     cost_of,
     count_of,
-    decode,
     list_of,
     mapping,
     no_answer,
     openai_function,
+    opened,
     refuse_settings,
     text_of,
 )
@@ -43,8 +43,10 @@ def render(request: Request, *, model: str, settings: Mapping[str, Any], stream:
     """The body of a request. Settings of the request override `settings`, those of the model; None leaves one out."""
     head = json_bytes(_head(request, model, {**settings, **request.settings}, stream, dialect))
     tools = b',"tools":' + request.tools.kept(WIRE, lambda: _tools(request.tools)) if request.tools else b""
-    messages = b",".join(_conversation(request.messages, dialect))
-    return head[:-1] + tools + b',"messages":[' + messages + b"]}"
+    wire = f"{WIRE}+reasoning" if dialect.wants_reasoning else WIRE
+    wire = wire if dialect.longest_id is None else f"{wire}<{dialect.longest_id}"
+    messages = request.messages.joined(wire, lambda added: _conversation(added, wire, dialect))
+    return b"".join((head[:-1], tools, b',"messages":[', messages, b"]}"))
 
 
 def _tools(declarations: Declarations) -> bytes:
@@ -85,14 +87,12 @@ def _format(shape: Shape) -> Json:
     return {"type": "json_schema", "json_schema": {"name": shape.name, "schema": shape.schema}}
 
 
-def _conversation(messages: Iterable[Message], dialect: Dialect) -> list[bytes]:
+def _conversation(messages: Iterable[Message], wire: str, dialect: Dialect) -> list[bytes]:
     """The messages; after the results of one turn, a user message with the media that they could not carry."""
-    name = f"{WIRE}+reasoning" if dialect.wants_reasoning else WIRE
-    name = name if dialect.longest_id is None else f"{name}<{dialect.longest_id}"
     form = partial(_sent, dialect=dialect)
     pieces: list[bytes] = []
     media: list[bytes] = []
-    for message in list(messages):
+    for message in messages:
         if media and message.role != "tool":
             pieces.append(_USER % b",".join(media))
             media = []
@@ -103,7 +103,7 @@ def _conversation(messages: Iterable[Message], dialect: Dialect) -> list[bytes]:
         elif message.role in _PLAIN_ROLES and not message.extra:
             pieces.append(message.json)
         else:
-            pieces.append(message.rendered(name, form))
+            pieces.append(message.rendered(wire, form))
     return [*pieces, _USER % b",".join(media)] if media else pieces
 
 
@@ -187,7 +187,7 @@ def read(payload: Json | bytes) -> Response:
 
     Raises `BadRequestError` if there is none, `MissingContentError` if there is no message, `RefusalError` if it was withheld.
     """
-    body = decode(payload) if isinstance(payload, bytes) else payload
+    body, raw = opened(payload)
     if body.get("error"):
         raise payload_error(body)
     choice = mapping(next(iter(list_of(body.get("choices"))), None))
@@ -204,7 +204,7 @@ def read(payload: Json | bytes) -> Response:
     if reason == "content_filter" and not text and not calls and not refusal:
         raise RefusalError("the provider's content filter withheld the answer", request_id=request_id)
     reason = "tool_calls" if reason == "function_call" else reason
-    return Response(text, calls, reasoning or thought, reason, refusal, _usage(counts), model, cost_of(counts), extra, body)
+    return Response(text, calls, reasoning or thought, reason, refusal, _usage(counts), model, cost_of(counts), extra, raw)
 
 
 def _usage(counts: Json) -> Usage:

@@ -19,11 +19,11 @@ from ferrule.models.wires.payload import (
     Json,
     cost_of,
     count_of,
-    decode,
     list_of,
     mapping,
     no_answer,
     openai_function,
+    opened,
     placeholder,
     refuse_settings,
     text_of,
@@ -77,8 +77,8 @@ def render(request: Request, *, model: str, settings: Mapping[str, Any], stream:
     del dialect  # for chat completions
     head = json_bytes(_head(request, model, (settings, request.settings), stream))
     tools = b',"tools":' + _tools(request.tools) if request.tools else b""
-    items = b",".join([message.rendered(WIRE, _rendered) for message in request.messages])
-    return head[:-1] + tools + b',"input":[' + items + b"]}"
+    items = request.messages.joined(WIRE, lambda added: [message.rendered(WIRE, _rendered) for message in added])
+    return b"".join((head[:-1], tools, b',"input":[', items, b"]}"))
 
 
 def _head(request: Request, model: str, layers: tuple[Mapping[str, Any], ...], stream: bool) -> Json:
@@ -221,7 +221,7 @@ def read(payload: Json | bytes) -> Response:
 
     Raises `BadRequestError` if there is none, `MissingContentError` if nothing is in it, `RefusalError` if it was withheld.
     """
-    body = decode(payload) if isinstance(payload, bytes) else payload
+    body, raw = opened(payload)
     if body.get("error") or body.get("status") == "failed":
         raise error_of(body.get("error") or "the answer failed, and the provider says no more")
     items = [item for each in list_of(body.get("output")) if (item := mapping(each))]
@@ -235,7 +235,7 @@ def read(payload: Json | bytes) -> Response:
         raise RefusalError("the provider's content filter withheld the answer", request_id=text_of(body.get("id")))
     counts, extra = mapping(body.get("usage")), extra_of(items, is_stored=body.get("store") is True)
     model = text_of(body.get("model"))
-    return Response(text, calls, reasoning_in(items), reason, refusal, _usage(counts), model, cost_of(counts), extra, body)
+    return Response(text, calls, reasoning_in(items), reason, refusal, _usage(counts), model, cost_of(counts), extra, raw)
 
 
 def error_of(error: Any) -> LMError:
