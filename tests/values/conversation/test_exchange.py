@@ -7,7 +7,9 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -147,3 +149,21 @@ def test_the_own_answer_of_a_provider_is_decoded_when_it_is_first_read():
     assert Response(raw=b"{}").raw == b"{}"
     with pytest.raises(AttributeError, match="frozen"):
         response.raw = None
+
+
+@pytest.mark.usefixtures("busy_switching")
+def test_threads_that_read_the_own_answer_at_once_get_the_same_one():
+    body = json.dumps({str(i): [i] for i in range(500)}).encode()
+    for _ in range(50):
+        response, meet, found = Response(raw=Undecoded(body)), threading.Barrier(3), list[Any]()
+
+        def read(response=response, meet=meet, found=found) -> None:
+            meet.wait()
+            found.append(response.raw)
+
+        threads = [threading.Thread(target=read) for _ in range(3)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert all(each is response.raw for each in found)

@@ -279,6 +279,27 @@ def test_a_request_renders_only_the_messages_that_are_new():
     assert rendered[4:] == [9]
 
 
+def test_a_long_conversation_is_not_kept_joined():
+    """F4: each branch of it would keep a copy of the whole."""
+    long = Messages([Message("user", "x" * 70_000)])
+    assert long.joined("x", with_media) == long.joined("x", with_media) == b"x" * 70_000
+    assert not long._joined
+
+
+@pytest.mark.usefixtures("busy_switching")
+def test_a_thread_may_send_a_conversation_while_another_branches_off():
+    """Ours: "dictionary changed size during iteration" ended one of two runs that share the beginning of a conversation."""
+    wires = [str(i) for i in range(200)]
+    for _ in range(20):
+        base = Messages([Message("user", "q")])
+        base.then(Message("user", "x"))
+        sends = threading.Thread(target=lambda base=base: [base.joined(wire, with_media) for wire in wires])
+        sends.start()
+        while sends.is_alive():
+            assert base.then(Message("user", "y")).joined("0", with_media) == b"q,y"
+        sends.join()
+
+
 @pytest.mark.usefixtures("busy_switching")
 def test_threads_that_ask_for_digests_of_shared_messages_all_get_the_right_ones():
     """Ours: two runs that share the beginning of a conversation are digested at the same time."""

@@ -197,4 +197,4 @@ def _print_summary(console: Console, answers: list[_Answer]) -> None:
     console.print(f'\nTry it yourself:  {command} ask "How many days are there between 2026-01-01 and 2026-12-24?"')
     console.print("With a model:     add --lm openai/gpt-5-mini (or another; its key comes from the usual environment variable)")
     if _is_checkout():
-        console.print("Read on:          docs/tutorial/getting-started.md, and the programs in examples/")
+        console.print("Read on:          docs/tutorial/seven-steps.md, and the programs in examples/")

@@ -153,7 +153,7 @@ class Clients:
         return client
 
     def of_loop(self, deadline: float) -> Lent:
-        """A connection of the running loop, for one request. Raises `TimeoutError` if all are in use until `deadline`, in `monotonic()`."""
+        """Lends a connection of the running loop for one request; raises `TimeoutError` if all are in use until `deadline`."""
         return Lent(self, deadline)
 
     async def connections(self) -> _LoopConnections:

@@ -48,7 +48,10 @@ class DirectConnection:
         self._deadline = NEVER
 
     def until(self, deadline: float) -> AbstractAsyncContextManager[None]:
-        """A block whose requests end by then, in `time.monotonic()`. Each wait looks at it: a timer for each request costs more."""
+        """A block for requests that end by then, in `time.monotonic()`, and so do reads of their answers, also behind the block.
+
+        Each wait looks at the deadline: a timer for each request would cost more.
+        """
         self._deadline = deadline
         return _NO_LIMIT
 
@@ -226,7 +229,7 @@ class _Wire(Protocol):
     # -- waiting ------------------------------------------------------------------------------------------------
 
     async def _wait(self, late: type[httpx2.TimeoutException]) -> None:
-        """Until something happens on the connection."""
+        """Until something happens on the connection. Raises its timeout, or at the deadline."""
         self._waits_since, self._late = monotonic(), late
         if self._waits_since >= self._deadline:
             raise late("")
@@ -243,7 +246,7 @@ class _Wire(Protocol):
             self._waiter.set_result(None)
 
     def _look_later(self) -> None:
-        """Look at the clock when this wait is too long. One timer serves many: to set and cancel one for each costs more than the wait."""
+        """Set the timer for when this wait will be too long. One serves many waits: to set and cancel one for each costs more."""
         self._stop_timer()
         if self._limit_s is not None:
             self._looks_at = min(self._waits_since + self._limit_s, self._deadline)
@@ -324,7 +327,7 @@ class ClientConnection:
         self.aclose = client.aclose
 
     def until(self, deadline: float) -> AbstractAsyncContextManager[Any]:
-        """As above."""
+        """A block that ends by then; reads behind it are not limited."""
         return timeout(left_until(deadline))
 
     async def send(self, url: httpx2.URL, headers: Mapping[str, str], body: bytes) -> httpx2.Response:

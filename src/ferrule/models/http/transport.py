@@ -291,7 +291,7 @@ class _Trace:
     """The `trace` of one request of sync code: whether it may be sent again, and until when it reads.
 
     `httpx2` bounds the wait for each read, not the number of reads. So each new connection learns from the request that opened it to
-    wait no longer than until the deadline of the thread that reads. Async code has `asyncio.timeout`.
+    wait no longer than until the deadline of the thread that reads. Async code has the deadlines of `loop_connection.py`.
     """
 
     __slots__ = ("is_stale",)

@@ -186,8 +186,6 @@ class Request(Changing):
 class Undecoded(bytes):
     """A provider's answer as JSON. Its objects, of which few programs read any, would all be kept as long as the conversation."""
 
-    __slots__ = ()
-
 
 class Response(Record):
     """One answer of a model, in the same form for all providers."""
@@ -234,7 +232,7 @@ class _Raw:
             return self
         found = self._slot.__get__(response)
         if type(found) is Undecoded:
-            found = from_json(found)
+            found = vars(found).setdefault("decoded", from_json(found))  # the same for all threads
             self._slot.__set__(response, found)
         return found
 

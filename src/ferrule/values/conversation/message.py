@@ -22,6 +22,8 @@ Role = Literal["system", "user", "assistant", "tool"]
 UNNAMED = "unnamed"
 """Sent as the name of a call that has none."""
 _LONGEST_NAME = 64
+_MOST_KEPT = 64 * 1024
+"""The most bytes of a conversation that are kept joined: to send more costs much more than to join it, and a copy takes room."""
 _SAFE = pattern(r"[a-zA-Z0-9_-]+")
 _ODD = pattern(r"[^a-zA-Z0-9_-]")
 
@@ -177,7 +179,7 @@ class Messages(Log[Message]):
         super().__init__(items)
         self._digests: list[bytes] = []
         self._joined: dict[str, tuple[int, bytes]] = {}
-        """The latest form on each wire, and how many messages it has."""
+        """For each wire, how many messages were joined, and their form."""
 
     def _view(self) -> Messages:
         view = object.__new__(Messages)
@@ -186,18 +188,24 @@ class Messages(Log[Message]):
 
     def _fork(self, items: tuple[Message, ...]) -> None:
         self._digests = self._digests[: self._length]
-        self._joined = {wire: each for wire, each in self._joined.items() if each[0] <= self._length}
+        known = self._joined.copy()  # at once: another thread may be adding one
+        self._joined = {wire: each for wire, each in known.items() if each[0] <= self._length}
         super()._fork(items)
 
     def joined(self, wire: str, render: Callable[[list[Message]], list[bytes]]) -> bytes:
-        """All messages in one wire's form, with commas between: the beginning as in the request before, the rest made by `render`."""
+        """All messages in one wire's form, with commas between.
+
+        `render` makes the pieces of those that the request before did not have. It may put something behind the results of a turn: a
+        request with further results of that turn is made anew.
+        """
         count, form = self._joined.get(wire, (0, b""))
-        if count > self._length or (count < self._length and self._items[count].role == "tool"):
-            count, form = 0, b""  # further results of a turn: what `render` put behind the first ones belongs behind them all
+        if count > self._length or (count < self._length and self._items[count].role == "tool"):  # of a longer view, or such results
+            count, form = 0, b""
         if count < self._length:
             pieces = render(self._items[count : self._length])
             form = b",".join([form, *pieces] if form else pieces)
-            self._joined[wire] = self._length, form
+            if len(form) <= _MOST_KEPT:
+                self._joined[wire] = self._length, form
         return form
 
     @property
