@@ -651,11 +651,11 @@ def test_an_async_request_waits_for_a_free_connection_as_long_as_an_attempt_may_
     async def main(lm):
         stream, clients = lm.astream(ASKED), lm._transport._clients
         assert await anext(stream) == Delta("he")
-        clients._timeouts = Timeouts(total_s=0.01)
+        lm._transport.timeouts = Timeouts(total_s=0.01)
         for ask in (lm.acomplete(ASKED), collected(lm.astream(ASKED))):
             with pytest.raises(UnavailableError, match="no answer in time"):
                 await ask
-        clients._timeouts = Timeouts()
+        lm._transport.timeouts = Timeouts()
         waiting = [asyncio.create_task(lm.acomplete(ASKED)) for _ in range(3)]
         await asyncio.sleep(0)
         waiting[0].cancel()
