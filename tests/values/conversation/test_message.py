@@ -196,7 +196,7 @@ def with_media(messages: list[Message]) -> list[bytes]:
     return pieces + behind
 
 
-class DigestsAgainstFreshOnes(RuleBasedStateMachine):
+class MessagesAgainstFreshOnes(RuleBasedStateMachine):
     """Views grow, fork and are asked in any order; each digest, and each form for a request, is that of a conversation made anew."""
 
     views = Bundle("views")
@@ -242,8 +242,8 @@ def digests(view: Messages) -> list[bytes]:
     return [Messages(list(view)[: i + 1]).digest for i in range(len(view))]
 
 
-TestDigestsAgainstFreshOnes = DigestsAgainstFreshOnes.TestCase
-TestDigestsAgainstFreshOnes.settings = settings(max_examples=40, stateful_step_count=20)
+TestMessagesAgainstFreshOnes = MessagesAgainstFreshOnes.TestCase
+TestMessagesAgainstFreshOnes.settings = settings(max_examples=40, stateful_step_count=20)
 
 
 def test_each_message_is_hashed_once_however_long_the_conversation(monkeypatch):
