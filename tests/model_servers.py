@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from typing import TYPE_CHECKING
 
+import httpx2
 import mcp_servers
 import pytest
 
@@ -93,6 +95,9 @@ def llama_server(folder: Path, template: str = "", *, most_tokens: int = 8) -> I
         str(most_tokens),
     ]
     with mcp_servers.listening(command, {}, port):
+        ends = time.monotonic() + 60
+        while httpx2.get(f"http://127.0.0.1:{port}/health", timeout=60).status_code == 503 and time.monotonic() < ends:
+            time.sleep(0.05)  # it listens before its model is loaded
         yield f"http://127.0.0.1:{port}/v1"
 
 
