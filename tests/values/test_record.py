@@ -148,6 +148,60 @@ def test_a_record_may_check_itself_or_make_itself():
     assert Made(1, 2, 3).total == 6
 
 
+class Weighed(Point, weak=True):
+    weight: float = 0.0
+
+
+@pytest.fixture(params=["with the GIL", "without the GIL"])
+def made_often(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes a subclass of a record that has a compiled `__init__`."""
+    monkeypatch.setattr("sys._is_gil_enabled", lambda: request.param == "with the GIL", raising=False)
+
+    def make(kind: Any, **fields: Any) -> Any:
+        fresh = type(Record)("Fresh", (kind,), {"__annotations__": dict.fromkeys(fields, "Any"), **fields})
+        for _ in range(50):
+            fresh(1)
+        return fresh
+
+    return make
+
+
+@pytest.mark.parametrize("kind", [Point, Place, Weighed, Checked])
+def test_all_records_are_frozen_and_of_their_class_also_those_that_a_compiled_init_fills(made_often, kind):
+    fresh = made_often(kind, more=1)
+    made = fresh(7, more=2)
+    assert (type(made), next(iter(fields_of(made).values())), made.more) == (fresh, 7, 2)
+    for change in (lambda: setattr(made, "more", 3), lambda: setattr(made, "other", 3), lambda: delattr(made, "more")):
+        with pytest.raises(AttributeError, match="a Fresh is frozen"):
+            change()
+    assert made == replace(fresh(7), more=2) == copy.copy(made)
+
+
+def test_a_subclass_with_an_init_of_its_own_keeps_its_class(made_often):
+    fresh = made_often(Point, more=1)
+
+    class Own(fresh):
+        own: int = 0
+
+        def __init__(self) -> None:
+            super().__init__(3)
+            object.__setattr__(self, "own", 4)
+
+    made = Own()
+    assert (type(made), made.x, made.more, made.own) == (Own, 3, 1, 4)
+    with pytest.raises(AttributeError, match="Own is frozen"):
+        made.x = 5
+
+
+def test_no_class_of_records_is_changed_where_that_would_stop_all_threads(monkeypatch):
+    """https://github.com/python/cpython/issues/145566."""
+    monkeypatch.setattr("sys._is_gil_enabled", lambda: False, raising=False)
+    fresh = type(Record)("Fresh", (Point,), {"__annotations__": {"more": "int"}, "more": 1})
+    for _ in range(50):
+        fresh(1)
+    assert fresh.__subclasses__() == []
+
+
 @pytest.mark.parametrize(
     "again", [copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))], ids=["copy", "deepcopy", "pickle"]
 )

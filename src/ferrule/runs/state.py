@@ -67,8 +67,10 @@ class Frame(Changing):
 
     def check(self) -> None:
         """Before each act: raise `RunCancelledError` if the run was cancelled, or if this frame was abandoned."""
-        self.check_alive()
-        self.run.check()
+        life, run = self.life, self.run
+        if life.over or life.outer is not None or run.cancelled or run.resuming or run.status != "running":  # else it would do nothing
+            self.check_alive()
+            run.check()
 
     def check_alive(self) -> None:
         """Raise `RunCancelledError` if this frame's run has ended or its call was abandoned."""

@@ -7,7 +7,9 @@ costs the same as a dataclass. Until then a loop fills the fields: most classes 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, dataclass_transform, overload
 
 if TYPE_CHECKING:
@@ -125,10 +127,8 @@ def _compiled(cls: Any) -> Any:
     names: dict[str, Any] = {"_MISSING": _MISSING}
     positional: list[str] = []
     keyword: list[str] = []
-    body: list[str] = []
-    is_changing = cls.__setattr__ is object.__setattr__
+    values: dict[str, str] = {}
     for i, (key, spec) in enumerate(cls.__record_fields__.items()):
-        names[f"_set{i}"] = getattr(cls, key).__set__
         names[f"_default{i}"] = spec.default
         # `dict[str, int]()` returns a `dict` and takes five times as long as `dict()`.
         names[f"_make{i}"] = getattr(spec.factory, "__origin__", spec.factory)
@@ -139,7 +139,9 @@ def _compiled(cls: Any) -> Any:
             value = f"{made} if {key} is _MISSING else {key}" if spec.factory is not _MISSING else key
         else:
             value = made
-        body.append(f"    self.{key} = {value}" if is_changing else f"    _set{i}(self, {value})")
+        values[key] = value
+    is_changing = cls.__setattr__ is object.__setattr__
+    body = [f"    self.{key} = {value}" for key, value in values.items()] if is_changing else _frozen_body(cls, values, names)
     if hasattr(cls, "__post_init__"):
         body.append("    self.__post_init__()")
     header = ", ".join(["self", *positional, *(["*", *keyword] if keyword else [])])
@@ -147,6 +149,35 @@ def _compiled(cls: Any) -> Any:
     made_init = names["__init__"]
     made_init.__qualname__ = f"{cls.__qualname__}.__init__"
     return made_init
+
+
+def _frozen_body(cls: Any, values: dict[str, str], names: dict[str, Any]) -> list[str]:
+    """The lines that fill a frozen record. If it has more than a few fields, it belongs to a class that is not frozen meanwhile.
+
+    To call a field's descriptor takes ten times as long as to set an attribute; to change the class, as long as one or two such calls.
+    """
+    slots = {key: getattr(cls, key) for key in values}
+    names |= {f"_set_{key}": slot.__set__ for key, slot in slots.items()}
+    by_slot = {key: f"_set_{key}(self, {value})" for key, value in values.items()}
+    has_gil = getattr(sys, "_is_gil_enabled", lambda: True)()  # without it, a change of class stops all threads
+    if len(values) <= _FEW_FIELDS or not has_gil:
+        return [f"    {line}" for line in by_slot.values()]
+    names |= {"_class": cls, "_open": type.__new__(_Kind, cls.__name__, (cls,), _OPEN), "_become": vars(object)["__class__"].__set__}
+    return [
+        "    if type(self) is _class:",
+        "        _become(self, _open)",
+        *(
+            f"        self.{key} = {value}" if type(slots[key]) is MemberDescriptorType else f"        {by_slot[key]}"
+            for key, value in values.items()
+        ),
+        "        self.__class__ = _class",
+        "    else:",  # a subclass with an `__init__` of its own, and perhaps another layout
+        *(f"        {line}" for line in by_slot.values()),
+    ]
+
+
+_FEW_FIELDS = 4
+_OPEN: dict[str, Any] = {"__slots__": (), "__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
 
 
 class _Plain(metaclass=_Kind):
@@ -224,13 +255,14 @@ class Log(Sequence[T], Generic[T]):
 
     def then(self, *items: T) -> Self:
         """A view of these items followed by `items`."""
-        shared, longer = self._items, self._view()
-        if len(shared) == self._length:
+        longer, length = self._view(), self._length
+        shared = self._items
+        if len(shared) == length:
             shared.extend(items)
-            end = self._length + len(items)
+            longer._length = end = length + len(items)  # noqa: SLF001  another object of this class
             if len(shared) == end:  # otherwise another thread appended, too, before these items or after them
-                longer._length = end  # noqa: SLF001  another object of this class
                 return longer
+            longer._length = length  # noqa: SLF001
         longer._fork(items)  # noqa: SLF001
         return longer
 

@@ -6,7 +6,6 @@ fit, become observations. When the model finishes without outputs, or the steps 
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ferrule.adapters.render import RenderedText
@@ -215,10 +214,9 @@ class _Loop:
         rounds = 0
         while True:
             mode = self.mode
-            render = partial(mode.messages, steps=self.shown)
             try:
                 fields, response = yield from ask_model(
-                    self.asker, mode.signature, self.request, render, read=mode.read, reader=mode.reader
+                    self.asker, mode.signature, self.request, self._messages, read=mode.read, reader=mode.reader
                 )
             except AdapterParseError as error:
                 return Turn(problem=str(error))
@@ -236,6 +234,9 @@ class _Loop:
                 return mode.turn(fields, response, index)
             self.request = self.mode.request(self.shown)
 
+    def _messages(self, adapter: Adapter) -> Messages:
+        return self.mode.messages(adapter, self.shown)
+
     def make_shorter(self, rounds: int) -> Generator[Act, Any, bool]:
         """Show less after a context overflow; False if that cannot help."""
         from ferrule.programs.react_loop.compaction import truncate  # late: most runs never overflow
@@ -247,13 +248,14 @@ class _Loop:
         """Run the turn's calls; the `finish` call, if there is one, comes last. The second value is the end of the loop, if it ends."""
         if turn.problem:
             return Step(turn.thought, (), (ToolResult("", turn.problem, is_error=True, is_fault=True),)), None
-        named = [call for call in turn.calls if call.name == "finish"]
-        if not named:
+        for finish in turn.calls:
+            if finish.name == "finish":
+                break
+        else:
             results: list[ToolResult] = yield from self._use_tools(turn, turn.calls)
             if has_changes(results):
                 results, self.news = self.host.apply(results)
             return Step(turn.thought, turn.calls, tuple(results)), None
-        finish = named[0]
         others = tuple(call for call in turn.calls if call is not finish)
         results = (yield from self._use_tools(turn, others)) if others else []
         outputs, problems = self._outputs(finish)
@@ -308,8 +310,8 @@ class _Loop:
 
         Raises `TooManyFaultsError` after as many other faulty steps.
         """
-        bad = [result for result in step.results if result.is_fault]
-        if not bad or len(bad) < len(step.results):
+        bad = step.results
+        if not bad or not bad[0].is_fault or not all(result.is_fault for result in bad):
             self.faults = []
             return True
         self.faults.append(str(bad[0].content))

@@ -64,6 +64,10 @@ class _Failure(Changing):
     entry: Entry
     recorded: bool
 
+    @property
+    def error(self) -> Exception:
+        return self.entry.value if self.entry.kind == "failure" else LimitReachedError(**self.entry.value)
+
 
 def perform(
     frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool
@@ -139,24 +143,25 @@ def _flow(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) ->
 async def drive(frame: Frame, flow: Flow) -> Any:
     """Run a flow to its end; raises `Suspended` if a question has no answer."""
     answer: Any = None
-    life, run = frame.life, frame.run
+    failure: _Failure | None = None
     try:
         while True:
-            if life.over or life.outer is not None or run.cancelled or run.resuming or run.status != "running":  # else it would do nothing
-                frame.check()
+            frame.check()
             try:
-                act = _thrown(flow, answer) if type(answer) is _Failure else flow.send(answer)
+                act: Act | _Finished = flow.send(answer) if failure is None else flow.throw(failure.error)
             except StopIteration as end:
                 act = _Finished(end.value)
-            if type(answer) is _Failure and not answer.recorded:
-                await frame.write(answer.entry)
+            if failure is not None:
+                if not failure.recorded:
+                    await frame.write(failure.entry)
+                answer = failure = None
             if type(act) is CallModel:
-                slot, answer = _recorded(frame, act)
-                if answer is None:
+                slot, answer, failure = _recorded(frame, act)
+                if answer is None and failure is None:
                     try:
                         answer = await call_model(frame, slot, act)
                     except LMError as error:
-                        answer = _Failure(Entry(slot, "failure", act.request, error), recorded=False)
+                        failure = _Failure(Entry(slot, "failure", act.request, error), recorded=False)
             elif type(act) is CallTools:
                 answer = await call_tools(frame, act)
             elif type(act) is Tell:
@@ -171,29 +176,25 @@ async def drive(frame: Frame, flow: Flow) -> Any:
         flow.close()
 
 
-def _thrown(flow: Flow, failure: _Failure) -> Act:
-    return flow.throw(failure.entry.value if failure.entry.kind == "failure" else LimitReachedError(**failure.entry.value))
-
-
-def _recorded(frame: Frame, act: CallModel) -> tuple[str, Response | _Failure | None]:
-    """The act's slot, and the recorded answer, if any."""
+def _recorded(frame: Frame, act: CallModel) -> tuple[str, Response | None, _Failure | None]:
+    """The act's slot, and the recorded answer or failure, if any."""
     slot = frame.slot()
     if not frame.path:
         frame.run.latest_messages = act.request.messages
     entry = frame.run.journal.take(slot, "model", act.request)
     frame.live = entry is None
     if entry is None:
-        return slot, None if frame.budget is None else _over_limit(frame, slot, act)
+        return slot, None, None if frame.budget is None else _over_limit(frame, slot, act)
     if entry.kind == "failure":
-        return slot, _Failure(entry, recorded=True)
+        return slot, None, _Failure(entry, recorded=True)
     if entry.kind == "limit":
         _making_an_end(frame)
-        return slot, _Failure(entry, recorded=True)
+        return slot, None, _Failure(entry, recorded=True)
     if frame.last_calls > 0:
         frame.last_calls -= 1
     if frame.budget is not None:
         frame.budget.count_response(entry.value, act.lm)
-    return slot, entry.value
+    return slot, entry.value, None
 
 
 def _over_limit(frame: Frame, slot: str, act: CallModel) -> _Failure | None:

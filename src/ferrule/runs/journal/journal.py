@@ -42,6 +42,7 @@ class Journal:
         "drift",
         "dropped",
         "entries",
+        "is_first",
         "kept",
         "on_note",
         "restarts",
@@ -59,6 +60,8 @@ class Journal:
         self._by_frame: dict[str, list[tuple[int, str]]] | None = None
         """The unread acts at the first look ahead, by the path of their frame: number and slot, in order."""
         self._looking = threading.Lock()
+        self.is_first = not self.entries
+        """Whether this is the first execution: nothing is recorded of an act."""
         self.restarts = False
         """Whether a program that differs drops the answers left, instead of raising (`migrate="restart_turn"`)."""
         self.drift: dict[str, tuple[str, str]] = {}
@@ -111,7 +114,7 @@ class Journal:
         """Start a replay: every answer written so far can be taken once."""
         if not self.entries and not self._dispatched:  # the first execution of most runs
             return
-        self._dispatched, self._by_frame, self._begun, self._paused = {}, None, {}, set()
+        self.is_first, self._dispatched, self._by_frame, self._begun, self._paused = False, {}, None, {}, set()
         self._unread, self.kept, self._known, self._seen, self.drift, self.dropped = {}, {}, {}, set(), {}, []
         for entry in self.entries:
             if entry.kind == "begun":

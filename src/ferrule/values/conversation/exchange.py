@@ -226,6 +226,7 @@ class _Raw:
 
     def __init__(self, slot: Any) -> None:
         self._slot = slot
+        self.__set__ = slot.__set__  # found before the method below by `Response.__init__`, which asks this object for it
 
     def __get__(self, response: Response | None, owner: type[Response]) -> Any:
         if response is None:
