@@ -6,7 +6,13 @@ The digest of an act is short text: `pay {"to": "ada"}` for a call, `confirm pay
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from ferrule.values.encoding.encode import from_json
 from ferrule.values.encoding.pattern import pattern
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _ARGUMENTS = pattern(r" (?=[\[{])")
 
@@ -27,6 +33,16 @@ def answers_act(recorded: str, then: str, kind: str, now: str, *, is_same_call: 
 def names_call(digest: str, name: str) -> bool:
     """Whether a digest is that of a call of this tool, or of a question about one."""
     return name in {found := _name_of(digest), found.partition(" ")[2]}
+
+
+def equal_arguments(digest: str, args: Mapping[str, Any]) -> int:
+    """How many of a call's arguments stand in the digest of a call, or of a question about one. Repaired and secret ones differ."""
+    _, _, written = digest.partition(" {")
+    try:
+        recorded = from_json(f"{{{written}".encode())
+    except ValueError:  # not about a call
+        return 0
+    return sum(name in recorded and recorded[name] == value for name, value in args.items())
 
 
 def _name_of(digest: str) -> str:
