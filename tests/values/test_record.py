@@ -14,7 +14,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from ferrule.values.record import Changing, Log, Record, field, fields_of, replace
+from ferrule.values.calls.call import ToolResult
+from ferrule.values.conversation.message import Message
+from ferrule.values.record import Changing, Log, Record, field, fields_of, maker, replace
+from ferrule.values.run.outcome import Step
 
 
 class Point(Record):
@@ -148,58 +151,41 @@ def test_a_record_may_check_itself_or_make_itself():
     assert Made(1, 2, 3).total == 6
 
 
-class Weighed(Point, weak=True):
-    weight: float = 0.0
+class Sealed(Record, kw_only=True, weak=True):
+    first: int
+    kept: list[int] = field(default_factory=list, init=False)
 
 
-@pytest.fixture(params=["with the GIL", "without the GIL"])
-def made_often(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes a subclass of a record that has a compiled `__init__`."""
-    monkeypatch.setattr("sys._is_gil_enabled", lambda: request.param == "with the GIL", raising=False)
-
-    def make(kind: Any, **fields: Any) -> Any:
-        fresh = type(Record)("Fresh", (kind,), {"__annotations__": dict.fromkeys(fields, "Any"), **fields})
-        for _ in range(50):
-            fresh(1)
-        return fresh
-
-    return make
-
-
-@pytest.mark.parametrize("kind", [Point, Place, Weighed, Checked])
-def test_all_records_are_frozen_and_of_their_class_also_those_that_a_compiled_init_fills(made_often, kind):
-    fresh = made_often(kind, more=1)
-    made = fresh(7, more=2)
-    assert (type(made), next(iter(fields_of(made).values())), made.more) == (fresh, 7, 2)
-    for change in (lambda: setattr(made, "more", 3), lambda: setattr(made, "other", 3), lambda: delattr(made, "more")):
-        with pytest.raises(AttributeError, match="a Fresh is frozen"):
+@pytest.mark.parametrize("gil", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "args", "fields"),
+    [
+        (Point, (7,), {}),
+        (Place, (7, 1, ["a"]), {"name": "there"}),
+        (Sealed, (), {"first": 7}),
+        (Message, ("tool", "3"), {"tool_call_id": "c"}),
+        (ToolResult, ("add", "3"), {"value": 3}),
+        (Step, ("thought",), {}),
+    ],
+    ids=lambda each: each.__name__ if isinstance(each, type) else "",
+)
+def test_a_maker_makes_records_as_their_class_does(kind, args, fields, gil, monkeypatch):
+    """Ours: of that class and frozen. Where a change of class would stop all threads, it is the class
+    (https://github.com/python/cpython/issues/145566).
+    """
+    monkeypatch.setattr("sys._is_gil_enabled", lambda: gil, raising=False)
+    make = maker(kind)
+    made, wanted = make(*args, **fields), kind(*args, **fields)
+    assert (make is kind) is not gil
+    assert (type(made), fields_of(made)) == (kind, fields_of(wanted))
+    assert made == wanted == copy.copy(made)
+    name = next(iter(fields_of(made)))
+    for change in (lambda: setattr(made, name, 3), lambda: setattr(made, "other", 3), lambda: delattr(made, name)):
+        with pytest.raises(AttributeError, match=f"a {kind.__name__} is frozen"):
             change()
-    assert made == replace(fresh(7), more=2) == copy.copy(made)
-
-
-def test_a_subclass_with_an_init_of_its_own_keeps_its_class(made_often):
-    fresh = made_often(Point, more=1)
-
-    class Own(fresh):
-        own: int = 0
-
-        def __init__(self) -> None:
-            super().__init__(3)
-            object.__setattr__(self, "own", 4)
-
-    made = Own()
-    assert (type(made), made.x, made.more, made.own) == (Own, 3, 1, 4)
-    with pytest.raises(AttributeError, match="Own is frozen"):
-        made.x = 5
-
-
-def test_no_class_of_records_is_changed_where_that_would_stop_all_threads(monkeypatch):
-    """https://github.com/python/cpython/issues/145566."""
-    monkeypatch.setattr("sys._is_gil_enabled", lambda: False, raising=False)
-    fresh = type(Record)("Fresh", (Point,), {"__annotations__": {"more": "int"}, "more": 1})
-    for _ in range(50):
-        fresh(1)
-    assert fresh.__subclasses__() == []
+    for wrong in ({"z": 1}, {name: 1, "z": 1}):
+        with pytest.raises(TypeError):
+            make(*args, **fields, **wrong)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from ferrule.adapters.render import Shown, as_read, field_description, join_piec
 from ferrule.errors import AdapterParseError, ConfigurationError, ToolCallError, shown
 from ferrule.values.content.convert import content_of
 from ferrule.values.conversation.exchange import NO_TOOLS, Capabilities, Declarations, Request, Response, Shape
-from ferrule.values.conversation.message import Message, Messages
+from ferrule.values.conversation.message import Message, Messages, make_message
 from ferrule.values.record import Record
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Adapter(Pieces):
 
     def step_message(self, fields: Mapping[str, Any]) -> Message:
         """Render a finished step of a loop as a user message."""
-        return Message("user", content_of(self.drawn_fields(fields)))
+        return make_message("user", content_of(self.drawn_fields(fields)))
 
     def answer_content(self, signature: type[Signature], outputs: Mapping[str, Any]) -> Content:
         """Render outputs as the answer that ends a conversation."""

@@ -68,7 +68,7 @@ class Frame(Changing):
     def check(self) -> None:
         """Before each act: raise `RunCancelledError` if the run was cancelled, or if this frame was abandoned."""
         life, run = self.life, self.run
-        if life.over or life.outer is not None or run.cancelled or run.resuming or run.status != "running":  # else it would do nothing
+        if life.over or life.outer is not None or run.cancelled or run.resuming or run.status != "running":  # else both would do nothing
             self.check_alive()
             run.check()
 

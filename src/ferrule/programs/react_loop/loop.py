@@ -32,7 +32,7 @@ from ferrule.values.conversation.message import Message
 from ferrule.values.record import Log, Record, replace
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Act, Flow, Tell, Within
-from ferrule.values.run.outcome import Prediction, Step, Trajectory
+from ferrule.values.run.outcome import Prediction, Step, Trajectory, make_step
 from ferrule.values.signatures.compiled import InvalidOutputsError
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ class _Loop:
             results: list[ToolResult] = yield from self._use_tools(turn, turn.calls)
             if has_changes(results):
                 results, self.news = self.host.apply(results)
-            return Step(turn.thought, turn.calls, tuple(results)), None
+            return make_step(turn.thought, turn.calls, tuple(results)), None
         others = tuple(call for call in turn.calls if call is not finish)
         results = (yield from self._use_tools(turn, others)) if others else []
         outputs, problems = self._outputs(finish)
@@ -310,14 +310,14 @@ class _Loop:
 
         Raises `TooManyFaultsError` after as many other faulty steps.
         """
-        bad = step.results
-        if not bad or not bad[0].is_fault or not all(result.is_fault for result in bad):
+        results = step.results
+        if not results or not results[0].is_fault or not all(result.is_fault for result in results):
             self.faults = []
             return True
-        self.faults.append(str(bad[0].content))
+        self.faults.append(str(results[0].content))
         if len(self.faults) < self.limits.same_error:
             return True
-        if bad[-1].name == "finish":
+        if results[-1].name == "finish":
             return False
         raise TooManyFaultsError(self.faults)
 

@@ -61,7 +61,7 @@ class Journal:
         """The unread acts at the first look ahead, by the path of their frame: number and slot, in order."""
         self._looking = threading.Lock()
         self.is_first = not self.entries
-        """Whether this is the first execution: nothing is recorded of an act."""
+        """Whether no earlier execution left anything to replay."""
         self.restarts = False
         """Whether a program that differs drops the answers left, instead of raising (`migrate="restart_turn"`)."""
         self.drift: dict[str, tuple[str, str]] = {}

@@ -17,7 +17,7 @@ from ferrule.values.content.convert import render
 from ferrule.values.content.late_model import LateModelType, late_field
 from ferrule.values.content.type import serialized_by
 from ferrule.values.encoding.encode import is_masked, json_text
-from ferrule.values.record import Changing, Record, field, fields_of
+from ferrule.values.record import Changing, Record, field, fields_of, maker
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
@@ -178,10 +178,13 @@ class ToolResult(Record):
         return self  # frozen; and the function's value may have no copy
 
 
+make_result = maker(ToolResult)
+
+
 def to_result(call: ToolCall, value: Any) -> ToolResult:
     """The result of a call that returned `value`."""
     if type(value) is str:
-        return ToolResult(call.name, value, call.id, value=value, repairs=call.repairs)
+        return make_result(call.name, value, call.id, value=value, repairs=call.repairs)
     if isinstance(value, ToolResult):
         ended = (value.is_error, value.is_fault, value.value, value.error)
         return ToolResult(call.name, value.content, call.id, *ended, repairs=(*call.repairs, *value.repairs))
@@ -189,7 +192,7 @@ def to_result(call: ToolCall, value: Any) -> ToolResult:
         msg = f"`{call.name}` returned an async generator, which cannot be shown to a model. Collect its values and return a list."
         return failure(call, TypeError(msg), is_raised=True)
     # By position: keywords take a fifth more.
-    return ToolResult(call.name, render(value), call.id, False, False, value, None, None, call.repairs)
+    return make_result(call.name, render(value), call.id, False, False, value, None, None, call.repairs)
 
 
 def failure(call: ToolCall, error: BaseException, *, is_raised: bool = False) -> ToolResult:

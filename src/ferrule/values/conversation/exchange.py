@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
-from ferrule.values.conversation.message import Message, Messages
+from ferrule.values.conversation.message import Message, Messages, make_message
 from ferrule.values.encoding.encode import from_json, json_bytes
 from ferrule.values.record import Changing, Record, field
 
@@ -211,7 +211,7 @@ class Response(Record):
 
     def message(self) -> Message:
         """The answer as an assistant message."""
-        return Message("assistant", self.text or "", self.tool_calls, None, None, False, self.reasoning or "", self.extra)
+        return make_message("assistant", self.text or "", self.tool_calls, None, None, False, self.reasoning or "", self.extra)
 
     def deltas(self) -> Iterator[Delta]:
         """The answer as a stream that came at once."""
@@ -226,7 +226,6 @@ class _Raw:
 
     def __init__(self, slot: Any) -> None:
         self._slot = slot
-        self.__set__ = slot.__set__  # found before the method below by `Response.__init__`, which asks this object for it
 
     def __get__(self, response: Response | None, owner: type[Response]) -> Any:
         if response is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ferrule.values.encoding import encode
 from ferrule.values.encoding.encode import json_bytes
 from ferrule.values.encoding.pattern import pattern
-from ferrule.values.record import Log, Record, field
+from ferrule.values.record import Log, Record, field, maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -73,9 +73,12 @@ class Message(Record):
         return content_text(self.content)
 
 
+make_message = maker(Message)
+
+
 def tool_message(result: ToolResult) -> Message:
     """The message that returns a result to the model."""
-    return Message("tool", result.content, (), result.call_id, result.name, result.is_error)  # by position: keywords take a fifth more
+    return make_message("tool", result.content, (), result.call_id, result.name, result.is_error)  # by position: keywords take a fifth more
 
 
 def shorten(content: Content, limit: int) -> Content:

@@ -12,7 +12,7 @@ from ferrule.values.conversation.exchange import Usage
 from ferrule.values.display import Displayed
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.encoding.pattern import pattern
-from ferrule.values.record import Log, Record
+from ferrule.values.record import Log, Record, maker
 from ferrule.values.typed import S, Typed
 
 if TYPE_CHECKING:
@@ -55,6 +55,9 @@ class Step(Record):
             return read(found[0])
         # A step without a call (an answer that could not be parsed) still has its four entries.
         return list(map(read, found)) or (None if key != "tool_args" else {})
+
+
+make_step = maker(Step)
 
 
 def _observation(result: ToolResult) -> Observation:
