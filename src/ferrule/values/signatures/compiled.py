@@ -33,7 +33,7 @@ class CompiledSignature:
 
     __slots__ = (
         *("_input_checks", "_output_checks", "_schema"),
-        *("content", "inputs", "instructions", "kept", "optional", "outputs", "own_instructions"),
+        *("content", "hash", "inputs", "instructions", "kept", "optional", "outputs", "own_instructions"),
     )
 
     def __init__(self, fields: Mapping[str, SignatureField], instructions: str | None) -> None:
@@ -44,6 +44,7 @@ class CompiledSignature:
         self.instructions = instructions if instructions is not None else default_instructions(self.inputs, self.outputs)
         self.content = (self.instructions, *(_content(name, field) for name, field in {**self.inputs, **self.outputs}.items()))
         """Two signatures with equal content are equal. A missing type counts as text, which is what a model sees."""
+        self.hash = hash((self.instructions, *self.inputs, *self.outputs))
         self.optional = {name: field for name, field in self.outputs.items() if not field.is_required or allows_none(field.annotation)}
         """Outputs that an answer may omit."""
         self.kept: dict[Any, Any] = {}

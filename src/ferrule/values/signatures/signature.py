@@ -239,7 +239,7 @@ class SignatureType(LateModelType):
 
     def __hash__(cls) -> int:
         plan = cls.__dict__.get("__plan__")
-        return type.__hash__(cls) if plan is None else hash((plan.instructions, *plan.inputs, *plan.outputs))
+        return type.__hash__(cls) if plan is None else plan.hash
 
     def dump_state(cls) -> dict[str, Any]:
         """Instructions and descriptions as JSON data; types stay in code."""
