@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import permutations
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ferrule import Decision, MemoryStore, Question, ReAct, Run, ScriptedLM, context, tool
+from ferrule import Decision, Limits, MemoryStore, Predict, Question, ReAct, Request, Response, Run, ScriptedLM, ToolCall, context, tool
 
 
 @tool(require_confirmation=True)
@@ -42,47 +43,129 @@ def test_a_turn_with_a_call_that_ran_one_that_did_not_fit_and_one_that_waits_goe
     assert "was not run" in results[2]
 
 
-KINDS = {
-    "asks": {"name": "user_clarification", "args": {"question": "which?"}},
-    "books": {"name": "book", "args": {"hotel": "Ritz"}},
-    "books another": {"name": "book", "args": {"hotel": "Hilton"}},
-    "books nothing": {"name": "book", "args": {}},
-    "adds": {"name": "add", "args": {"x": 1}},
-}
+HAPPENED: list[str] = []
 
 
-def decide(question: Question, how: str) -> Decision:
-    """What a person says. With `how="edit twice"`, first something that does not fit."""
+@tool(name="desk.pay", require_confirmation=True)
+def pay(euros: int, why: str = "") -> str:
+    """Pay."""
+    HAPPENED.append(f"paid {euros}")
+    return f"paid {euros} {why}"
+
+
+@tool
+def send(euros: int) -> str:
+    """Send."""
+    HAPPENED.append(f"sent {euros}")
+    return f"sent {euros}"
+
+
+def agent_of(*, parallel: bool, nested: bool) -> ReAct:
+    agent = ReAct("question -> answer", [pay, send], native=True, parallel=parallel)
+    return ReAct("question -> answer", [agent.as_tool("desk"), send], native=True) if nested else agent
+
+
+PAY, SEND = ({"name": name, "args": {}} for name in ("desk_dot_pay", "send"))
+KINDS = [
+    *({**call, "args": {"euros": euros}} for call in (PAY, SEND, {"name": "desk.pay"}) for euros in (10, "10", 20, "ten")),
+    *(PAY, {"name": "user_clarification", "args": {"question": "which?"}}, {"name": "gone", "args": {"euros": 10}}),
+]
+HOW = ["approve", "deny", "edit", "edit twice"]
+
+
+def decide(question: Question, first: int) -> Decision:
+    """What a person says: the same to equal questions. An `edit twice` first gives what does not fit."""
+    args = question.call.args
+    if question.kind == "unknown":  # as if the call had ended before the crash
+        return question.reply(f"paid {args['euros']} {args['why']}" if "why" in args else f"sent {args['euros']}")
     if question.kind == "clarify":
-        return question.reply("this one") if how != "approve" else question.approve()
+        return question.reply("this one")
+    how = HOW[(first + args["euros"] // 10) % 4]
     if how == "edit twice" and not question.text.startswith("The edited"):
-        return question.approve(hotel=["no", "hotel"])
-    return question.deny("no") if how == "deny" else question.approve() if how == "approve" else question.approve(hotel="Astoria")
+        return question.approve(euros=["no", "number"])
+    return question.deny("no") if how == "deny" else question.approve() if how == "approve" else question.approve(euros=args["euros"] + 1)
 
 
-@given(
-    turn=st.lists(
-        st.tuples(st.sampled_from(sorted(KINDS)), st.sampled_from(["approve", "deny", "edit", "edit twice"])), min_size=2, max_size=4
-    ),
-    parallel=st.booleans(),
-)
-@example(turn=[("asks", "reply"), ("asks", "reply")], parallel=False)
-@example(turn=[("books", "deny"), ("books", "approve")], parallel=False)
-@example(turn=[("books", "edit twice"), ("books nothing", "approve")], parallel=True)
-@example(turn=[("books nothing", "approve"), ("books", "approve")], parallel=True)
-def test_a_turn_is_replayed_as_it_was_decided_however_its_calls_came(turn: list[tuple[str, str]], parallel: bool) -> None:
-    """A journal has no ids of calls with decisions: those of one tool are told apart by what they have got already."""
-    agent, store = ReAct("question -> answer", [book, add], native=True, parallel=parallel), MemoryStore()
-    calls = [KINDS[kind] for kind, _ in turn]
-    with context(lm=ScriptedLM([{"tool_calls": calls}, {"name": "finish", "args": {"answer": "done"}}])):
-        run = agent.start(question="q", store=store)
-        while run.status == "waiting":
-            run = Run.load(store, run.id, agent)
-            for question in run.pending:
-                run.answer(decide(question, turn[int(question.call.id.rpartition("_")[2])][1]))
-            run.resume()
-        again = Run.from_json(run.to_json(), agent)
-        assert (run.status, again.prediction.answer) == ("done", "done")
-    assert [result.content for result in again.trajectory.steps[0].results] == [
-        result.content for result in run.trajectory.steps[0].results
-    ]
+def played(run: Run, first: int) -> Run:
+    """The run at its end."""
+    while run.status == "waiting":
+        for question in run.pending:
+            run.answer(decide(question, first))
+        run.resume()
+    assert run.status == "done", run.error
+    return run
+
+
+def contents(run: Run) -> list[list[Any]]:
+    return [[result.content for result in step.results] for step in run.prediction.trajectory.steps]
+
+
+turns = st.lists(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4), min_size=1, max_size=2)
+
+
+@given(turns=turns, first=st.integers(0, 3), parallel=st.booleans(), nested=st.booleans())
+@example(turns=[[SEND | {"args": {"euros": "ten"}}, SEND | {"args": {"euros": "10"}}]], first=0, parallel=True, nested=False)
+@example(turns=[[{"name": "user_clarification", "args": {"question": "which?"}}] * 2], first=0, parallel=False, nested=False)
+@example(turns=[[PAY | {"args": {"euros": "10"}}, PAY | {"args": {"euros": 10}}]], first=0, parallel=True, nested=False)
+@example(turns=[[SEND], [PAY | {"args": {"euros": 10}}]], first=3, parallel=True, nested=False)
+@example(turns=[[PAY | {"args": {"euros": 10}}, SEND], [PAY | {"args": {"euros": 20}}]], first=3, parallel=True, nested=True)
+def test_a_run_that_stopped_anywhere_ends_as_the_whole_run_and_does_nothing_twice(
+    turns: list[list[dict[str, Any]]], first: int, parallel: bool, nested: bool
+) -> None:
+    """The program is unchanged: the journal says which calls of a turn ran, without numbers of the calls."""
+
+    def answer(request: Request) -> Any:
+        is_inner = "desk" not in [each["function"]["name"] for each in request.tools]
+        at = sum(bool(message.tool_calls) for message in request.messages)
+        if nested and not is_inner:
+            return {"name": "finish", "args": {"answer": "x"}} if at else {"name": "desk", "args": {"question": "q"}}
+        ended = {"name": "finish", "args": {"answer": "done"}}
+        return Response(None, tuple([ToolCall(**each, id=f"call_{k}") for k, each in enumerate(turns[at])])) if at < len(turns) else ended
+
+    agent = agent_of(parallel=parallel, nested=nested)
+    with context(lm=ScriptedLM(by=answer)):
+        HAPPENED.clear()
+        whole, happened = played(agent.start(question="q"), first), len(HAPPENED)
+        stored = json.loads(whole.to_json())
+        assert contents(Run.from_json(whole.to_json(), agent)) == contents(whole)
+        journal = stored["journal"]
+        for n in range(1, len(journal)):
+            HAPPENED.clear()
+            cut = {**stored, "journal": journal[:n], "status": "running", "error": None}
+            run = played(Run.from_json(json.dumps(cut), agent).resume(), first)
+            begun = sum(each["kind"] == "begun" and not each["digest"].startswith("desk {") for each in journal[:n])
+            assert (contents(run), len(HAPPENED)) == (contents(whole), happened - begun), journal[:n]
+
+
+def test_ids_of_calls_may_come_again_in_a_later_turn() -> None:
+    """In text every turn numbers its calls from 0: a question about a call of one turn says nothing of the other turns."""
+    agent = Predict("question -> answer", tools=[send, pay], native=False)
+    turns = [{"outputs": {"tool_calls": [{"name": "send", "args": {"euros": "ten"}}]}}, {"outputs": {"tool_calls": [KINDS[8]]}}]
+    with context(lm=ScriptedLM([*turns, {"outputs": {"answer": "done"}}])):
+        run = played(agent.start(question="q"), 3)
+        assert contents(Run.from_json(run.to_json(), agent)) == contents(run)
+    assert [[call.id for call in step.calls] for step in run.prediction.trajectory.steps] == [["call_0"], ["call_0"]]
+
+
+def test_an_agent_that_was_refused_as_a_tool_has_spent_nothing() -> None:
+    """The limit was reached in its turn: so a replay finds no record of its spending."""
+    inner = agent_of(parallel=True, nested=False).as_tool("desk")
+    agent = ReAct("question -> answer", [inner, send], native=True, limits=Limits(tool_calls=1))
+    turn = [{"name": "send", "args": {"euros": 10}}, {"name": "desk", "args": {"question": "q"}}]
+    with context(lm=ScriptedLM([turn, {"outputs": {"reasoning": "r", "answer": "done"}}])):
+        run = agent.start(question="q")
+        assert contents(Run.from_json(run.to_json(), agent)) == contents(run)
+    assert "the limit of tool calls is reached" in run.prediction.trajectory.steps[0].results[1].content
+
+
+def test_a_call_that_began_before_a_crash_is_not_refused_over_a_limit() -> None:
+    """It may have run: a person is asked, as without the limit."""
+    agent = ReAct("question -> answer", [send], native=True)
+    turn = [{"name": "send", "args": {"euros": euros}} for euros in (10, 20)]
+    with context(lm=ScriptedLM([turn, {"name": "finish", "args": {"answer": "done"}}])):
+        stored = json.loads(agent.start(question="q").to_json())
+        begun = [each for each in stored["journal"] if each["kind"] != "result"][:3]
+        cut = {**stored, "journal": begun, "status": "running", "error": None}
+        run = Run.from_json(json.dumps(cut), ReAct("question -> answer", [send], native=True, limits=Limits(tool_calls=1)))
+        run.resume()
+    assert [(question.kind, question.call.args["euros"]) for question in run.pending] == [("unknown", 10), ("unknown", 20)]

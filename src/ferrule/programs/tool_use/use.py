@@ -51,10 +51,11 @@ def use_tools(
             return (yield CallTools((only,)))
     results: list[ToolResult | None] = [None] * len(calls)
     good: list[tuple[int, CheckedCall]] = []
+    found = [check_call(toolbox, call, host) for call in calls]
     # Calls of a recorded answer go by the journal: whether a call fits the tools may have changed since.
-    did: Sequence[bool | None] = ((yield RecallCalls(tuple(calls))) or ()) if conditions.is_resumed else ()
+    did: Sequence[bool | None] = ((yield _recall(calls, found)) or ()) if conditions.is_resumed else ()
     for at, call in enumerate(calls):
-        checked = check_call(toolbox, call, host)
+        checked = found[at]
         if isinstance(checked, ToolResult) and did and did[at]:
             checked = _misfit(toolbox, call, checked, host)
         if isinstance(checked, ToolResult):
@@ -84,6 +85,10 @@ def use_tools(
         if asked:
             yield from _decide(asked, results, policies)
     return results  # pyright: ignore[reportReturnType]  every call has its result by now
+
+
+def _recall(calls: Sequence[ToolCall], found: Sequence[CheckedCall | ToolResult]) -> RecallCalls:
+    return RecallCalls(tuple(calls), tuple([each if isinstance(each, CheckedCall) else None for each in found]))
 
 
 def has_changes(results: Iterable[ToolResult]) -> bool:

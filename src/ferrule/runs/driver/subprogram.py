@@ -30,8 +30,9 @@ def close_frame(frame: Frame, slot: str, inside: Frame, *, failed: bool) -> Entr
 
 def recount(frame: Frame, slot: str) -> None:
     """Count, in a replay, the spending of a program whose result came from the journal."""
-    entry = frame.run.journal.take(f"{slot}.spent", "once", "spent")
-    if entry is None:
+    journal, spent = frame.run.journal, f"{slot}.spent"
+    entry = journal.take(spent, "once", "spent") if journal.has(spent) else None
+    if entry is None:  # it was refused, and did not run
         return
     from ferrule.values.encoding.stored import reading
 

@@ -20,7 +20,7 @@ from ferrule.runs.observers import CallPlace, without_traces
 from ferrule.tools.execution.run import arun_call, awaited_in, run_call
 from ferrule.values.calls.call import ToolResult, failure
 from ferrule.values.calls.context import key_of
-from ferrule.values.encoding.encode import is_masked, json_text
+from ferrule.values.encoding.encode import is_masked
 from ferrule.values.record import replace
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Suspended
@@ -46,7 +46,7 @@ async def call_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
         checked = act.calls[0]
         if checked.refused is None and not checked.misfit:  # the usual turn, without the bookkeeping
             frame.live = True
-            return [await _run(frame, f"{frame.slot()}.0", _digest(checked), checked)]
+            return [await _run(frame, f"{frame.slot()}.0", checked.digest, checked)]
     results, live, left, refused = _sort(frame, act)
     for entry in refused:
         await frame.write(entry)
@@ -135,7 +135,7 @@ def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[L
     refused: list[Entry] = []
     allowed = len(act.calls) if frame.budget is None else frame.budget.take_calls(len(act.calls))
     for k, checked in enumerate(act.calls):
-        at, digest = f"{slot}.{k}", _digest(checked)
+        at, digest = f"{slot}.{k}", checked.digest
         entry, cut_off = journal.take(at, "result", digest, checked.call.id), ()
         if entry is None:
             has_begun = journal.has_begun(at)
@@ -143,7 +143,7 @@ def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[L
                 cut_off = _begun_before(frame, at, digest, checked)
             if cut_off and cut_off[-1].kind == "result":  # of an equal call, before the program changed
                 refused.append(entry := Entry(at, "result", digest, replace(cut_off[-1].value, call_id=checked.call.id)))
-            elif k >= allowed:
+            elif k >= allowed and not cut_off and not has_begun:  # what has begun is not refused: it may have run
                 refused.append(entry := refuse_over_limit(at, digest, checked))
             elif checked.refused is not None and not cut_off and not has_begun:
                 refused.append(entry := refuse(at, digest, checked, checked.refused))
@@ -159,10 +159,6 @@ def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[L
             live.append((k, at, digest, checked))
     frame.live = bool(live or left)
     return results, live, left, refused
-
-
-def _digest(checked: CheckedCall) -> str:
-    return f"{checked.tool.name} {json_text(checked.arguments.shown)}"
 
 
 def _begun_before(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> tuple[Entry, ...]:

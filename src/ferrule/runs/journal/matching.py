@@ -32,7 +32,7 @@ def answers_act(recorded: str, then: str, kind: str, now: str, *, is_same_call: 
 
 def names_call(digest: str, name: str) -> bool:
     """Whether a digest is that of a call of this tool, or of a question about one."""
-    return name in {found := _name_of(digest), found.partition(" ")[2]}
+    return name != "" and name in {found := _name_of(digest), found.partition(" ")[2]}
 
 
 def equal_arguments(digest: str, args: Mapping[str, Any]) -> int:

@@ -264,3 +264,8 @@ class CheckedCall(Changing):
     refused: str | None = None
     """The observation of a call that a policy denies; the call does not run. None for a call that may run."""
     misfit: str = ""  # why a recorded call no longer fits the program: without a result, a person is asked, and it does not run
+
+    @property
+    def digest(self) -> str:
+        """The tool and its arguments as text; equal calls have equal digests."""
+        return f"{self.tool.name} {json_text(self.arguments.shown)}"

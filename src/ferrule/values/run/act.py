@@ -84,6 +84,8 @@ class RecallCalls(Record):
     """
 
     calls: tuple[ToolCall, ...]
+    checked: tuple[CheckedCall | None, ...] = ()
+    """Each call as it fits the tools now; None for one that does not. This distinguishes calls of one tool."""
 
 
 class CallTools(Changing):
