@@ -169,3 +169,14 @@ def test_a_call_that_began_before_a_crash_is_not_refused_over_a_limit() -> None:
         run = Run.from_json(json.dumps(cut), ReAct("question -> answer", [send], native=True, limits=Limits(tool_calls=1)))
         run.resume()
     assert [(question.kind, question.call.args["euros"]) for question in run.pending] == [("unknown", 10), ("unknown", 20)]
+
+
+@pytest.mark.parametrize("amounts", [("10", 10), (10, "10")], ids=str)
+def test_decisions_about_a_tool_that_is_gone_stay_with_their_calls(amounts: tuple[Any, ...]) -> None:
+    """The second call is written as the journal has the arguments of both: the first decision is still about the first call."""
+    calls = [{"name": "desk.pay", "args": {"euros": euros}} for euros in amounts]
+    with context(lm=ScriptedLM([calls, {"name": "finish", "args": {"answer": "done"}}])):
+        run = played(ReAct("question -> answer", [pay, send], native=True).start(question="q"), 0)
+        again = Run.from_json(run.to_json(), ReAct("question -> answer", [send], native=True), migrate=True)
+        assert contents(again) == contents(run)
+    assert [str(content).partition(";")[0] for content in contents(run)[0]] == ["A person decided against this call"] * 2

@@ -27,9 +27,10 @@ def recall_calls(frame: Frame, act: RecallCalls) -> list[bool | None]:
     turn = _Turn(act)
     latest = dict(entries)  # a call that has ended has two entries: that it began, and then its result
     for _, batch in groupby(sorted(latest.items(), key=_place), key=lambda each: _place(each)[0]):
-        first = 0
-        for _, same in groupby(batch, key=_place):
-            first = turn.take([entry for _, entry in same], first)
+        places = [[entry for _, entry in about] for _, about in groupby(batch, key=_place)]
+        first, end = 0, len(act.calls) - len(places) + 1  # later places are about later calls
+        for k, about in enumerate(places):
+            first = turn.take(about, first, end + k)
     if is_over:
         return [k in turn.did for k in range(len(act.calls))]
     decided = {entry.value.question_id for entry in frame.run.journal.entries if entry.kind == "decision"}
@@ -47,14 +48,14 @@ class _Turn:
         self._ended: set[int] = set()
         self._edited: set[int] = set()
 
-    def take(self, about: list[Entry], first: int) -> int:
-        """Take the entries about a call of a batch, which is `first` or a later one; returns where the batch's next call may be.
+    def take(self, about: list[Entry], first: int, end: int) -> int:
+        """Take the entries about a call of a batch, from `first` on and before `end`; returns from where on the batch's next call is.
 
         A result has the id of its call. Other entries are about the likest call that has not ended.
         """
         at = self._with_result(about)
         if at is None:
-            found = [k for k in range(first, len(self._calls)) if self._has_name(about[-1].digest, k)]
+            found = [k for k in range(first, end) if self._has_name(about[-1].digest, k)]
             left = [k for k in found if k not in self._ended] or found
             at = max(left, key=lambda k: self._likeness(about[-1].digest, k), default=None)
         if at is None:
