@@ -10,7 +10,25 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ferrule import Decision, Limits, MemoryStore, Predict, Question, ReAct, Request, Response, Run, ScriptedLM, ToolCall, context, tool
+from ferrule import (
+    Decision,
+    Limits,
+    MemoryStore,
+    Policy,
+    Predict,
+    Question,
+    ReAct,
+    Request,
+    Response,
+    Run,
+    ScriptedLM,
+    Tool,
+    ToolCall,
+    ask,
+    context,
+    deny,
+    tool,
+)
 
 
 @tool(require_confirmation=True)
@@ -180,3 +198,18 @@ def test_decisions_about_a_tool_that_is_gone_stay_with_their_calls(amounts: tupl
         again = Run.from_json(run.to_json(), ReAct("question -> answer", [send], native=True), migrate=True)
         assert contents(again) == contents(run)
     assert [str(content).partition(";")[0] for content in contents(run)[0]] == ["A person decided against this call"] * 2
+
+
+@pytest.mark.parametrize("rule", ["the tool asks", "a policy asks", "a policy denies"])
+@pytest.mark.parametrize("migrate", [False, True])
+def test_a_call_that_began_is_not_ruled_again(rule: str, migrate: bool) -> None:
+    """It may have run: a person is asked that, not whether it may run, and the model does not hear that it was not run."""
+    rules = {"a policy asks": Policy([ask("send")]), "a policy denies": Policy([deny("send")])}
+    turn = [{"name": "send", "args": {"euros": 10}}, {"name": "finish", "args": {"answer": "done"}}]
+    with context(lm=ScriptedLM(turn)):
+        stored = json.loads(ReAct("question -> answer", [send], native=True).start(question="q").to_json())
+    cut = json.dumps({**stored, "journal": stored["journal"][:2], "status": "running", "error": None})
+    changed = Tool(send.func, "send", require_confirmation=rule == "the tool asks")
+    with context(lm=ScriptedLM(turn[1:]), policy=rules.get(rule)):
+        run = Run.from_json(cut, ReAct("question -> answer", [changed], native=True), migrate=migrate).resume()
+    assert [(question.kind, question.call.args) for question in run.pending] == [("unknown", {"euros": 10})]

@@ -137,6 +137,10 @@ class Journal:
         """Whether an earlier execution began the call at a slot."""
         return slot in self._begun
 
+    def has_begun_from(self, path: str, act: int) -> bool:
+        """Whether an earlier execution began a call of this act of a frame, or of a later one."""
+        return any(_act_of(slot, path) >= act for slot in self._begun if slot not in self._dispatched)
+
     def is_paused(self, slot: str) -> bool:
         """Whether the call at a slot can go on: it stopped with a question to a person, or is a task of a server (`elicitation.py`)."""
         return slot in self._paused
