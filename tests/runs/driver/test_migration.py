@@ -213,3 +213,34 @@ def test_a_call_that_began_is_not_ruled_again(rule: str, migrate: bool) -> None:
     with context(lm=ScriptedLM(turn[1:]), policy=rules.get(rule)):
         run = Run.from_json(cut, ReAct("question -> answer", [changed], native=True), migrate=migrate).resume()
     assert [(question.kind, question.call.args) for question in run.pending] == [("unknown", {"euros": 10})]
+
+
+@pytest.mark.parametrize("known", [2, 3], ids=["began", "ended"])
+def test_a_call_that_fits_only_now_is_asked_about(known: int) -> None:
+    """The run acted on the call beside it, without a question: that says nothing about this one."""
+    turn = [{"name": "send", "args": {"euros": 10}}, {"name": "desk.pay", "args": {"euros": "ten"}}]
+    with context(lm=ScriptedLM([turn, {"name": "finish", "args": {"answer": "done"}}])):
+        stored = json.loads(ReAct("question -> answer", [pay, send], native=True).start(question="q").to_json())
+    cut = json.dumps({**stored, "journal": stored["journal"][:known], "status": "running", "error": None})
+
+    def pay_any(euros: str) -> str:
+        """Pay."""
+        HAPPENED.append(f"paid {euros}")
+        return "paid"
+
+    changed = ReAct("question -> answer", [Tool(pay_any, "desk.pay", require_confirmation=True), send], native=True)
+    HAPPENED.clear()
+    with context(lm=ScriptedLM([{"name": "finish", "args": {"answer": "done"}}])):
+        run = Run.from_json(cut, changed)
+        run.resume()
+        asked = [(question.kind, question.call.args["euros"]) for question in run.pending]
+        if known == 2:
+            run.answer(run.pending[0].reply("sent 10"))
+            run.resume()
+            asked += [(question.kind, question.call.args["euros"]) for question in run.pending]
+        assert asked[-1] == ("confirm", "ten")
+        assert HAPPENED == []
+        run.answer(run.pending[0].approve())
+        run.resume()
+        assert (HAPPENED, contents(run)[0]) == (["paid ten"], ["sent 10", "paid"])
+        assert contents(Run.from_json(run.to_json(), changed)) == contents(run)

@@ -67,7 +67,8 @@ def use_tools(
     policies = tuple(each for each in (conditions.policy, policy) if each is not None)
     ready, asked = good, list[_Pending]()
     if is_ruled or any(_may_ask(checked) for _, checked in good):
-        rules: list[Rule | None] = yield RuleCalls(tuple(checked for _, checked in good), policies, _wish)
+        settled = tuple([did[at] is not None for at, _ in good]) if did else None
+        rules: list[Rule | None] = yield RuleCalls(tuple(checked for _, checked in good), policies, _wish, settled)
         ready, asked = _sort(good, rules, results, thought)
         if False in did:
             ready, asked = [each for each in ready if did[each[0]] is not False], [each for each in asked if did[each.at] is not False]

@@ -31,29 +31,30 @@ Rulings = list["Rule | None"]
 async def rule_calls(frame: Frame, act: RuleCalls) -> Rulings:
     """Rule on calls.
 
-    Once a question was asked, a call began, or a later act of the program was answered, the recorded rulings hold. Before that, a resumed
-    run is ruled again, and the stricter of the two rulings applies.
+    Once a question was asked, a call began, or a later act of the program was answered, the recorded rulings hold; without a record, what
+    is settled goes on as it is: another ruling would hide that it may have run. All else is ruled again in a resumed run, and the
+    stricter of the two rulings applies.
     """
     journal = frame.run.journal
     # Beside the acts, not among them: a policy added or removed while a run waits must not shift their slots.
     slot = f"{frame.path}{frame.acts}p"
     digest = f"policy {json_text([[each.tool.name, each.arguments.shown] for each in act.calls])}"
     recorded: Rulings | None = None
-    unasked: Rulings = [None] * len(act.calls)  # without a record they ran without a question
+    is_underway = journal.has_begun_from(frame.path, frame.acts)
     if journal.replaying:
         if journal.has(slot) and (entry := journal.take(slot, "once", digest)) is not None:
             with reading(f"The rulings at {slot} of the journal"):
                 recorded = [_read(each) for each in entry.value] if len(entry.value) == len(act.calls) else None
-        if journal.ahead(frame.path, frame.acts) is not None:
-            return recorded or unasked
-        if recorded is not None and any(each is not None and each.verdict == "ask" for each in recorded):
+        is_underway = is_underway or journal.ahead(frame.path, frame.acts) is not None
+        if recorded is not None and (is_underway or any(each is not None and each.verdict == "ask" for each in recorded)):
             return recorded
-    if journal.has_begun_from(frame.path, frame.acts):  # it may have run: another ruling would hide that
-        return recorded or unasked
     rules = [rule_for(act.policies, each.tool.name, each.arguments.shown) for each in act.calls]
     made = [rule if rule is not None else act.wish(checked) for rule, checked in zip(rules, act.calls, strict=True)]
     if recorded is not None:
         made = [max(pair, key=_strictness) for pair in zip(made, recorded, strict=True)]
+    if is_underway:
+        settled = act.settled if act.settled is not None else (True,) * len(made)
+        made = [None if is_settled else rule for is_settled, rule in zip(settled, made, strict=True)]
     if journal.kept:  # a denial would be untrue: these calls have run
         made = [None if has_result else rule for has_result, rule in zip(_kept_results(journal, act), made, strict=True)]
     forms = [_form(each) for each in made]

@@ -7,7 +7,7 @@ is gone; a call that it did not run does not run now.
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ferrule.runs.journal.matching import equal_arguments, names_call
 from ferrule.values.encoding.encode import json_text
@@ -27,10 +27,7 @@ def recall_calls(frame: Frame, act: RecallCalls) -> list[bool | None]:
     turn = _Turn(act)
     latest = dict(entries)  # a call that has ended has two entries: that it began, and then its result
     for _, batch in groupby(sorted(latest.items(), key=_place), key=lambda each: _place(each)[0]):
-        places = [[entry for _, entry in about] for _, about in groupby(batch, key=_place)]
-        first, end = 0, len(act.calls) - len(places) + 1  # later places are about later calls
-        for k, about in enumerate(places):
-            first = turn.take(about, first, end + k)
+        turn.take([[entry for _, entry in about] for _, about in groupby(batch, key=_place)])
     if is_over:
         return [k in turn.did for k in range(len(act.calls))]
     decided = {entry.value.question_id for entry in frame.run.journal.entries if entry.kind == "decision"}
@@ -48,39 +45,53 @@ class _Turn:
         self._ended: set[int] = set()
         self._edited: set[int] = set()
 
-    def take(self, about: list[Entry], first: int, end: int) -> int:
-        """Take the entries about a call of a batch, from `first` on and before `end`; returns from where on the batch's next call is.
+    def take(self, places: list[list[Entry]]) -> None:
+        """Take the entries of a batch, in the order of its calls: they are about the calls that are, together, likest to them."""
+        end = len(self._calls)
+        best: list[tuple[int, int, Any]] = [(0, 0, None)] * (end + 1)
+        for about in reversed(places):
+            # For the places from this one on and the calls from `k` on: how many find a call, how like those are, and which they are.
+            later, best, likeness = best, best[:], self._likeness(about)
+            for k in reversed(range(end)):
+                options = [best[k + 1], later[k]]
+                if k in likeness:
+                    found, like, rest = later[k + 1]
+                    options.insert(0, (found + 1, like + likeness[k], (k, about, rest)))
+                best[k] = max(options, key=lambda each: each[:2])  # of equal ones the first
+        chosen = best[0][2]
+        while chosen is not None:
+            at, about, chosen = chosen
+            self._note(at, about)
 
-        A result has the id of its call. Other entries are about the likest call that has not ended.
-        """
-        at = self._with_result(about)
-        if at is None:
-            found = [k for k in range(first, end) if self._has_name(about[-1].digest, k)]
-            left = [k for k in found if k not in self._ended] or found
-            at = max(left, key=lambda k: self._likeness(about[-1].digest, k), default=None)
-        if at is None:
-            return first
+    def _note(self, at: int, about: list[Entry]) -> None:
         self.did.add(at)
         for entry in about:
             if _ends_call(entry):
                 self._ended.add(at)
             elif entry.kind == "decision" and entry.value.kind == "edit":
                 self._edited.add(at)
-        return at + 1
 
-    def _with_result(self, about: list[Entry]) -> int | None:
+    def _likeness(self, about: list[Entry]) -> dict[int, int]:
+        """The calls that these entries may be about, with how like they are. A result has the id of its call; other entries have none."""
         ids = {entry.value.call_id for entry in about if entry.kind == "result"} - {None}
-        return next((k for k, call in enumerate(self._calls) if call.id in ids), None)
+        known = [k for k, call in enumerate(self._calls) if call.id in ids]
+        if known:
+            return {known[0]: 0}
+        digest = about[-1].digest
+        found = [k for k in range(len(self._calls)) if self._has_name(digest, k)]
+        return {k: self._likeness_to(digest, k) for k in [k for k in found if k not in self._ended] or found}
 
     def _has_name(self, digest: str, k: int) -> bool:
         checked = self._checked[k]  # a model may write a tool's name in the form that providers accept
         return names_call(digest, self._calls[k].name) or (checked is not None and names_call(digest, checked.tool.name))
 
-    def _likeness(self, digest: str, k: int) -> tuple[bool, bool, int, bool]:
+    def _likeness_to(self, digest: str, k: int) -> int:
+        """Equal arguments as they fit the tool now come first, then an edit, then the arguments as written."""
         checked = self._checked[k]
-        is_equal = checked is not None and digest.endswith(f" {json_text(checked.arguments.shown)}")
-        written = equal_arguments(digest, self._calls[k].args) if not is_equal else 0  # of equal calls, the first
-        return is_equal, k in self._edited, written, checked is not None
+        if checked is not None and digest.endswith(f" {json_text(checked.arguments.shown)}"):
+            return 1000
+        written = min(equal_arguments(digest, self._calls[k].args), 9)
+        return 100 * (k in self._edited) + 10 * written + (checked is not None)
 
 
 def _ends_call(entry: Entry) -> bool:

@@ -74,6 +74,8 @@ class RuleCalls(Record):
     """The policies in force: that of the settings, and the program's own."""
     wish: Callable[[CheckedCall], Rule | None]
     """What the tool itself wants. Used where no policy has a rule for the call."""
+    settled: tuple[bool, ...] | None = None
+    """For each call, whether an earlier execution acted on it, or went on without it; None if that is not known."""
 
 
 class RecallCalls(Record):
