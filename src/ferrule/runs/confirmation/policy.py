@@ -71,7 +71,7 @@ def _kept_results(journal: Journal, act: RuleCalls) -> Iterator[bool]:
     """Whether each call has the result of an equal call, which a restart kept."""
     used: dict[str, int] = {}
     for each in act.calls:
-        digest = f"{each.tool.name} {json_text(each.arguments.shown)}"
+        digest = each.digest
         kept, at = journal.kept.get(digest, ()), used.get(digest, 0)
         used[digest] = at + 1
         yield at < len(kept) and kept[at].kind == "result"

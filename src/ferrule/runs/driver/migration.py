@@ -41,6 +41,7 @@ class _Turn:
     def __init__(self, act: RecallCalls) -> None:
         self._calls = act.calls
         self._checked = act.checked or (None,) * len(act.calls)
+        self._arguments = [f" {json_text(each.arguments.shown)}" if each is not None else None for each in self._checked]
         self.did: set[int] = set()
         self._ended: set[int] = set()
         self._edited: set[int] = set()
@@ -57,7 +58,7 @@ class _Turn:
                 if k in likeness:
                     found, like, rest = later[k + 1]
                     options.insert(0, (found + 1, like + likeness[k], (k, about, rest)))
-                best[k] = max(options, key=lambda each: each[:2])  # of equal ones the first
+                best[k] = max(options, key=lambda each: each[:2])  # of equal ones the first, which takes the earliest call
         chosen = best[0][2]
         while chosen is not None:
             at, about, chosen = chosen
@@ -87,11 +88,11 @@ class _Turn:
 
     def _likeness_to(self, digest: str, k: int) -> int:
         """Equal arguments as they fit the tool now come first, then an edit, then the arguments as written."""
-        checked = self._checked[k]
-        if checked is not None and digest.endswith(f" {json_text(checked.arguments.shown)}"):
+        arguments = self._arguments[k]
+        if arguments is not None and digest.endswith(arguments):
             return 1000
         written = min(equal_arguments(digest, self._calls[k].args), 9)
-        return 100 * (k in self._edited) + 10 * written + (checked is not None)
+        return 100 * (k in self._edited) + 10 * written + (arguments is not None)
 
 
 def _ends_call(entry: Entry) -> bool:
