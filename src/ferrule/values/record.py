@@ -253,14 +253,13 @@ class Log(Sequence[T], Generic[T]):
 
     def then(self, *items: T) -> Self:
         """A view of these items followed by `items`."""
-        longer, length = self._view(), self._length
-        shared = self._items
+        longer, shared, length = self._view(), self._items, self._length
         if len(shared) == length:
             shared.extend(items)
-            longer._length = end = length + len(items)  # noqa: SLF001  another object of this class
+            end = length + len(items)
             if len(shared) == end:  # otherwise another thread appended, too, before these items or after them
+                longer._length = end  # noqa: SLF001  another object of this class
                 return longer
-            longer._length = length  # noqa: SLF001
         longer._fork(items)  # noqa: SLF001
         return longer
 

@@ -47,17 +47,17 @@ class _Turn:
         self._edited: set[int] = set()
 
     def take(self, places: list[list[Entry]]) -> None:
-        """Take the entries of a batch, in the order of its calls: they are about the calls that are, together, likest to them."""
+        """Take the entries of a batch, in the order of its calls: they are about the calls that together resemble them most."""
         end = len(self._calls)
         best: list[tuple[int, int, Any]] = [(0, 0, None)] * (end + 1)
         for about in reversed(places):
-            # For the places from this one on and the calls from `k` on: how many find a call, how like those are, and which they are.
-            later, best, likeness = best, best[:], self._likeness(about)
+            # For the places from this one on and the calls from `k` on: how many find a call, how similar those are, and which they are.
+            later, best, similarity = best, best[:], self._similarity(about)
             for k in reversed(range(end)):
                 options = [best[k + 1], later[k]]
-                if k in likeness:
-                    found, like, rest = later[k + 1]
-                    options.insert(0, (found + 1, like + likeness[k], (k, about, rest)))
+                if k in similarity:
+                    found, similar, rest = later[k + 1]
+                    options.insert(0, (found + 1, similar + similarity[k], (k, about, rest)))
                 best[k] = max(options, key=lambda each: each[:2])  # of equal ones the first, which takes the earliest call
         chosen = best[0][2]
         while chosen is not None:
@@ -72,21 +72,21 @@ class _Turn:
             elif entry.kind == "decision" and entry.value.kind == "edit":
                 self._edited.add(at)
 
-    def _likeness(self, about: list[Entry]) -> dict[int, int]:
-        """The calls that these entries may be about, with how like they are. A result has the id of its call; other entries have none."""
+    def _similarity(self, about: list[Entry]) -> dict[int, int]:
+        """The calls that these entries may be about, and how similar they are. A result has the id of its call, other entries have none."""
         ids = {entry.value.call_id for entry in about if entry.kind == "result"} - {None}
         known = [k for k, call in enumerate(self._calls) if call.id in ids]
         if known:
             return {known[0]: 0}
         digest = about[-1].digest
         found = [k for k in range(len(self._calls)) if self._has_name(digest, k)]
-        return {k: self._likeness_to(digest, k) for k in [k for k in found if k not in self._ended] or found}
+        return {k: self._similarity_to(digest, k) for k in [k for k in found if k not in self._ended] or found}
 
     def _has_name(self, digest: str, k: int) -> bool:
         checked = self._checked[k]  # a model may write a tool's name in the form that providers accept
         return names_call(digest, self._calls[k].name) or (checked is not None and names_call(digest, checked.tool.name))
 
-    def _likeness_to(self, digest: str, k: int) -> int:
+    def _similarity_to(self, digest: str, k: int) -> int:
         """Equal arguments as they fit the tool now come first, then an edit, then the arguments as written."""
         arguments = self._arguments[k]
         if arguments is not None and digest.endswith(arguments):
