@@ -54,7 +54,8 @@ class Module(Batches[S, D, P]):
     @property
     def fingerprint(self) -> str:
         """A digest of 16 characters of what a stored run checks: the class, the signatures, the tools. Computed at each access."""
-        from ferrule.runs.store.fingerprint import digest_of, program_fingerprint
+        from ferrule.runs.store.fingerprint import program_fingerprint
+        from ferrule.values.encoding.encode import digest_of
 
         return digest_of(program_fingerprint(self))
 

@@ -16,7 +16,7 @@ from ferrule.runs.limits import Budget
 from ferrule.runs.observers import CallPlace, Execution
 from ferrule.values.confirmation.tally import Tally
 from ferrule.values.content.type import Type
-from ferrule.values.encoding.encode import json_bytes
+from ferrule.values.encoding.encode import digest_of
 from ferrule.values.record import Changing, field
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Suspended, status_after
@@ -94,9 +94,7 @@ class Frame(Changing):
 
     def child(self, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Frame:
         """A frame for a program called from inside this one: named by program, inputs, and the number of the call with these."""
-        from hashlib import sha256  # late: it loads OpenSSL
-
-        key = f"{program.name}:{sha256(json_bytes((args, dict(inputs)))).hexdigest()[:12]}"
+        key = f"{program.name}:{digest_of((args, dict(inputs)), 12)}"
         if key in self.active:
             msg = (
                 f"Two calls of `{program.name}` with equal inputs run at once inside one program, so a replay could not tell them apart. "
@@ -233,10 +231,9 @@ class RunState:
 
     def question_id(self, slot: str) -> str:
         """An id for the question at a slot: unguessable, and the same in every replay of this run."""
-        import hmac
-        from hashlib import sha256  # late: it loads OpenSSL
+        import hmac  # late: it loads OpenSSL
 
-        return hmac.new(self.key, slot.encode(), sha256).hexdigest()[:20]
+        return hmac.new(self.key, slot.encode(), "sha256").hexdigest()[:20]
 
     def decision(self, question_id: str) -> Decision | None:
         """Take the decision on a question. It can be taken once."""

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ferrule.runs.protocols import Lease
 from ferrule.runs.store import lease as lease_owner
-from ferrule.runs.store.lease import is_dead, owner_name
+from ferrule.runs.store.lease import Leases, is_dead, owner_name
 
 
 def test_this_process_is_alive_and_one_elsewhere_is_not_known_to_be_dead() -> None:
@@ -44,3 +45,17 @@ def test_the_state_is_read_behind_the_name(monkeypatch: pytest.MonkeyPatch, stat
     """A3."""
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: stat)
     assert lease_owner._is_zombie("7") is is_over
+
+
+def test_a_lease_whose_object_is_gone_is_to_be_given_back_once() -> None:
+    """A3."""
+    leases, lease, other = Leases(), Lease("r", 1), Lease("s", 1)
+    leases.hold(lease, lambda: 0.0, 30.0)
+    leases.hold(other, lambda: 0.0, 30.0)
+    assert leases.left() == []
+    del lease
+    assert leases.left() == [("r", 1)]
+    assert leases.left() == []
+    assert leases.knows("r", 1) is False
+    assert leases.held() == [("s", 1, 30.0)]
+    del other

@@ -249,7 +249,7 @@ TestMessagesAgainstFreshOnes.settings = settings(max_examples=40, stateful_step_
 def test_each_message_is_hashed_once_however_long_the_conversation(monkeypatch):
     """F1: the digest costs the same at the thousandth step as at the first."""
     hashed = []
-    monkeypatch.setattr(hashlib, "sha256", lambda data, real=hashlib.sha256: hashed.append(data) or real(data))
+    monkeypatch.setattr("ferrule.values.conversation.message.sha256", lambda data, real=hashlib.sha256: hashed.append(data) or real(data))
     log = Messages()
     for i in range(1000):
         log = log.then(Message("user", str(i)))
@@ -328,11 +328,11 @@ def test_two_threads_at_one_message_write_its_digest_once(monkeypatch):
     real = hashlib.sha256
 
     def overtaken(data: bytes) -> object:
-        monkeypatch.setattr(hashlib, "sha256", real)
+        monkeypatch.setattr("ferrule.values.conversation.message.sha256", real)
         assert views[1].digest  # another thread does all of it meanwhile
         return real(data)
 
-    monkeypatch.setattr(hashlib, "sha256", overtaken)
+    monkeypatch.setattr("ferrule.values.conversation.message.sha256", overtaken)
     assert views[0].digest == Messages(list(views[0])).digest
     longer = views[1].then(Message("user", "e"))
     assert longer.digest == Messages(list(longer)).digest

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import contextmanager
 from contextvars import copy_context
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
@@ -18,7 +17,7 @@ from ferrule.concurrency import offload
 from ferrule.errors import ConfigurationError, InputError, shown
 from ferrule.runs.run import Run, is_inside_run
 from ferrule.values.conversation.exchange import Usage
-from ferrule.values.encoding.encode import json_bytes
+from ferrule.values.encoding.encode import digest_of
 from ferrule.values.typed import S, Typed
 
 if TYPE_CHECKING:
@@ -306,7 +305,7 @@ def _run_ids(batch_id: str, items: Sequence[_Item]) -> list[str]:
     seen: Counter[str] = Counter()
     ids: list[str] = []
     for item in items:
-        digest = sha256(json_bytes(str(item) if isinstance(item, InputError) else item)).hexdigest()[:24]
+        digest = digest_of(str(item) if isinstance(item, InputError) else item, 24)
         ids.append(f"{batch_id}.{digest}.{seen[digest]}")
         seen[digest] += 1
     return ids

@@ -26,12 +26,12 @@ from ferrule.runs.journal.encode import (
     record_form,
 )
 from ferrule.runs.journal.spending import spent
-from ferrule.runs.store.fingerprint import differences, digest_of, program_fingerprint
+from ferrule.runs.store.fingerprint import differences, program_fingerprint
 from ferrule.tools.tool import Tool
 from ferrule.values.content.convert import marked_parts, read_marked
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.conversation.history import History
-from ferrule.values.encoding.encode import SCALARS, is_exact, jsonable
+from ferrule.values.encoding.encode import SCALARS, digest_of, is_exact, jsonable
 from ferrule.values.encoding.stored import reading
 from ferrule.values.record import Changing, Record, fields_of
 from ferrule.values.run.forms import usage_form

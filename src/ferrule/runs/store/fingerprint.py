@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from hashlib import sha256
 from itertools import islice, product
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
-from ferrule.values.encoding.encode import json_bytes, repr_text
+from ferrule.values.encoding.encode import digest_of, repr_text
 from ferrule.values.encoding.stored import reading
 
 if TYPE_CHECKING:
@@ -50,11 +49,6 @@ def _differences(then: Any, now: dict[str, Any], program: Program) -> dict[str, 
     before, after = _lines(then), _lines(now)
     both = {key: (before.get(key, "absent"), after.get(key, "absent")) for key in {**before, **after}}
     return {key: (old, new) for key, (old, new) in both.items() if old != new}
-
-
-def digest_of(value: Any) -> str:
-    """A short digest of a value's JSON."""
-    return sha256(json_bytes(value)).hexdigest()[:16]
 
 
 def _predictors(program: Program) -> Sequence[tuple[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections import deque
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -27,11 +28,15 @@ class Leases:
         self._held: dict[tuple[str, int], tuple[ref[Lease], Callable[[], float], float]] = {}
         self._left: dict[tuple[str, int], bool] = {}
         """Those that are not held any more, and whether giving them back was tried."""
+        self._dropped: deque[tuple[str, int]] = deque()
+        """Those whose `Lease` object is gone: the store's thread looks after every write, so it must not ask each of them."""
         _EVERY.add(self)
 
     def hold(self, lease: Lease, clock: Callable[[], float], lease_s: float) -> None:
         """Count a lease as held; called before it is committed, so that no other thread takes it for one that was left."""
-        self._held[lease.run_id, lease.token] = ref(lease), clock, lease_s
+        key = (lease.run_id, lease.token)
+        # Garbage collection may call this at any point of any thread.
+        self._held[key] = ref(lease, lambda _, key=key, dropped=self._dropped: dropped.append(key)), clock, lease_s
 
     def let_go(self, lease: Lease) -> None:
         """The lease is not held any more, and not given back yet."""
@@ -49,10 +54,10 @@ class Leases:
 
     def left(self) -> list[tuple[str, int]]:
         """Run and token of each lease that is to be given back. They are returned once; the next `take` finds them all the same."""
-        for key, (lease, _, _) in list(self._held.items()):
-            if lease() is None:
+        while self._dropped:
+            key = self._dropped.popleft()
+            if self._held.pop(key, None) is not None:
                 self._left.setdefault(key, False)
-                self._held.pop(key, None)
         found = [key for key, is_tried in list(self._left.items()) if not is_tried]
         self._left.update(dict.fromkeys(found, True))
         return found
@@ -65,6 +70,7 @@ class Leases:
         """In the child of a fork: these are the parent's."""
         self._held.clear()
         self._left.clear()
+        self._dropped.clear()
 
     def __bool__(self) -> bool:
         return bool(self._held) or not all(list(self._left.values()))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule.concurrency import offload
 from ferrule.errors import ToolDefinitionError, ToolError, shown
 from ferrule.values.calls.call import CheckedCall, ToolResult
-from ferrule.values.encoding.encode import json_bytes
+from ferrule.values.encoding.encode import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,9 +79,7 @@ class Unload(_Named):
 
 def digest(tool: ToolSpec) -> str:
     """A digest of a tool's declaration: 16 hexadecimal characters of its SHA-256."""
-    from hashlib import sha256  # late: it loads OpenSSL
-
-    return sha256(json_bytes(tool.declaration)).hexdigest()[:16]
+    return digest_of(tool.declaration)
 
 
 def apply_change(checked: CheckedCall, change: ModuleCallback) -> ToolResult:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 from typing_extensions import TypeVar
 
 from ferrule.errors import ConfigurationError
+from ferrule.values.encoding.encode import sha256
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,8 +25,6 @@ HOW_TO_GIVE_DEPS = (
 
 def key_of(run_id: str, slot: str, tool: str, arguments: Mapping[str, Any]) -> str:
     """The idempotency key of one call of one run; `slot` is its position, `arguments` are plain JSON."""
-    from hashlib import sha256  # late: it loads OpenSSL
-
     return sha256(json.dumps([run_id, slot, tool, arguments], sort_keys=True).encode()).hexdigest()
 
 

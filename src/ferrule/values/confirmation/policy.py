@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from hashlib import sha256
 from typing import Any, Literal, cast
 
 from ferrule.errors import ConfigurationError, shown
-from ferrule.values.encoding.encode import json_bytes, json_text, jsonable
+from ferrule.values.encoding.encode import digest_of, json_text, jsonable
 from ferrule.values.record import Record, field
 
 Verdict = Literal["allow", "ask", "deny"]
@@ -178,7 +177,7 @@ class Grant(Record):
 
 def arguments_digest(args: Mapping[str, Any]) -> str:
     """A digest of arguments that does not depend on their order."""
-    return sha256(json_bytes(dict(sorted(args.items())))).hexdigest()[:20]
+    return digest_of(dict(sorted(args.items())), 20)
 
 
 def _all_fit(where: Mapping[str, Any], args: Mapping[str, Any], *, careful: bool = True) -> bool:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.errors import DecisionError, shown
-from ferrule.values.encoding.encode import json_bytes, json_text
+from ferrule.values.encoding.encode import digest_of, json_text
 from ferrule.values.record import Record, field, replace
 
 if TYPE_CHECKING:
@@ -72,10 +72,8 @@ class Question(Record):
     @property
     def digest(self) -> str:
         """A digest of what is shown: the tool's definition and the arguments; for an `input` question also the text and the form."""
-        from hashlib import sha256  # late: it loads OpenSSL
-
         asked = [self.text, self.form, self.url] if self.kind == "input" else []
-        return sha256(json_bytes([self.kind, self.call.name, self.fingerprint, self.call.args, *asked])).hexdigest()[:20]
+        return digest_of([self.kind, self.call.name, self.fingerprint, self.call.args, *asked], 20)
 
     @property
     def inside(self) -> str:
@@ -247,9 +245,7 @@ def misfit_text(checked: CheckedCall, *, began: bool) -> str:
 
 def tool_fingerprint(declaration: Mapping[str, Any], effect: str) -> str:
     """A digest of a tool's definition: name, description, schema and effect."""
-    from hashlib import sha256  # late: it loads OpenSSL
-
-    return sha256(json_bytes([declaration, effect])).hexdigest()[:20]
+    return digest_of([declaration, effect], 20)
 
 
 _STATUS: dict[str, DecisionStatus] = {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from ferrule.values.conversation.message import Message, Messages, make_message
-from ferrule.values.encoding.encode import from_json, json_bytes
+from ferrule.values.encoding.encode import from_json, json_bytes, sha256
 from ferrule.values.record import Changing, Record, field
 
 if TYPE_CHECKING:
@@ -173,8 +173,6 @@ class Request(Changing):
     @property
     def digest(self) -> str:
         """A hexadecimal digest of the whole request. It costs the same at the thousandth step as at the first."""
-        from hashlib import sha256  # late: it loads OpenSSL
-
         if self._fixed is None:  # all but the messages: nothing of it changes from step to step
             rest = (self.tool_choice, self.parallel, self.shape, dict(self.settings))
             fixed = self.tools.kept(sha256, lambda: sha256(self.tools.json)).copy()

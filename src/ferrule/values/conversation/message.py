@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from ferrule.values.encoding import encode
-from ferrule.values.encoding.encode import json_bytes
+from ferrule.values.encoding.encode import json_bytes, sha256
 from ferrule.values.encoding.pattern import pattern
 from ferrule.values.record import Log, Record, field, maker
 
@@ -138,8 +138,6 @@ def safe_id(call_id: str | None, longest: int | None = None) -> str:
 
     Ids of other providers may be anything. Equal ids stay equal, so that a result keeps its call; different ids get different hashes.
     """
-    from hashlib import sha256  # late: it loads OpenSSL
-
     known = call_id or ""
     if _SAFE.fullmatch(known) and (longest is None or len(known) <= longest):
         return known
@@ -214,8 +212,6 @@ class Messages(Log[Message]):
     @property
     def digest(self) -> bytes:
         """SHA-256 chained over the rendered messages; each message is hashed once."""
-        from hashlib import sha256  # late: it loads OpenSSL
-
         digests, length = self._digests, self._length
         while (at := len(digests)) < length:
             before = digests[at - 1] if at else b""

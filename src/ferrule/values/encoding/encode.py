@@ -76,6 +76,22 @@ def from_json(made: bytes) -> Any:
     return found(made)
 
 
+def sha256(data: bytes) -> Any:
+    """`hashlib.sha256`, which is imported with the first digest, because it loads OpenSSL."""
+    global _sha256  # noqa: PLW0603
+    if _sha256 is None:
+        from hashlib import sha256 as _sha256
+    return _sha256(data)
+
+
+_sha256: Any = None
+
+
+def digest_of(value: object, length: int = 16) -> str:
+    """The first hexadecimal digits of the SHA-256 of a value's JSON."""
+    return sha256(json_bytes(value)).hexdigest()[:length]
+
+
 def is_exact(value: Any) -> bool:
     """Whether JSON preserves a value: no NaN, no integer of thousands of digits, no adjacent surrogate halves, no objects."""
     kind = type(value)
