@@ -150,6 +150,15 @@ def test_an_unknown_setting_is_named_with_those_there_are():
     assert current() == Settings()
 
 
+async def listen(event):
+    """An observer that nothing awaits."""
+
+
+class Listener:
+    async def on_event(self, event):
+        """The same, as a method."""
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -167,6 +176,8 @@ def test_an_unknown_setting_is_named_with_those_there_are():
         ({"policy": "ask"}, r"`policy` takes a `Policy\(\[allow\(...\), ask\(...\), deny\(...\)\]\)`, found 'ask'"),
         ({"callbacks": print}, "`callbacks` takes a list, found <built-in"),
         ({"callbacks": None}, "`callbacks` takes a list, found None"),
+        ({"callbacks": [listen]}, "An observer in `callbacks` is a plain function, found <function listen"),
+        ({"callbacks": [Listener()]}, "`on_event` of an observer in `callbacks` is a plain function"),
         ({"max_workers": 0}, "`max_workers` is a whole number from 1, or None; found 0"),
         ({"max_workers": True}, "found True"),
         ({"max_workers": "8"}, "found '8'"),
@@ -183,6 +194,8 @@ def test_an_unknown_setting_is_named_with_those_there_are():
         "policy_name",
         "callback_alone",
         "callbacks_none",
+        "callback_async",
+        "callback_async_method",
         "workers_zero",
         "workers_bool",
         "workers_text",

@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
 from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
-from ferrule.errors import ConfigurationError, shown
+from ferrule.errors import ConfigurationError, refuse_async, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from contextvars import Token
 
 A = TypeVar("A")
@@ -186,6 +186,11 @@ def _checked(changes: dict[str, Any]) -> dict[str, Any]:
         callbacks = changes["callbacks"]
         if not isinstance(callbacks, (list, tuple)):
             raise ConfigurationError(f"`callbacks` takes a list, found {shown(callbacks)}.")
+        for each in cast("Sequence[Any]", callbacks):
+            refuse_async(each, "An observer in `callbacks`")
+            hooks = {name: hook for kind in type(each).__mro__ for name, hook in vars(kind).items() if name.startswith("on_")}
+            for name, hook in hooks.items():
+                refuse_async(hook, f"`{name}` of an observer in `callbacks`")
         changes = {**changes, "callbacks": tuple(callbacks)}  # pyright: ignore[reportUnknownArgumentType]
     workers = changes.get("max_workers")
     if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):

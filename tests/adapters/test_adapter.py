@@ -247,6 +247,27 @@ def test_an_answer_that_was_cut_says_so(adapter: Adapter) -> None:
         adapter.read(QA, Response("so", finish_reason="length"))
 
 
+@pytest.mark.parametrize("outputs", [{"a": "Approved.", "n": 1250}, {"n": 1250, "a": "It is approved."}, {"n": 1, "a": "with {braces}"}])
+def test_an_answer_that_was_cut_is_never_read_with_a_part_of_a_value(adapter: Adapter, outputs: dict[str, Any]) -> None:
+    """Ours: 12 in place of 1250, or the half of a sentence."""
+    made = Signature({name: (type(value), OutputField()) for name, value in outputs.items()})
+    text = adapter.format_assistant_message_content(made, outputs)
+    assert adapter.read(made, Response(text, finish_reason="length")) == outputs
+    for length in range(len(text)):
+        try:
+            found = adapter.read(made, Response(text[:length], finish_reason="length"))
+        except AdapterParseError as error:
+            assert "max_tokens" in str(error)
+            found = error.parsed
+        assert found == {name: outputs[name] for name in found}
+
+
+def test_json_in_an_answer_that_was_cut_is_whole_if_it_has_its_end() -> None:
+    """Ours: the limit may come right behind it, or behind the marker that ends the answer."""
+    made = Signature("q -> found: list[str]")
+    assert ChatAdapter().read(made, Response('[[ ## found ## ]]\n["a"]', finish_reason="length")) == {"found": ["a"]}
+
+
 def test_every_problem_is_told_with_what_could_be_read(adapter: Adapter) -> None:
     """D19, E57."""
     made = Signature("q -> a: int, b: int, c: int, d")

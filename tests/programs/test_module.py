@@ -73,6 +73,15 @@ def test_a_program_with_only_an_aforward_has_a_forward() -> None:
     assert OnlyAsync().forward(topic="t").text == OnlyAsync()(topic="t").text == "t"
 
 
+def test_a_forward_that_is_async_is_refused_with_its_right_name() -> None:
+    """Ours: its prediction would be a coroutine."""
+    with pytest.raises(ConfigurationError, match=r"`Wrong\.forward` .* is async: name it `aforward`"):
+
+        class Wrong(Module):
+            async def forward(self, topic: str) -> Prediction:
+                return Prediction(text=topic)
+
+
 class Flow(Module):
     """The same as acts."""
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _IMMUTABLE = frozenset({type(None), bool, int, float, str})
 _NOTHING = (None, "", "null")
 """What models write for an output that they omit."""
+CUT_OFF = "the answer was cut off at its maximum length: write less, or raise `max_tokens`"
 _MARK = pattern(r"\[\[[ \t]*##[ \t]*\w+[ \t]*##[ \t]*\]\]")
 
 
@@ -73,9 +74,16 @@ def _build_spec(signature: type[Signature]) -> OutputSpec:
 
 
 def parse_outputs(
-    adapter: str, signature: type[Signature], spec: OutputSpec, raw: Mapping[str, Any], response: Response, *, is_value: bool
+    adapter: str,
+    signature: type[Signature],
+    spec: OutputSpec,
+    raw: Mapping[str, Any],
+    response: Response,
+    *,
+    is_value: bool,
+    cut: str | None = None,
 ) -> dict[str, Any]:
-    """Check the raw values of an answer. With `is_value` they come out of JSON, otherwise they are text.
+    """Check the raw values of an answer. With `is_value` they come out of JSON, otherwise they are text; `cut` is one without its end.
 
     Raises `AdapterParseError` with every problem and with the outputs that could be read.
     """
@@ -90,6 +98,9 @@ def parse_outputs(
                 values[name] = check(raw[name], is_value=is_value)
             except ValueError as error:
                 problems.append((name, str(error)))
+            if name == cut and name in values:
+                del values[name]
+                problems.append((name, "has no end"))
         elif name == own and (calls or fault):
             if fault is not None:
                 problems.append((name, str(fault)))
@@ -109,7 +120,7 @@ def parse_outputs(
     if not text.strip() and not response.tool_calls:
         problems = [("", "the answer is empty"), *problems]
     if response.finish_reason == "length":
-        problems = [("", "the answer was cut off at its maximum length: write less, or raise `max_tokens`"), *problems]
+        problems = [("", CUT_OFF), *problems]
     raw_part = fault.raw if fault is not None else None
     raise AdapterParseError(adapter, text, problems, parsed=values, absent=missing, code=code, raw=raw_part, signature=signature) from fault
 

@@ -50,7 +50,16 @@ FerruleError
 """
 
 from ferrule.errors.answer import AdapterParseError, BoundaryError, ToolCallError
-from ferrule.errors.error import ConfigurationError, FerruleError, InputError, MissingKeyError, SignatureError, shown
+from ferrule.errors.error import (
+    ConfigurationError,
+    FerruleError,
+    InputError,
+    MissingKeyError,
+    SignatureError,
+    refuse_async,
+    refuse_awaitable,
+    shown,
+)
 from ferrule.errors.mcp import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError, MCPToolError
 from ferrule.errors.model import (
     AuthenticationError,
@@ -137,5 +146,7 @@ __all__ = [
     "ToolTimeoutError",
     "UnavailableError",
     "UnknownToolError",
+    "refuse_async",
+    "refuse_awaitable",
     "shown",
 ]

@@ -34,6 +34,22 @@ class FerruleError(Exception):
         return copyreg.__newobj__, (type(self),), {**self.__dict__, "args": self.args}  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 
 
+def refuse_async(function: object, what: str, instead: str = "write `def`, not `async def`") -> None:
+    """Raise `ConfigurationError` for an async function where a plain one is called: the coroutine that it returns would count as true."""
+    import inspect  # late: imported long before a program has such a function
+
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(type(function), "__call__", None)):  # noqa: B004
+        raise ConfigurationError(f"{what} is a plain function, found {shown(function)}, which is async: {instead}.")
+
+
+def refuse_awaitable(value: Any, what: str) -> Any:
+    """A value, if it is not a coroutine; raises `ConfigurationError` for one, which would count as true."""
+    if hasattr(value, "__await__"):
+        getattr(value, "close", bool)()
+        raise ConfigurationError(f"{what} is not awaited, and returned {shown(value)}. Use a plain function.")
+    return value
+
+
 class SignatureError(FerruleError, ValueError, TypeError):
     """A signature is invalid: a malformed string, an unknown type, a repeated field."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from ferrule.errors import ConfigurationError
+from ferrule.errors import ConfigurationError, refuse_async
 from ferrule.programs.calling import Bound, take_deps, typed_call
 from ferrule.programs.lifecycle.batching import Batches
 from ferrule.values.tracebacks import callers_frames, trim
@@ -41,6 +41,7 @@ class Module(Batches[S, D, P]):
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         # The nearest definition counts: a subclass of ReAct with a `forward` of its own is a plain program.
+        refuse_async(vars(cls).get("forward"), f"`{cls.__name__}.forward`", "name it `aforward`")
         written = [name for each in cls.__mro__ if each is not Module for name in ("aforward", "forward", "flow") if name in vars(each)]
         cls.is_flow = bool(written) and written[0] == "flow"
         cls.is_async = not cls.is_flow and "aforward" in written
@@ -54,10 +55,9 @@ class Module(Batches[S, D, P]):
     @property
     def fingerprint(self) -> str:
         """A digest of 16 characters of what a stored run checks: the class, the signatures, the tools. Computed at each access."""
-        from ferrule.runs.store.fingerprint import program_fingerprint
-        from ferrule.values.encoding.encode import digest_of
+        from ferrule.runs.store.fingerprint import program_digest
 
-        return digest_of(program_fingerprint(self))
+        return program_digest(self)
 
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(f'{name}={each!r}' for name, each in self.named_predictors())})"

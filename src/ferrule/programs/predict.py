@@ -11,6 +11,8 @@ from ferrule.errors import (
     InputError,
     SignatureError,
     ToolRetry,
+    refuse_async,
+    refuse_awaitable,
 )
 from ferrule.programs.asking.ask import as_native, ask_model, check_positive, choose_calls, list_demos, make_asker, split_inputs, validated
 from ferrule.programs.asking.native_outputs import adapt_to_model, add_native_outputs
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.message import Messages
     from ferrule.values.run.act import Flow
 
-Validator = TypeVar("Validator", bound="Callable[[Any], None]")
+Validator = TypeVar("Validator", bound="Callable[[Any], object]")
 _OWN = ("lm", "config", "demos", "max_turns")
 _REASONING = "What leads to the answer, step by step."
 OPTIONS = (
@@ -106,7 +108,7 @@ class Predict(Module[S, D, P]):
                 check_positive("n", config["n"])
         self.config = config
         self.toolbox = Toolbox.of(tools)
-        self.output_validators: list[Callable[[Any], None]] = []
+        self.output_validators: list[Callable[[Any], object]] = []
         self.is_validated = self.signature.__validated_by__ is not None
 
     @property
@@ -127,8 +129,10 @@ class Predict(Module[S, D, P]):
         """Check the outputs of each run: `@program.output_validator`.
 
         The function takes one object with the inputs and outputs as attributes. It raises `ToolRetry("what to change")` to let the model
-        try again; what it returns is ignored. It is called again in a replay, so it should depend on nothing else.
+        try again; it returns None or that object. It is called again in a replay, so it should depend on nothing else.
+        Raises `ConfigurationError` for an async function.
         """
+        refuse_async(function, "An output validator")
         self.output_validators.append(function)
         self.is_validated = True
         return function
@@ -138,9 +142,13 @@ class Predict(Module[S, D, P]):
         outputs = self.signature.validate_outputs(inputs, outputs)
         for function in self.output_validators:
             try:
-                function(self.signature.model_construct(**inputs, **outputs))
+                given = self.signature.model_construct(**inputs, **outputs)
+                found = refuse_awaitable(function(given), "An output validator")
             except ToolRetry as error:
                 raise InvalidOutputsError([("", str(error))]) from None
+            if (found is not None and found is not given) or any(getattr(given, name) is not value for name, value in outputs.items()):
+                msg = "An output validator only checks: it raises `ToolRetry`, or returns None. Pydantic's validators may change outputs."
+                raise ConfigurationError(msg)
         return outputs
 
     def tool_users(self) -> Sequence[Predict]:

@@ -33,6 +33,7 @@ from ferrule import (
     XMLAdapter,
     context,
 )
+from ferrule.values.record import replace
 
 
 @pytest.fixture(params=["text", "native"])
@@ -113,6 +114,24 @@ def test_arguments_of_finish_that_are_no_json_go_back_too():
     lm = ScriptedLM([cut, native_step("", "finish", {"answer": 1})])
     assert agent()(question="?", lm=lm).answer == 1
     assert "was not run" in lm.requests[1].messages[-1].text
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        pytest.param(Response("The answer is fort"), id="text"),
+        pytest.param(Response("[[ ## answer ## ]]\n4"), id="field"),
+        pytest.param(Response(""), id="nothing"),
+        pytest.param(Response(tool_calls=(ToolCall.read({"name": "add", "arguments": '{"a": 1'}),)), id="call"),
+    ],
+)
+@pytest.mark.parametrize("signature", ["question -> answer", "question -> answer: int"])
+def test_a_model_whose_answer_was_cut_hears_why_and_answers_again(cut: Response, signature: str):
+    """Ours: half a sentence, or 4 in place of 42, is no answer."""
+    cut = replace(cut, finish_reason="length")
+    lm = ScriptedLM([cut, native_step("", "finish", {"answer": 42 if "int" in signature else "forty-two"})])
+    assert str(agent(signature)(question="?", lm=lm).answer) in {"42", "forty-two"}
+    assert "cut off at its maximum length" in lm.requests[1].messages[-1].text
 
 
 # -- validators ---------------------------------------------------------------------------------------------------
@@ -218,6 +237,31 @@ def test_another_error_of_such_a_function_is_raised():
     program.output_validator(lambda outputs: outputs.missing)
     with pytest.raises(AttributeError):
         program(question="?", lm=ScriptedLM([native_step("", "finish", {"answer": 1})]))
+
+
+@pytest.mark.parametrize("check", [lambda outputs: outputs, lambda _: None], ids=["outputs", "none"])
+def test_such_a_function_may_return_what_it_was_given(check: Any):
+    program = agent()
+    program.output_validator(check)
+    assert program(question="?", lm=ScriptedLM([native_step("", "finish", {"answer": 1})])).answer == 1
+
+
+def test_such_a_function_cannot_change_outputs_and_is_not_async():
+    """Ours: the change would be lost, and a coroutine would check nothing."""
+    program = agent()
+    program.output_validator(lambda outputs: {"answer": outputs.answer + 1})
+    with pytest.raises(ConfigurationError, match="only checks"):
+        program(question="?", lm=ScriptedLM([native_step("", "finish", {"answer": 1})]))
+    program = agent()
+    program.output_validator(lambda outputs: setattr(outputs, "answer", 2))
+    with pytest.raises(ConfigurationError, match="only checks"):
+        program(question="?", lm=ScriptedLM([native_step("", "finish", {"answer": 1})]))
+
+    async def check(outputs: Any) -> None:
+        raise ToolRetry("never")
+
+    with pytest.raises(ConfigurationError, match="An output validator is a plain function"):
+        program.output_validator(check)
 
 
 # -- the model, and errors of the programmer ----------------------------------------------------------------------

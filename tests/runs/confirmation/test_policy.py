@@ -25,6 +25,7 @@ from ferrule import (
 )
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
+from ferrule.values.confirmation.policy import Rule
 from ferrule.values.run import event as events
 
 DONE = native_step("done", "finish", {"answer": "ok"})
@@ -245,3 +246,19 @@ def test_a_ruling_is_written_once() -> None:
         run = till.resume(till.always)
     rulings = [each for each in run.journal.entries if each.slot.endswith("p")]
     assert rulings == [Entry("1p", "once", 'policy [["pay",{"euros":1}]]', [["ask", "", None]])]
+
+
+@pytest.mark.parametrize("rule", [ask("pay", euro=7), deny("pay", where={"Euros": 7})])
+def test_a_rule_about_an_argument_that_its_tool_does_not_have_stops_the_run_before_the_call(rule: Rule) -> None:
+    """Ours: a slip of the pen would let every call through."""
+    till = Till(pays(7))
+    run = till.start(till.pay, Policy([rule]))
+    assert run.status == "failed"
+    assert "that `pay` does not have. It has: `euros`." in str(run.error)
+    assert till.paid == []
+
+
+def test_a_rule_for_many_tools_may_be_about_arguments_that_one_of_them_does_not_have() -> None:
+    """A4."""
+    till = Till(pays(7))
+    assert till.start(till.pay, Policy([deny("*", path="/etc/*"), ask("pa?", to="Eve")])).status == "done"

@@ -87,6 +87,18 @@ def test_a_policy_of_something_else_is_refused() -> None:
         configure(policy="deny")
 
 
+def test_a_condition_that_is_async_is_refused_for_its_coroutine_would_count_as_true() -> None:
+    """Ours."""
+
+    async def is_friend(to: str) -> bool:
+        return to == "Ada"
+
+    with pytest.raises(ConfigurationError, match=r"The condition on `to` .* is async: write `def`"):
+        allow("pay", to=is_friend)
+    with pytest.raises(ConfigurationError, match="is not awaited"):
+        Policy([allow("pay", to=lambda to: is_friend(to))]).rule_for("pay", {"to": "Eve"})
+
+
 def test_a_rule_is_also_what_a_tool_may_require() -> None:
     """A4: `require_confirmation=ask(...)`."""
     assert ask(amount=gt(100))({"amount": 101}) is True

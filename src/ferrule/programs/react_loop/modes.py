@@ -9,6 +9,7 @@ import json
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
+from ferrule.adapters.parse import CUT_OFF
 from ferrule.errors import AdapterParseError
 from ferrule.programs.asking.refusals import calls_in_text
 from ferrule.programs.instructions import loop_instructions
@@ -189,9 +190,12 @@ class _NativeMode(Record):
         thought = response.text or response.reasoning or ""
         if response.tool_calls:
             calls = tuple(map(take_intention, response.tool_calls)) if self.intention else response.tool_calls
+            if response.finish_reason == "length" and (fault := calls[-1].fault) is not None:
+                calls = (*calls[:-1], calls[-1].changed(fault=CallFault(fault.code, f"{fault.reason}; {CUT_OFF}", fault.raw, fault.index)))
             return Turn(thought, calls, None, "", response)
         if not thought.strip():
-            return Turn(problem="The answer was empty. Call a tool, or call `finish`.", response=response)
+            why = f"; {CUT_OFF}" if response.finish_reason == "length" else ""
+            return Turn(problem=f"The answer was empty{why}. Call a tool, or call `finish`.", response=response)
         return Turn(thought, outputs=fields, response=response)
 
     def read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
@@ -203,6 +207,8 @@ class _NativeMode(Record):
         try:
             return adapter.read(self.outputs, response, lenient=True)
         except AdapterParseError:
+            if response.finish_reason == "length":
+                raise
             return {}  # plain text ends the loop too; the extractor makes outputs of it
 
     def render(self, step: Step, index: int, turn: Turn | None, news: str = "") -> tuple[Message, ...]:

@@ -300,7 +300,7 @@ def _denials(calls: Sequence[CheckedCall], policies: tuple[Policy, ...]) -> list
     """The reasons (which may be empty) for which the policies deny calls by now; None for those that they do not deny."""
     from ferrule.values.confirmation.policy import rule_for
 
-    rules = [rule_for(policies, each.tool.name, each.arguments.shown) for each in calls]
+    rules = [rule_for(policies, each.tool, each.arguments.shown) for each in calls]
     return [rule.reason if rule is not None and rule.verdict == "deny" else None for rule in rules]
 
 

@@ -48,7 +48,7 @@ async def rule_calls(frame: Frame, act: RuleCalls) -> Rulings:
         is_underway = is_underway or journal.ahead(frame.path, frame.acts) is not None
         if recorded is not None and (is_underway or any(each is not None and each.verdict == "ask" for each in recorded)):
             return recorded
-    rules = [rule_for(act.policies, each.tool.name, each.arguments.shown) for each in act.calls]
+    rules = [rule_for(act.policies, each.tool, each.arguments.shown) for each in act.calls]
     made = [rule if rule is not None else act.wish(checked) for rule, checked in zip(rules, act.calls, strict=True)]
     if recorded is not None:
         made = [max(pair, key=_strictness) for pair in zip(made, recorded, strict=True)]

@@ -32,6 +32,11 @@ def program_fingerprint(program: Program) -> dict[str, Any]:
     return found
 
 
+def program_digest(program: Program) -> str:
+    """`Module.fingerprint`."""
+    return digest_of(program_fingerprint(program))
+
+
 def differences(then: Any, program: Program) -> dict[str, tuple[str, str]]:
     """The differences between a stored fingerprint and a program, by what differs: stored, and now."""
     now = program_fingerprint(program)

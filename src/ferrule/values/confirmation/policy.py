@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from ferrule.errors import ConfigurationError, shown
+from ferrule.errors import ConfigurationError, refuse_async, refuse_awaitable, shown
 from ferrule.values.encoding.encode import digest_of, json_text, jsonable
 from ferrule.values.record import Record, field
+
+if TYPE_CHECKING:
+    from ferrule.values.calls.call import ToolSpec
 
 Verdict = Literal["allow", "ask", "deny"]
 _STRICTNESS: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
@@ -66,6 +69,11 @@ class Rule(Record):
     """Part of a denial's message to the model, and shown to observers."""
     expires_s: float | None = None
     """For `ask`: seconds after which an unanswered question counts as denied."""
+
+    def __post_init__(self) -> None:
+        for name, wanted in self.where.items():
+            if callable(wanted) and not isinstance(wanted, Compared):
+                refuse_async(wanted, f"The condition on `{name}`")
 
     def covers(self, tool: str, args: Mapping[str, Any]) -> bool:
         """Whether the rule applies to this call. In doubt `allow` does not apply, and the others do."""
@@ -126,10 +134,26 @@ class Policy(Record):
         return Rule(self.otherwise) if self.otherwise is not None else None
 
 
-def rule_for(policies: Sequence[Policy], tool: str, args: Mapping[str, Any]) -> Rule | None:
-    """The strictest rule of several policies for a call, or None if no policy has a rule for it."""
-    found = [rule for each in policies if (rule := each.rule_for(tool, args)) is not None]
+def rule_for(policies: Sequence[Policy], tool: ToolSpec, args: Mapping[str, Any]) -> Rule | None:
+    """The strictest rule of several policies for a call, or None if no policy has a rule for it.
+
+    Raises `ConfigurationError` for a rule of this tool about an argument that it does not have: an `ask` would never ask.
+    """
+    for policy in policies:
+        for rule in policy.rules:
+            if rule.tool == tool.name and not rule.where.keys() <= args.keys():
+                _check_arguments(rule, tool, args)
+    found = [rule for each in policies if (rule := each.rule_for(tool.name, args)) is not None]
     return strictest(found) if found else None
+
+
+def _check_arguments(rule: Rule, tool: ToolSpec, args: Mapping[str, Any]) -> None:
+    schema = tool.declaration["function"]["parameters"]
+    known = {**schema.get("properties", {}), **args}
+    unknown = [name for name in rule.where if name not in known]
+    if unknown and not schema.get("additionalProperties"):
+        names = ", ".join(f"`{name}`" for name in known)
+        raise ConfigurationError(f"{rule} is about an argument `{unknown[0]}` that `{tool.name}` does not have. It has: {names or 'none'}.")
 
 
 def strictest(rules: Sequence[Rule]) -> Rule:
@@ -190,7 +214,7 @@ def _fits(wanted: Any, value: Any, *, careful: bool) -> bool:
         each = [_fits(wanted, one, careful=careful) for one in value]
         return bool(each) and all(each) if careful else any(each)
     if callable(wanted):
-        answer: Any = wanted(value)
+        answer: Any = refuse_awaitable(wanted(value), "A condition of a rule")
         return not careful if answer is None else bool(answer)
     if isinstance(wanted, str):
         return fnmatchcase(value if isinstance(value, str) else json_text(value), wanted)

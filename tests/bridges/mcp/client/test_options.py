@@ -34,3 +34,11 @@ def test_allow_and_deny_select_tools(allow, deny, passes):
 def test_a_filter_of_another_kind_is_refused():
     with pytest.raises(ConfigurationError, match="`allow` of an MCP server must be names"):
         options_from({"allow": [3]})
+
+    async def none(_):
+        return False
+
+    with pytest.raises(ConfigurationError, match="is async"):
+        options_from({"allow": none})
+    with pytest.raises(ConfigurationError, match="is not awaited"):
+        options_from({"allow": lambda definition: none(definition)}).passes(definition("drop"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.bridges.mcp.connection.handshake import PROTOCOL_MODES, ProtocolMode
 from ferrule.bridges.mcp.transport.stdio import GROUPS
-from ferrule.errors import ConfigurationError, shown
+from ferrule.errors import ConfigurationError, refuse_async, refuse_awaitable, shown
 from ferrule.tools.mcp.result import ShowRules
 from ferrule.tools.mcp.tool import ConversionRules, rules_from
 from ferrule.values.encoding.encode import jsonable
@@ -117,7 +117,7 @@ class ServerOptions(Record, kw_only=True):
 
 def _is_among(definition: Any, choice: Any) -> bool:
     if callable(choice):
-        return bool(choice(definition))
+        return bool(refuse_awaitable(choice(definition), "`allow` or `deny` of an MCP server"))
     patterns = (choice,) if isinstance(choice, str) else choice
     return any(fnmatchcase(definition.name, each) for each in patterns)
 
@@ -158,6 +158,7 @@ def _are_seconds_by_tool(value: Any) -> bool:
 
 
 def _are_names(value: Any) -> bool:
+    refuse_async(value, "`allow` or `deny` of an MCP server")
     if isinstance(value, list | tuple | set | frozenset):
         return all(isinstance(each, str) for each in cast("Iterable[Any]", value))
     return isinstance(value, str) or callable(value)
