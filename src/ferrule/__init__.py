@@ -16,7 +16,8 @@ _HOMES = {
         "MCPTimeoutError", "MCPToolError", "MaxTurnsReachedError", "MissingContentError", "MissingKeyError", "RateLimitError",
         "RefusalError", "ReplayMismatchError", "RunCancelledError", "RunError", "RunTakenError", "ScriptError", "SignatureError",
         "StoreError", "TooManyFaultsError", "ToolArgumentsError", "ToolCallError", "ToolDefinitionError", "ToolError", "ToolExecutionError",
-        "ToolLoadError", "ToolRetry", "ToolStop", "ToolTimeoutError", "UnavailableError", "UnknownToolError",
+        "ToolLoadError", "ToolRetry", "ToolStop", "ToolTimeoutError", "UnavailableError", "UnknownOutcomeError",
+        "UnknownToolError",
     ),
     "ferrule.settings": ("configure", "context"),
     "ferrule.values.run.act": (

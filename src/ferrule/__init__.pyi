@@ -64,6 +64,7 @@ from ferrule.errors import ToolStop as ToolStop
 from ferrule.errors import ToolTimeoutError as ToolTimeoutError
 from ferrule.errors import TooManyFaultsError as TooManyFaultsError
 from ferrule.errors import UnavailableError as UnavailableError
+from ferrule.errors import UnknownOutcomeError as UnknownOutcomeError
 from ferrule.errors import UnknownToolError as UnknownToolError
 from ferrule.models.fallback import FallbackLM as FallbackLM
 from ferrule.models.hosted import LM as LM

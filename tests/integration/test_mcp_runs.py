@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,7 @@ from ferrule.bridges.mcp.client.mcp_server import MCPServer
 from ferrule.errors import DecisionError, MCPTimeoutError
 from ferrule.programs.react import ReAct
 from ferrule.runs.run import Run
-from ferrule.runs.store.sqlite import SQLiteStore
+from ferrule.runs.store.sqlite import MemoryStore, SQLiteStore
 from ferrule.testing.scripted import ScriptedLM
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
@@ -261,6 +262,41 @@ def test_a_crash_after_the_answer_is_a_call_that_may_have_run(tmp_path: Path) ->
         again.answer(again.pending[0].approve())
         assert again.resume().status == "done", again.error
     assert json.loads(again.trajectory["observation_0"])[1] == {"seats": 2}
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("how", ["approve", "reply", "deny"])
+def test_a_crash_between_two_questions_leaves_a_call_that_any_decision_settles(tmp_path: Path, era: str, how: str) -> None:
+    """R8, M57: its earlier questions are not replayed once the call has a result, and are found again if it is made again."""
+    run = started(tmp_path, era, BOOK)
+    run.answer(run.pending[0].fill({"name": "Ann"}))
+    resumed(run)
+    text = json.loads(run.to_json())
+    at = max(k for k, entry in enumerate(text["journal"]) if entry["kind"] == "begun")
+    cut = {**text, "journal": text["journal"][: at + 1], "status": "running", "questions": []}
+    with ferrule.context(lm=model()):
+        again = Run.from_json(json.dumps(cut), run.program).resume()
+        [unknown] = again.pending
+        again.answer({"approve": unknown.approve(), "reply": unknown.reply("booked"), "deny": unknown.deny()}[how])
+        again.resume()
+        if how == "approve":
+            [seats] = again.pending
+            assert seats.kind == "input"
+            again.answer(seats.fill({"seats": 2}))
+            again.resume()
+    assert again.status == "done", again.error
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_question_of_a_server_expires_by_the_clock_of_the_store(tmp_path: Path, era: str) -> None:
+    """M60, Q8: the machine may be ten minutes behind."""
+    store = MemoryStore(clock=lambda: time.time() + 600)
+    with ferrule.context(lm=model(BOOK)):
+        run = agent(tmp_path, era, trust=True, confirm=False, input_expires_s=300).start(task="x", store=store)
+    assert run.pending[0].expires_at == pytest.approx(time.time() + 900, abs=100)
+    run.answer(run.pending[0].fill({"name": "Ann"}))
+    assert resumed(run).status == "waiting"
+    assert "seats" in str(run.pending[0].form)
 
 
 def test_a_server_that_takes_no_answer_for_an_error_is_asked_again_when_there_is_one(tmp_path: Path) -> None:

@@ -133,6 +133,29 @@ def test_calls_of_one_turn_over_the_limit_are_not_run(driver: str) -> None:
     assert [entry.kind for entry in run.journal.entries if entry.slot == "1.4"] == ["result"]
 
 
+def test_calls_that_a_lower_limit_refused_do_not_count_when_the_run_goes_on_with_more(driver: str) -> None:
+    """A14: they did not run."""
+    ran: list[int] = []
+
+    def answer(request: Any) -> Any:
+        at = sum(bool(message.tool_calls) for message in request.messages)
+        calls = tuple(ToolCall(name="send", args={"n": 10 * at + k}) for k in range(3))
+        return Response("", calls) if at < 2 else fields(answer="x")
+
+    program = Predict(
+        "question -> answer", tools=[Tool(lambda n: ran.append(n) or "sent", "send", "Send.", arg_types={"n": int})], native=True
+    )
+    with context(lm=ScriptedLM(by=answer)):
+        with context(limits=Limits(tool_calls=1)):
+            run = carry(program, driver, question="q")
+        assert (run.status, ran) == ("failed", [0])
+        with context(limits=Limits(tool_calls=1)):
+            assert resume(run, driver).status == "failed"
+        with context(limits=Limits(tool_calls=5)):
+            assert resume(run, driver).status == "done"
+    assert ran == [0, 10, 11, 12]
+
+
 def test_a_program_that_cannot_make_an_end_raises_and_goes_on_with_more(driver: str) -> None:
     """A14: `Predict` has nothing to extract from; the limit is not journalled, so a resumed run may have another one."""
 

@@ -41,6 +41,7 @@ FerruleError
 │   ├── LimitReachedError                        a program reached one of its limits
 │   ├── ReplayMismatchError                      a program differs from its journal
 │   ├── DecisionError (ValueError)               a decision does not match a pending question
+│   ├── UnknownOutcomeError                      a call may have run, and its tool says `fail`
 │   ├── StoreError                               a store cannot write or read a run
 │   │   └── RunTakenError                        another process executes the run
 │   └── RunCancelledError                        the run was cancelled
@@ -83,6 +84,7 @@ from ferrule.errors.run import (
     RunTakenError,
     StoreError,
     TooManyFaultsError,
+    UnknownOutcomeError,
 )
 from ferrule.errors.tool import (
     AsyncToolError,
@@ -145,6 +147,7 @@ __all__ = [
     "ToolStop",
     "ToolTimeoutError",
     "UnavailableError",
+    "UnknownOutcomeError",
     "UnknownToolError",
     "refuse_async",
     "refuse_awaitable",

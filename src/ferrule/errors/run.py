@@ -41,6 +41,10 @@ class LimitReachedError(RunError):
         super().__init__(f"The run was stopped at its limit {name}={limit:g}. Raise the limit (`Limits({name}=...)`) and resume.")
 
 
+class UnknownOutcomeError(RunError):
+    """It is not known whether a call ran, and its tool says `unknown="fail"`."""
+
+
 class ReplayMismatchError(RunError):
     """A program differs from its journal: it changed, or it is not deterministic."""
 

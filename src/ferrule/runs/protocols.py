@@ -226,6 +226,8 @@ class Persistence(Protocol):
     store: Store
     lease: Lease | None
     """The lease of the execution that is going on."""
+    is_new: bool
+    """Whether the store does not have the run yet."""
 
     def holds(self, execution: Execution) -> bool:
         """Whether this execution has the lease."""

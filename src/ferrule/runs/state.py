@@ -81,7 +81,8 @@ class Frame(Changing):
         raise RunCancelledError(f"This belongs to an execution of the run {self.run.id}, or to a call in it, that has ended.")
 
     def write(self, entry: Entry) -> Awaitable[None]:
-        """Journal an entry: durable once this is awaited."""
+        """Journal an entry: durable once this is awaited. Raises `RunCancelledError` in a thread that an interrupt left behind."""
+        self.check_alive()
         return self.run.journal.write(entry, blocks=self.blocks)
 
     def slot(self) -> str:
@@ -236,8 +237,13 @@ class RunState:
         return hmac.new(self.key, slot.encode(), "sha256").hexdigest()[:20]
 
     def decision(self, question_id: str) -> Decision | None:
-        """Take the decision on a question. It can be taken once."""
-        return self.answers.pop(question_id, None)
+        """The decision on a question that is not in the journal yet."""
+        return self.answers.get(question_id)
+
+    def decided(self, decision: Decision) -> None:
+        """A decision is in the journal: only now is it not there to be used any more, as an interrupt may come at any point before."""
+        self.answers.pop(decision.question_id, None)
+        self.tally.note(self.decisions, decision)
 
     def begin(self, execution: Execution, tell: Observers | None, *, wants_deltas: bool) -> Frame:
         """Prepare for the first or a later execution; returns its root frame."""
@@ -273,13 +279,16 @@ class RunState:
         """Stop before the next act; a run that waits for a person stops waiting. The journal is kept: `resume()` continues the run."""
         self.cancelled = True
         with _BEGINNING:
-            if self.executing or self.status not in {"waiting", "queued"}:
+            if self.executing or self.status not in {"waiting", "queued", "running"}:
                 return
-            self.status, self.pending = "cancelled", ()
-            self._forget_untaken()
-            self.error = RunCancelledError(f"The run {self.id} was cancelled while it waited for a person.")
-        if self.persistence is not None:
+            if self.status != "running":
+                self.status, self.pending = "cancelled", ()
+                self.forget_untaken()
+                self.error = RunCancelledError(f"The run {self.id} was cancelled while it waited for a person.")
+        if self.persistence is not None and not self.persistence.is_new:
             self.persistence.store.cancel(self.id)
+            if self.status == "running" and self.persistence.store.summary(self.id).status == "cancelled":  # no process executed it
+                self.status = "cancelled"
 
     def goes_on(self, *, resumed: bool = False, deps: Any = None) -> None:
         """Before an execution: clear the cancellation of an earlier execution; later cancellations apply to this one.
@@ -292,7 +301,7 @@ class RunState:
             if not self.executing and (resumed or self.status != "running"):
                 self.cancelled = False
 
-    def _forget_untaken(self) -> None:
+    def forget_untaken(self) -> None:
         """Drop unused decisions after a cancellation: their questions are asked again."""
         untaken = {key for key, each in self.answers.items() if each.kind != "revoke"}
         self.answers = {key: each for key, each in self.answers.items() if key not in untaken}
@@ -329,5 +338,5 @@ class RunState:
             self.error, self.trace = error, error.__traceback__
             self.status = status_after(error)
             if self.cancelled:
-                self._forget_untaken()
+                self.forget_untaken()
         self.executing = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any
@@ -40,6 +41,8 @@ from ferrule import (
 from ferrule.programs.module import Module
 from ferrule.runs.confirmation import decisions as confirm
 from ferrule.runs.driver import questions as ask_person
+from ferrule.runs.journal.entry import Entry
+from ferrule.runs.journal.journal import Journal
 from ferrule.runs.observers import Execution
 from ferrule.runs.run import Run
 from ferrule.values.confirmation.question import Question
@@ -473,6 +476,59 @@ def test_a_cancellation_in_the_middle_of_an_execution_leaves_no_approval_behind(
     run.cancel()
     run.stopped(RunCancelledError("cancelled"))
     assert (run.status, run.answers, run.decisions) == ("cancelled", {}, [])
+
+
+def test_an_approval_that_another_process_discarded_is_not_used_by_a_run_that_had_read_it() -> None:
+    """R15, A1: what the store has left is what counts, and so does a denial that came later."""
+    shop, store = Shop([pays("ada")]), MemoryStore()
+    with context(lm=shop.lm):
+        shop.agent.start(task="x", store=store, run_id="r")
+        store.decide("r", store.summary("r").questions[0].approve())
+        run = Run.load(store, "r", shop.agent)
+        store.cancel("r")
+        again = Run.load(store, "r", shop.agent).resume()
+        assert again.status == "waiting"
+        store.decide("r", again.pending[0].deny("No!"))
+        assert run.resume().status == "done"
+    assert shop.ran == []
+    assert [(each.kind, each.text) for each in run.decisions] == [("deny", "No!")]
+
+
+@pytest.mark.parametrize("is_kept", [True, False], ids=["store", "memory"])
+def test_an_interrupt_while_a_decision_is_written_leaves_a_question_that_can_be_decided(
+    monkeypatch: pytest.MonkeyPatch, is_kept: bool
+) -> None:
+    """A15, R15."""
+    shop = Shop([pays("ada")])
+    with context(lm=shop.lm):
+        run = shop.agent.start(task="x", store=MemoryStore() if is_kept else None)
+        run.answer(run.pending[0].approve())
+
+        def interrupted(journal: Journal, entry: Entry) -> None:
+            del journal
+            raise KeyboardInterrupt(entry.kind)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Journal, "add", interrupted)
+            with pytest.raises(KeyboardInterrupt, match="decision"):
+                run.resume()
+        assert shop.ran == []
+        if run.resume().status == "waiting":
+            run.answer(run.pending[0].approve())
+            run.resume()
+    assert run.status == "done"
+    assert shop.ran == [("ada", 5)]
+
+
+@pytest.mark.parametrize("ahead_s", [600.0, -600.0])
+def test_a_question_of_a_stored_run_expires_by_the_clock_of_its_store(ahead_s: float) -> None:
+    """Q8: the clocks of machines do not matter."""
+    shop, store = Shop([pays("ada")], needs=ask(expires_s=60)), MemoryStore(clock=lambda: time.time() + ahead_s)
+    with context(lm=shop.lm):
+        run = shop.agent.start(task="x", store=store)
+        run.answer(run.pending[0].approve())
+        assert run.resume().status == "done"
+    assert shop.ran == [("ada", 5)]
 
 
 def test_a_copy_of_a_kept_run_does_not_bring_its_decisions_along() -> None:

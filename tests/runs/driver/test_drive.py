@@ -16,7 +16,15 @@ from agent_script import fields, text_step
 
 from ferrule import settings
 from ferrule.concurrency.offload import POOL_SIZE
-from ferrule.errors import ContextOverflowError, LimitReachedError, ReplayMismatchError, RunError, ToolStop, UnavailableError
+from ferrule.errors import (
+    ContextOverflowError,
+    LimitReachedError,
+    ReplayMismatchError,
+    RunCancelledError,
+    RunError,
+    ToolStop,
+    UnavailableError,
+)
 from ferrule.models.model import BaseLM
 from ferrule.programs.predict import Predict
 from ferrule.programs.react import ReAct
@@ -504,6 +512,26 @@ def test_ctrl_c_in_a_tool_goes_through_and_leaves_the_run_resumable() -> None:
     with pytest.raises(KeyboardInterrupt):
         execute(run)
     assert run.status == "cancelled"
+
+
+def test_an_execution_that_was_interrupted_writes_nothing_more(driver: str) -> None:
+    """A15: its thread may come back when the run goes on already, and hold the journal of that execution."""
+    runs: list[Run] = []
+
+    def late() -> int:
+        root = runs[0].root
+        assert root is not None
+        root.life.over = True
+        return 7
+
+    def flow() -> Generator[Any, Any, Any]:
+        yield Once(late, "clock")
+        return Prediction()
+
+    runs.append(Run(Flow(flow), (), {}))
+    carry(runs[0], driver)
+    assert isinstance(runs[0].error, RunCancelledError)
+    assert runs[0].journal.entries == []
 
 
 def test_a_done_run_is_not_carried_again(driver: str) -> None:

@@ -5,6 +5,7 @@ new `Run` over the entries that the old one wrote.
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 import threading
 from contextlib import suppress
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ferrule import ReAct, ScriptedLM, UnknownOutcomeError, context
 from ferrule.concurrency.offload import run_blocking
 from ferrule.errors import ConfigurationError, DecisionError, RunError, StoreError, ToolError
 from ferrule.runs.driver.execution import aexecute, execute
@@ -267,6 +269,26 @@ class TestOnce:
         with pytest.raises(RunError, match=r"`t` ran with \{\"n\":7\}"):
             _ = run.prediction
         assert world.done == ["t"]
+
+    def test_fails_the_whole_run_also_inside_an_agent_that_is_a_tool(self) -> None:
+        """R9: the outer model would take the error for a result, and call again."""
+
+        def answer(request: Any) -> Any:
+            if any(message.tool_calls for message in request.messages):
+                return {"name": "finish", "args": {"answer": "done"}}
+            names = [each["function"]["name"] for each in request.tools]
+            return {"name": "sub", "args": {"question": "q"}} if "sub" in names else {"name": "wire", "args": {}}
+
+        wire = Tool(lambda: "wired", "wire", "Wire money.", unknown="fail")
+        agent = ReAct("question -> answer", [ReAct("question -> answer", [wire], native=True).as_tool("sub")], native=True)
+        with context(lm=ScriptedLM(by=answer)):
+            kept = json.loads(agent.start(question="q").to_json())
+            at = next(k for k, entry in enumerate(kept["journal"]) if entry["kind"] == "begun" and entry["digest"].startswith("wire"))
+            cut = {**kept, "journal": kept["journal"][: at + 1], "status": "running"}
+            run = Run.from_json(json.dumps(cut), agent).resume()
+        assert run.status == "failed"
+        assert isinstance(run.error, UnknownOutcomeError)
+        assert "resume the run with `unknown='ask'`" in str(run.error)
 
     def test_is_what_a_tool_is_that_says_nothing(self) -> None:
         """R8."""

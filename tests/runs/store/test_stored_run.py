@@ -19,10 +19,12 @@ from ferrule.concurrency import offload
 from ferrule.errors import InputError, RunCancelledError, RunError, StoreError
 from ferrule.programs.module import Module
 from ferrule.programs.react import ReAct
+from ferrule.runs.journal.entry import Entry
 from ferrule.runs.protocols import Lease
 from ferrule.runs.run import Run
 from ferrule.runs.store import sqlite as sqlite_store
 from ferrule.runs.store.sqlite import MemoryStore, SQLiteStore
+from ferrule.runs.store.stored_run import StoredRun
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.tool import Tool
 from ferrule.values.confirmation.policy import Policy
@@ -307,15 +309,52 @@ def test_a_tool_is_not_begun_once_the_run_is_cancelled(hotel: Hotel) -> None:
 
 
 def test_a_run_cancelled_while_it_waits_starts_nothing_when_an_old_hand_resumes_it(hotel: Hotel) -> None:
-    """R15: whoever had it before is told; resuming once more is a decision of its own."""
+    """R15: whoever had it before is told; resumed once more, it asks again, for the cancellation discarded the approval."""
     run = hotel.start(ASK)
     run.answer(run.pending[0].approve())
     hotel.store.cancel(run.id)
     with pytest.raises(RunCancelledError, match="cancelled elsewhere"):
         hotel.go_on(run, FINISH)
     assert run.status == "cancelled"
+    assert hotel.go_on(run).status == "waiting"
     assert hotel.did == []
+    run.answer(run.pending[0].approve())
     assert hotel.go_on(run, FINISH).status == "done"
+
+
+def test_a_run_that_another_hand_executes_is_cancelled_by_any_hand(hotel: Hotel) -> None:
+    """R15."""
+    hotel.at_look = lambda: hotel.load("r").cancel()
+    run = hotel.start(LOOK, LOOK, FINISH, run_id="r")
+    assert run.status == hotel.store.summary("r").status == "cancelled"
+    assert hotel.did == ["look 7"]
+
+
+def test_a_run_that_a_crash_left_is_cancelled_at_once(hotel: Hotel) -> None:
+    """R15."""
+    hotel.start(ASK, run_id="r")
+    hotel.store._file.write(lambda db: db.execute("UPDATE runs SET status = 'running', owner = NULL"))
+    run = hotel.load("r")
+    assert run.status == "running"
+    run.cancel()
+    assert run.status == hotel.store.summary("r").status == "cancelled"
+
+
+def test_a_write_of_an_execution_that_was_interrupted_does_not_fail_the_next_one(hotel: Hotel) -> None:
+    """A15: a thread that Ctrl-C left behind is in the middle of a write while the run is resumed."""
+    lease = hotel.store.create("r", program="P", head="{}")
+    run = hotel.start(FINISH)
+    stored = StoredRun(hotel.store, run, is_new=False)
+    stored.lease = Lease("r", lease.token + 1)  # of the execution that goes on
+    late = RunError("x")
+    stored._note_failure(lease, StoreError("The run 'r' was taken over."))
+    stored._note_failure(lease, late)
+    assert stored._broken is None
+    stored._note_failure(stored.lease, StoreError("The disk is full."))
+    assert "full" in str(stored._broken)
+    entry = Entry("1", "once", "clock", 1)
+    with pytest.raises(StoreError, match="has paused or ended; 1 is in the store"):
+        stored._go_on(lease, entry, going_on=True)
 
 
 @pytest.mark.parametrize("driver", ["sync", "async"])

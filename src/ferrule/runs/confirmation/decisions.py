@@ -186,9 +186,10 @@ def put_decision(run: RunState, decision: Decision) -> None:
         if question is None:
             waiting = ", ".join(each.id for each in run.pending)
             raise DecisionError(f"No question {asked!r} waits in this run; waiting are: {waiting or 'none'}.")
-        decision = accept(question, decision, now=time())
-        if run.persistence is not None:
-            run.persistence.store.decide(run.id, decision)
+        store = run.persistence.store if run.persistence is not None else None
+        decision = accept(question, decision, now=time() if store is None else store.now())
+        if store is not None:
+            store.decide(run.id, decision)
         run.answers[asked] = decision
         run.decisions.append(decision)
 

@@ -45,6 +45,8 @@ class _Round(Changing):
     answered: dict[str, Any] = field(default_factory=dict[str, Any])
     """Answers given without a person."""
     expires_at: float | None = None
+    expires_s: float | None = None
+    """Seconds from when they are asked; not kept."""
     decisions: dict[str, Decision] = field(default_factory=dict[str, Decision])
 
     def form(self) -> dict[str, Any]:
@@ -88,22 +90,22 @@ class Inputs:
                 self._used.add(at)
                 return _response(params, each.decisions[""])
         if self.wanted is None:
-            self.wanted = _Round({"": dict(params)}, expires_at=_ends(expires_s))
+            self.wanted = _Round({"": dict(params)}, expires_s=expires_s)
         return {"action": "cancel"}
 
     def want(self, questions: Mapping[str, Any], *, state: Any, answered: Mapping[str, Any], expires_s: float | None = None) -> None:
         """Note the questions in a call's result; `state` and `answered` are returned to the server with the answers."""
         asked = {key: dict(params) for key, params in questions.items()}
-        self.wanted = _Round(asked, goes_on=True, state=state, answered=dict(answered), expires_at=_ends(expires_s))
+        self.wanted = _Round(asked, goes_on=True, state=state, answered=dict(answered), expires_s=expires_s)
 
     def wait(self) -> NoReturn:
-        """Suspend the run until the questions are answered. Raises `MCPProtocolError` if the server has asked too often."""
+        """Suspend the run until the questions (see `record`) are answered. Raises `MCPProtocolError` if the server asked too often."""
         server, original = mcp_origin(self._checked.tool)
         if len(self._rounds) >= MOST_ROUNDS:
             msg = f"`{original}` of the MCP server `{server}` came back with questions {MOST_ROUNDS} times."
             self.wanted = None
             raise MCPProtocolError(msg, server=server, tool=original, phase="input", may_have_run=True)
-        raise Suspended(self._questions(len(self._rounds) + 1, cast("_Round", self.wanted)).values())  # pyright: ignore[reportArgumentType]
+        raise Suspended(())
 
     async def keep_task(self, task_id: str) -> None:
         """Journal the id of the task that the server made of the call. Runs on the loop of the connection, whatever the run's own is."""
@@ -117,11 +119,11 @@ class Inputs:
 
     # -- for the driver -----------------------------------------------------------------------------------------
 
-    async def record(self) -> None:
-        """Journal the questions before the run waits; observers see each question once, when it is first asked."""
-        run, wanted = self._frame.run, self.wanted
-        if wanted is None:
-            return
+    async def record(self) -> list[Question]:
+        """Journal the wanted questions before the run waits; observers see each question once, when it is first asked."""
+        run, wanted = self._frame.run, cast("_Round", self.wanted)
+        if wanted.expires_s is not None:
+            wanted.expires_at = await now(self._frame) + wanted.expires_s
         number = len(self._rounds) + 1
         await self._frame.write(Entry(f"{self._slot}?i{number}", "once", self._digest, wanted.form()))
         questions = list(self._questions(number, wanted).values())
@@ -129,6 +131,7 @@ class Inputs:
         if self._frame.tell is not None:
             for question in questions:
                 self._frame.tell.inside(self._slot)(events.QuestionAsked(question))
+        return questions
 
     async def replay(self) -> None:
         """Read the questions of earlier executions of the call and their decisions; raises `Suspended` with the undecided ones."""
@@ -172,7 +175,7 @@ class Inputs:
         if decision is None:
             return None
         await self._frame.write(Entry(slot, "decision", question.digest, decision))
-        run.tally.note(run.decisions, decision)
+        run.decided(decision)
         if self._frame.tell is not None:
             self._frame.tell.inside(self._slot)(events.Decided(question, decision))
         return decision
@@ -212,10 +215,10 @@ async def open_inputs(frame: Frame, slot: str, digest: str, checked: CheckedCall
     """
     found = Inputs(frame, slot, digest, checked)
     if frame.run.journal.is_paused(slot):
-        number = 1
-        while frame.run.journal.has(f"{slot}?{number}"):  # an earlier crash in this call, already decided
-            frame.run.journal.take(f"{slot}?{number}", "decision", f"unknown {digest}")
-            number += 1
+        begun = sum(entry.kind == "begun" and entry.slot == slot for entry in frame.run.journal.entries)
+        for number in range(1, begun + 1):  # earlier crashes in this call, already decided
+            if frame.run.journal.has(f"{slot}?{number}"):
+                frame.run.journal.take(f"{slot}?{number}", "decision", f"unknown {digest}")
     await found.replay()
     return found
 
@@ -234,7 +237,3 @@ def _response(params: Mapping[str, Any], decision: Decision) -> dict[str, Any]:
         return {"action": "accept"}
     form: Any = params.get("requestedSchema")
     return {"action": "accept", "content": read_form(form, decision.text)}
-
-
-def _ends(expires_s: float | None) -> float | None:
-    return None if expires_s is None else time() + expires_s

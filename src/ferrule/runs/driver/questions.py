@@ -73,12 +73,13 @@ async def _decision(frame: Frame, question: Question, at: str, digest: str, deni
     if ends is not None and ((decision.at if decision is not None else None) or await now(frame)) > ends:
         decision = Decision(question.id, "deny", "Nobody decided in time.", shown=question.digest, via="expiry", at=time())
     if decision is not None and decision.shown and decision.shown != question.digest:
-        decision = None  # made on another question
+        run.answers.pop(question.id, None)  # made on another question
+        decision = None
     if denial is not None:
         decision = Decision(question.id, "deny", denial, shown=question.digest, via="policy", at=time())
     if decision is not None:
         await frame.write(Entry(at, "decision", digest, decision))
-        run.tally.note(run.decisions, decision)
+        run.decided(decision)
     elif run.decisions:
         use = partial(_use_grant, run, question, at, digest)
         decision = use() if frame.blocks else await offload.run_or_cancel(use)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from ferrule.errors import RunError
+from ferrule.errors import UnknownOutcomeError
 from ferrule.runs.confirmation.decisions import register
 from ferrule.runs.journal.entry import Entry
 from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolResult, ToolSpec
@@ -100,9 +100,10 @@ async def settle(frame: Frame, left: CutOff, found: ToolResult | None) -> ToolRe
             _log_unknown(frame, left)
             msg = (
                 f"It is not known whether `{call.name}` ran with {json_text(left.checked.arguments.shown)} (call {left.slot} of the run "
-                f"{frame.run.id}): it began, no result was recorded, and the tool says `unknown='fail'`."
+                f"{frame.run.id}): it began, no result was recorded, and the tool says `unknown='fail'`. "
+                "Find out, then resume the run with `unknown='ask'` on the tool: it asks, and a reply is the result."
             )
-            raise RunError(msg)
+            raise UnknownOutcomeError(msg)
         case _:
             return await _ask(frame, left, decisions[-1])
 
@@ -149,6 +150,7 @@ async def _ask(frame: Frame, left: CutOff, entry: Entry | None) -> ToolResult | 
             return question
         entry = Entry(slot, "decision", digest, decision)
         await frame.write(entry)
+        run.decided(decision)
         if frame.tell is not None:
             frame.tell.inside(left.slot)(events.Decided(question, decision))
     else:

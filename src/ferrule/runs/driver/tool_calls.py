@@ -133,6 +133,8 @@ def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[L
     live: list[Live] = []
     left: list[tuple[int, CutOff]] = []
     refused: list[Entry] = []
+    over = 0
+    """Calls that an earlier execution refused: under a higher limit, they were counted above."""
     allowed = len(act.calls) if frame.budget is None else frame.budget.take_calls(len(act.calls))
     for k, checked in enumerate(act.calls):
         at, digest = f"{slot}.{k}", checked.digest
@@ -151,12 +153,15 @@ def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[L
         if entry is not None:
             if checked.tool.is_program or journal.has(f"{at}.spent"):
                 recount(frame, at)
+            over += frame.budget is not None and entry not in refused and entry.value == refuse_over_limit(at, digest, checked).value
         elif checked.misfit or cut_off:
             from ferrule.runs.driver.recovery import CutOff  # late: few calls were cut off
 
             left.append((k, CutOff(at, digest, checked, cut_off)))
         else:
             live.append((k, at, digest, checked))
+    if frame.budget is not None and over > len(act.calls) - allowed:
+        frame.budget.spend(tool_calls=len(act.calls) - allowed - over)
     frame.live = bool(live or left)
     return results, live, left, refused
 
@@ -190,8 +195,8 @@ async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[To
             found = _invoke(place, None, call) if frame.blocks else await _ainvoke(place, None, call)
         answer = await settle(frame, each, found)
         if isinstance(answer, ToolResult):
-            if each.checked.misfit:
-                frame.run.journal.close_frame(f"{each.slot}/", unfinished=True)
+            for below in ("/", "?"):  # what a program inside did, and what an MCP server asked, is not replayed
+                frame.run.journal.close_frame(f"{each.slot}{below}", unfinished=True)
             await frame.write(Entry(each.slot, "result", each.digest, answer))
             results[at] = _report(frame.tell and frame.tell.inside(each.slot), each.checked, each.digest, answer)
         elif answer is None:
@@ -237,9 +242,9 @@ async def _perform(
         if spent is not None:
             await frame.run.journal.write(spent, blocks=blocks)
     except Suspended:
-        if inputs is not None:
-            await inputs.record()
-        raise
+        if inputs is None or inputs.wanted is None:
+            raise
+        raise Suspended(await inputs.record()) from None
     except ConfirmationRequired as error:
         if error.run is None:
             raise

@@ -138,12 +138,12 @@ class StoredRun:
             self._unsure = False
         run.journal.entries.extend(map(read_entry, stored.entries))
         callers: list[Any] = []
+        run.forget_untaken()  # the store has those that are left: another process may have used, discarded or made some
         for form in map(_decision_form, stored.decisions):
             decision = read_decision(form)
             callers += [form["caller"]] if "caller" in form else []
-            if decision.question_id not in run.answers:
-                run.answers[decision.question_id] = decision
-                run.decisions.append(decision)
+            run.answers[decision.question_id] = decision
+            run.decisions.append(decision)
         if callers:
             run.notes = {**run.notes, "deciders": json_text(callers)}
 
@@ -204,14 +204,10 @@ class StoredRun:
         try:
             going_on = self.store.append(lease, text, **more)
             self._wrote = True
-        except StoreError as error:
-            self._broken = error
+        except BaseException as error:  # Ctrl-C during the write: the entry may or may not be on disk
+            self._note_failure(lease, error)
             raise
-        except BaseException:  # Ctrl-C during the write: the entry may or may not be on disk
-            self._unsure = self._wrote = True
-            raise
-        if not going_on:
-            self._stop(entry)
+        self._go_on(lease, entry, going_on=going_on)
 
     async def later(self, entry: Entry) -> None:
         """`__call__` without blocking the event loop."""
@@ -219,16 +215,19 @@ class StoredRun:
         try:
             going_on = await self.store.aappend(lease, text, **more)
             self._wrote = True
-        except StoreError as error:
-            self._broken = error
-            raise
         except BaseException as error:  # cancelled: the entry is on disk, if its write did not fail
-            self._unsure = self._wrote = True
-            if isinstance(error.__cause__, StoreError):
-                self._broken = error.__cause__
+            self._note_failure(lease, error)
             raise
-        if not going_on:
-            self._stop(entry)
+        self._go_on(lease, entry, going_on=going_on)
+
+    def _note_failure(self, lease: Lease, error: BaseException) -> None:
+        if lease is not self.lease:  # a late write of a thread that an interrupt left behind
+            return
+        failed = error if isinstance(error, StoreError) else error.__cause__
+        if not isinstance(error, StoreError):
+            self._unsure = self._wrote = True
+        if isinstance(failed, StoreError):
+            self._broken = failed
 
     def _prepare(self, entry: Entry) -> tuple[Lease, str, dict[str, Any]]:
         if self._broken is not None:
@@ -238,8 +237,12 @@ class StoredRun:
         consumes = entry.value.question_id if entry.kind == "decision" else None
         return self.lease, entry_text(entry), {"starts": entry.kind == "begun", "consumes": consumes}
 
-    def _stop(self, entry: Entry) -> None:
-        """Stop a run that was cancelled from elsewhere before its next act; no further tool starts."""
+    def _go_on(self, lease: Lease, entry: Entry, *, going_on: bool) -> None:
+        """After a write: stop a run that was cancelled from elsewhere before its next act; no further tool starts."""
+        if lease is not self.lease:
+            raise StoreError(f"The run {self._run.id} has paused or ended; {entry.slot} is in the store, and is read when it goes on.")
+        if going_on:
+            return
         self._run.cancel()
         if entry.kind == "begun":
             raise RunCancelledError(f"The run {self._run.id} was cancelled.")

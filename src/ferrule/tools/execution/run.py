@@ -25,6 +25,7 @@ from ferrule.errors import (
     StoreError,
     ToolError,
     ToolStop,
+    UnknownOutcomeError,
 )
 from ferrule.settings import current, is_observed, scope
 from ferrule.tools.execution.tool_changes import ModuleCallback, aapply_change, apply_change
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_OF_THE_RUN = (ConfigurationError, ReplayMismatchError, RunCancelledError, StoreError)
+_OF_THE_RUN = (ConfigurationError, ReplayMismatchError, RunCancelledError, StoreError, UnknownOutcomeError)
 _PLAIN = frozenset({str, int, float, bool, type(None), dict, list, tuple, bytes})
 """Types whose values are neither awaitable nor iterators."""
 

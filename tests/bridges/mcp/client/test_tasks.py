@@ -114,7 +114,7 @@ def test_a_state_that_is_none_is_asked_for_again_until_the_time_is_over(tmp_path
     with server(tmp_path, era, {"status": "thinking"}, {}, WORKING, DONE) as tools:
         assert tools["work"]() == "done"
     (tmp_path / "at").unlink()
-    hall = server(tmp_path, era, {"status": "thinking"}, timeout_s=0.2)
+    hall = server(tmp_path, era, {"status": "thinking"}, timeout_s=1)
     with hall as tools, pytest.raises(MCPProtocolError, match=r"not a state of a task: .*thinking"):
         tools["work"]()
     assert log(tmp_path)[-1] == "tasks/cancel t2"
