@@ -48,3 +48,41 @@ def test_a_class_that_the_page_calls_never_raised_is_raised_nowhere() -> None:
     source = "\n".join(path.read_text(encoding="utf-8") for path in (Path(ferrule.__file__).parent).rglob("*.py"))
     bases = re.findall(r"^\| `(\w+)`.*never directly", PAGE, re.MULTILINE)
     assert {name: re.findall(rf"raise {name}\(", source) for name in bases} == {name: [] for name in bases}
+
+
+class Raising(ferrule.Module):
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        self.signature = ferrule.Signature("question -> answer")
+
+    def forward(self, question: str) -> None:
+        del question
+        raise self.error
+
+
+ENDS = [ferrule.ToolStop("x"), ferrule.ConfigurationError("x"), ferrule.MissingKeyError("x"), KeyboardInterrupt(), SystemExit()]
+OF_THE_RUN = [ferrule.StoreError("x"), ferrule.ReplayMismatchError("x", "y", "z"), ferrule.RunCancelledError("x")]
+RESULTS = [
+    ValueError("x"),
+    AssertionError("x"),
+    ferrule.UnavailableError("x"),
+    ferrule.InputError("x"),
+    ferrule.LimitReachedError("cost", 1),
+]
+
+
+@pytest.mark.parametrize("error", [*ENDS, *OF_THE_RUN, *RESULTS], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("nested", [False, True], ids=["a function", "a nested agent"])
+def test_an_error_of_a_tool_ends_the_run_or_is_a_result_as_the_page_says(error: BaseException, nested: bool) -> None:
+    def helper(question: str) -> None:
+        """Help."""
+        raise error
+
+    tool = Raising(error).as_tool("helper", "Help.") if nested else helper
+    lm = ferrule.ScriptedLM([{"name": "helper", "args": {"question": "?"}}, {"name": "finish", "args": {"answer": "done"}}])
+    agent = ferrule.ReAct("question -> answer", [tool])
+    if error in ENDS or (nested and error in OF_THE_RUN):
+        with pytest.raises(type(error)):
+            agent(question="?", lm=lm)
+    else:
+        assert agent(question="?", lm=lm).trajectory.steps[0].results[0].is_error

@@ -31,6 +31,8 @@ def written(value: object) -> str:
             return f"{value:,}"
         case () | {}:
             return f"`{value}`"
+        case str():
+            return f'`"{value}"`'
         case _:
             return str(value)
 
@@ -58,6 +60,54 @@ def test_the_page_lists_every_option_of_a_model_with_its_default() -> None:
     found = rows("`LM(...)`")
     assert {name: default for name, default in found.items() if name not in NOT_PARAMETERS} == options
     assert found.keys() >= NOT_PARAMETERS
+
+
+def options_of(callable_: object, *, without: tuple[str, ...]) -> dict[str, str]:
+    parameters = inspect.signature(callable_).parameters.values()
+    return {each.name: written(each.default) for each in parameters if each.kind is not each.VAR_KEYWORD and each.name not in without}
+
+
+@pytest.mark.parametrize(
+    ("heading", "callable_", "without", "more"),
+    [
+        ("`ReAct(...)`", ferrule.ReAct.__init__, ("self", "signature", "tools"), {"lm"}),
+        ("`Predict(...)`", ferrule.Predict.__init__, ("self", "signature"), {"lm", "n"}),
+        ("`@tool(...)`", ferrule.tool, (), set()),
+    ],
+)
+def test_the_page_lists_every_option_with_its_default(heading: str, callable_: object, without: tuple[str, ...], more: set[str]) -> None:
+    found = rows(heading)
+    assert {name: default for name, default in found.items() if name not in more} == options_of(callable_, without=without)
+    assert found.keys() >= more
+
+
+def test_tool_has_the_options_of_the_decorator() -> None:
+    assert options_of(ferrule.Tool.__init__, without=()).items() >= options_of(ferrule.tool, without=()).items()
+
+
+@pytest.mark.parametrize(
+    ("program", "own", "foreign"),
+    [
+        (ferrule.ReAct("question -> answer", []), ("lm", "config", "demos", "max_iters", "limits", "deps"), ("max_turns", "policy", "n")),
+        (ferrule.Predict("question -> answer"), ("lm", "config", "demos", "max_turns", "deps"), ("max_iters", "limits", "n")),
+        (ferrule.ChainOfThought("question -> answer"), ("lm", "config", "demos", "max_turns", "deps"), ("max_iters", "limits", "n")),
+    ],
+    ids=["ReAct", "Predict", "ChainOfThought"],
+)
+def test_a_call_takes_the_options_that_the_page_names(program: ferrule.Module, own: tuple[str, ...], foreign: tuple[str, ...]) -> None:
+    values = {"config": {}, "demos": [], "max_iters": 2, "max_turns": 2, "limits": ferrule.Limits(), "deps": "ann", "policy": None, "n": 2}
+    answer = {"reasoning": "none", "answer": "x"} if isinstance(program, ferrule.ChainOfThought) else {"answer": "x"}
+
+    def model(request: ferrule.Request) -> dict[str, object]:
+        return {"name": "finish", "args": answer} if request.tools else {"outputs": answer}
+
+    with ferrule.context(lm=ferrule.ScriptedLM(by=model)):
+        for name in own:
+            value = ferrule.ScriptedLM(by=model) if name == "lm" else values[name]
+            assert program(question="?", **{name: value}).answer == "x"
+        for name in foreign:
+            with pytest.raises(ferrule.InputError, match=f"`{name}` is unknown"):
+                program(question="?", **{name: values[name]})
 
 
 def test_no_environment_variable_is_read_that_the_page_does_not_name() -> None:

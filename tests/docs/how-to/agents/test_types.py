@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+from ferrule import ChainOfThought, ConfigurationError, Module, Predict, ReAct, ScriptedLM
+
 
 def test_every_block_of_the_page_runs(execute) -> None:
     """Style: a page's claims have a test."""
@@ -11,3 +15,47 @@ def test_every_block_of_the_page_runs(execute) -> None:
 def test_no_link_of_the_page_is_broken(links) -> None:
     """Ours."""
     assert links("docs/how-to/agents/types.md") == []
+
+
+@pytest.mark.parametrize("name", ["items", "keys", "values", "get", "toDict"])
+def test_an_output_named_like_a_method_is_read_from_outputs_or_by_key(name: str) -> None:
+    prediction = Predict(f"text -> {name}: list[str]")(text="ink", lm=ScriptedLM([{"outputs": {name: ["ink"]}}]))
+    assert callable(getattr(prediction, name))
+    assert getattr(prediction.outputs, name) == prediction[name] == ["ink"]
+
+
+def doubles(answer):
+    answer.total *= 2
+
+
+def another(answer):
+    return answer.model_copy(update={"total": 1})
+
+
+@pytest.mark.parametrize("validator", [doubles, another])
+def test_an_output_validator_changes_nothing(validator) -> None:
+    program = Predict("text -> total: int")
+    program.output_validator(validator)
+    with pytest.raises(ConfigurationError, match="only checks"):
+        program(text="x", lm=ScriptedLM([{"outputs": {"total": 7}}]))
+
+
+def test_an_output_validator_is_no_async_function() -> None:
+    async def check(answer):
+        """Do nothing."""
+
+    with pytest.raises(ConfigurationError, match="async"):
+        Predict("text -> total: int").output_validator(check)
+
+
+def test_the_built_in_programs_have_output_validators_and_a_module_has_none() -> None:
+    assert all(hasattr(each, "output_validator") for each in (Predict, ChainOfThought, ReAct))
+    assert not hasattr(Module, "output_validator")
+
+
+def test_load_brings_no_output_validator_back(tmp_path) -> None:
+    saved, loaded = Predict("text -> total: int"), Predict("text -> total: int")
+    saved.output_validator(another)
+    saved.save(tmp_path / "program.json")
+    loaded.load(tmp_path / "program.json")
+    assert loaded(text="x", lm=ScriptedLM([{"outputs": {"total": 7}}])).total == 7

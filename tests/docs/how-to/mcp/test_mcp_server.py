@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ferrule import MCPApp, MCPServer, Tool, ToolDefinitionError
+
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 
 
@@ -15,3 +17,15 @@ def test_every_block_of_the_page_runs(execute) -> None:
 def test_no_link_of_the_page_is_broken(links) -> None:
     """Ours."""
     assert links("docs/how-to/mcp/mcp-server.md") == []
+
+
+def add(number: int) -> int:
+    """Add two."""
+    return number + 2
+
+
+def test_a_tools_name_that_the_protocol_does_not_allow_is_written_out_and_one_chosen_for_the_server_is_refused() -> None:
+    with MCPServer.in_memory(MCPApp([Tool(add, "add two")]).server) as tools:
+        assert [tool.name for tool in tools] == ["add_x20_two"]
+    with pytest.raises(ToolDefinitionError, match="add two"):
+        MCPApp({"add two": add})

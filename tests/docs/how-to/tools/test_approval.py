@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+from ferrule import ConfigurationError, Policy, ReAct, ScriptedLM, ask, deny, gt
+
 
 def test_every_block_of_the_page_runs(execute) -> None:
     """Style: a page's claims have a test. A4-A8, U80, U116."""
@@ -11,3 +15,32 @@ def test_every_block_of_the_page_runs(execute) -> None:
 def test_no_link_of_the_page_is_broken(links) -> None:
     """Ours."""
     assert links("docs/how-to/tools/approval.md") == []
+
+
+def pay(to: str, amount: float) -> str:
+    """Pay somebody."""
+    return f"paid {amount} to {to}"
+
+
+def run_with(*rules):
+    lm = ScriptedLM([{"name": "pay", "args": {"to": "Ada", "amount": 500}}, {"name": "finish", "args": {"answer": "done"}}])
+    return ReAct("task -> answer", [pay], policy=Policy(rules)).start(task="Pay Ada.", lm=lm)
+
+
+@pytest.mark.parametrize("rule", [ask("pay", amuont=gt(100)), deny("pay", amuont=500)], ids=str)
+def test_a_rule_of_one_tool_about_an_argument_that_it_lacks_fails_the_run(rule) -> None:
+    run = run_with(rule)
+    assert run.status == "failed"
+    assert isinstance(run.error, ConfigurationError)
+
+
+def test_a_rule_with_a_pattern_does_not_apply_to_a_tool_without_its_argument() -> None:
+    assert run_with(ask("p*", amuont=gt(100))).status == "done"
+
+
+def test_an_async_condition_is_refused() -> None:
+    async def is_large(amount: float) -> bool:
+        return amount > 100
+
+    with pytest.raises(ConfigurationError, match="async"):
+        ask("pay", amount=is_large)
