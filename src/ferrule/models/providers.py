@@ -160,9 +160,9 @@ _ELSEWHERE = {
     "functions": "Give tools to the program.",
     "model_type": "ferrule knows the protocol by the provider; `LM(..., wire=...)` names another one.",
     "callbacks": "Observers are set by `configure(callbacks=[...])`.",
-    "apikey": "It is called `api_key`.",
-    "key": "It is called `api_key`.",
-    "token": "It is called `api_key`.",
+    **dict.fromkeys(("apikey", "key", "token"), "It is called `api_key`."),
+    **dict.fromkeys(("adapter", "prices", "max_workers"), "Set it with `configure(...)` or, for a block, with `context(...)`."),
+    **dict.fromkeys(("deps", "run_id"), "Give it to a call, such as `program.start(...)`."),
 }
 
 _MAKERS = frozenset({

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from ferrule import MemoryStore, Module, Prediction, ReAct, Run, ScriptedLM, context, tool
+from ferrule import MemoryStore, Module, Prediction, ReAct, ReplayMismatchError, Run, ScriptedLM, context, tool
 
 
 def test_every_block_of_the_page_runs(execute) -> None:
@@ -27,7 +27,7 @@ def model(request):
     )
 
 
-def test_a_forward_that_reads_a_clock_asks_again_for_what_was_approved() -> None:
+def test_a_run_whose_forward_reads_a_clock_fails_when_it_goes_on() -> None:
     clock = count()
 
     class Desk(Module):
@@ -42,7 +42,8 @@ def test_a_forward_that_reads_a_clock_asks_again_for_what_was_approved() -> None
         Desk().start(task="Ship it.", store=store, run_id="r")
         run = Run.load(store, "r", Desk())
         run.answer(run.pending[0].approve())
-        assert run.resume().status == "waiting"
+        assert run.resume().status == "failed"
+        assert isinstance(run.error, ReplayMismatchError)
 
 
 def test_a_tool_that_a_forward_calls_runs_again_on_resume_whatever_its_effect() -> None:

@@ -423,8 +423,21 @@ def test_an_observation_keeps_the_tools_own_value():
         (lambda: LM("openai/x", model_type="chat"), "wire="),
         (lambda: Predict("q -> a", model_type="chat"), "wire="),
         (lambda: Predict("q -> a", cache=False), "caches no answers"),
+        (lambda: Predict("q -> a", adapter=JSONAdapter()), "with `context(...)`"),
+        (lambda: agent(deps=1), "program.start(...)"),
     ],
-    ids=["max_turn", "max_iter", "max_iters", "temprature", "max_token", "model_type of a model", "model_type of a program", "cache"],
+    ids=[
+        "max_turn",
+        "max_iter",
+        "max_iters",
+        "temprature",
+        "max_token",
+        "model_type of a model",
+        "model_type of a program",
+        "cache",
+        "adapter",
+        "deps",
+    ],
 )
 def test_a_keyword_that_looks_like_an_option_is_refused_with_the_nearest_name(make: Any, said: str):
     with pytest.raises(ConfigurationError, match=re.escape(said)):

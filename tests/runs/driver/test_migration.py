@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from itertools import permutations
+from itertools import count, permutations
 from typing import Any
 
 import pytest
@@ -14,10 +15,13 @@ from ferrule import (
     Decision,
     Limits,
     MemoryStore,
+    Module,
     Policy,
     Predict,
+    Prediction,
     Question,
     ReAct,
+    ReplayMismatchError,
     Request,
     Response,
     Run,
@@ -27,6 +31,7 @@ from ferrule import (
     ask,
     context,
     deny,
+    gather,
     tool,
 )
 
@@ -244,3 +249,56 @@ def test_a_call_that_fits_only_now_is_asked_about(known: int) -> None:
         run.resume()
         assert (HAPPENED, contents(run)[0]) == (["paid ten"], ["sent 10", "paid"])
         assert contents(Run.from_json(run.to_json(), changed)) == contents(run)
+
+
+def books(request: Request) -> dict[str, Any]:
+    has_called = any(message.tool_calls for message in request.messages)
+    return {"name": "finish", "args": {"answer": "done"}} if has_called else {"name": "book", "args": {"hotel": "Ritz"}}
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_a_forward_that_calls_a_program_with_other_inputs_when_it_goes_on_ends_with_an_error(is_nested: bool) -> None:
+    """R3: it asked again for what was approved, in every execution."""
+    clock = count()
+
+    class Desk(Module):
+        def __init__(self) -> None:
+            self.agent = ReAct("question, now: int -> answer", [book], native=True)
+
+        def forward(self, question: str) -> Prediction:
+            return self.agent(question=question, now=next(clock))
+
+    class Office(Module):
+        def __init__(self) -> None:
+            self.desk = Desk()
+
+        def forward(self, question: str) -> Prediction:
+            return self.desk(question=question)
+
+    program = Office() if is_nested else Desk()
+    with context(lm=ScriptedLM(by=books)):
+        run = program.start(question="q")
+        run.answer(run.pending[0].approve())
+        assert run.resume().status == "failed"
+    assert isinstance(run.error, ReplayMismatchError)
+    assert "a call of `ReAct` with other inputs" in str(run.error)
+
+
+@pytest.mark.parametrize("gathers", [gather, asyncio.gather], ids=["gather", "asyncio.gather"])
+def test_a_forward_that_asks_for_one_input_after_the_other_goes_on(gathers: Any) -> None:
+    """R3: other inputs than before are no error if nothing is left of the earlier execution, or its branch goes on beside."""
+
+    class Desks(Module):
+        def __init__(self) -> None:
+            self.agent = ReAct("question -> answer", [book], native=True)
+
+        async def aforward(self, questions: list[str]) -> Prediction:
+            first = await self.agent.acall(question="first")
+            return Prediction(found=[first, *await gathers(*(self.agent.acall(question=each) for each in questions))])
+
+    with context(lm=ScriptedLM(by=books)):
+        run = Desks().start(questions=["a", "b"])
+        while run.status == "waiting":
+            run.answer(run.pending[0].approve())
+            run.resume()
+    assert run.status == "done", run.error

@@ -13,6 +13,7 @@ import pytest
 from pydantic import AfterValidator, BaseModel, Field, Json, SecretStr
 
 from ferrule import (
+    ConfigurationError,
     ConfirmationRejected,
     ConfirmationRequired,
     DecisionError,
@@ -23,8 +24,10 @@ from ferrule import (
     Tool,
     ToolArgumentsError,
     ToolCall,
+    ask,
     context,
     get_confirmation_status,
+    gt,
     respond_to_confirmation,
     tool,
 )
@@ -299,3 +302,29 @@ def test_a_tool_of_ones_own_asks_whatever_its_function_says_of_direct_calls() ->
 
     with pytest.raises(ConfirmationRequired):
         Tool(Remove(), "remove", require_confirmation=True)(path="a")
+
+
+def test_a_condition_about_an_argument_that_the_tool_does_not_have_is_refused_before_the_call() -> None:
+    """Ours: a slip of the pen would let every call through."""
+    ran: list[int] = []
+
+    @tool(require_confirmation=ask(euro=gt(100)))
+    def pay(euros: int) -> None:
+        """Pay."""
+        ran.append(euros)
+
+    with pytest.raises(ConfigurationError, match="that `pay` does not have"):
+        pay(euros=500)
+    run = ReAct("q -> a", [pay]).start(q="x", lm=ScriptedLM([{"name": "pay", "args": {"euros": 500}}]))
+    assert isinstance(run.error, ConfigurationError)
+    assert ran == []
+
+
+def test_an_async_condition_is_refused_when_the_tool_is_made() -> None:
+    """Ours: it would always ask, and decide nothing."""
+
+    async def needs(args: dict[str, Any]) -> bool:
+        return args["euros"] > 100
+
+    with pytest.raises(ConfigurationError, match="`require_confirmation` of `pay` is a plain function"):
+        Tool(lambda euros: None, "pay", "Pay.", require_confirmation=needs)

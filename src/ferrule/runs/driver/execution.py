@@ -18,6 +18,7 @@ from ferrule.runs.limits import Budget
 from ferrule.runs.observers import Execution, started
 from ferrule.settings import Scope
 from ferrule.values.run import event as events
+from ferrule.values.run.act import Suspended
 from ferrule.values.run.observers import Observers
 
 if TYPE_CHECKING:
@@ -95,7 +96,12 @@ async def _carry(
             outcome = await perform(here.frame, run.program, run.args, run.inputs, blocks=blocks)
             run.journal.check_finished()
         except BaseException as error:  # noqa: BLE001  recorded on the run; `prediction` raises it again
-            run.stopped(error)
+            found: BaseException = error
+            if isinstance(error, Suspended) and run.journal.replaying:
+                from ferrule.runs.driver.migration import lost_answers  # late, as in `drive.py`
+
+                found = lost_answers(run.journal, error)
+            run.stopped(found)
         else:
             run.done(outcome)
         if run.journal.drift and run.status in {"waiting", "done"} and not is_silent:  # a resume that failed at once leaves no trace

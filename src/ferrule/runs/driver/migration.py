@@ -9,14 +9,16 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from ferrule.errors import ReplayMismatchError
 from ferrule.runs.journal.matching import equal_arguments, names_call
 from ferrule.values.encoding.encode import json_text
 
 if TYPE_CHECKING:
     from ferrule.runs.journal.entry import Entry
+    from ferrule.runs.journal.journal import Journal
     from ferrule.runs.state import Frame
     from ferrule.values.calls.call import ToolCall
-    from ferrule.values.run.act import RecallCalls
+    from ferrule.values.run.act import RecallCalls, Suspended
 
 
 def recall_calls(frame: Frame, act: RecallCalls) -> list[bool | None]:
@@ -33,6 +35,25 @@ def recall_calls(frame: Frame, act: RecallCalls) -> list[bool | None]:
     decided = {entry.value.question_id for entry in frame.run.journal.entries if entry.kind == "decision"}
     asked = {question.call.id for question in frame.run.asked if question.path == frame.path and question.id not in decided}
     return [True if k in turn.did or _is_among(call, asked) else None for k, call in enumerate(act.calls)]
+
+
+def lost_answers(journal: Journal, asking: Suspended) -> BaseException:
+    """What ends an execution that asks: `asking`, or the error if a `forward` called the program that asks with other inputs than before.
+
+    It would do so in each execution: ask the model anew, and leave the approvals of the last one behind.
+    """
+    before = journal.entries[: journal.recorded] if journal.replaying and not journal.restarts else []
+    for question in asking.questions if before else ():
+        *outer, _ = question.path.split("/")
+        for depth, own in enumerate(outer):
+            inside, kind = "".join(f"{each}/" for each in outer[: depth + 1]), own.partition(":")[0]
+            if ":" not in own or any(entry.slot.startswith(inside) for entry in before):
+                continue
+            around = f"{inside.removesuffix(f'{own}/')}{kind}:"
+            left = next((entry for entry in before if entry.slot.startswith(around) and journal.has(entry.slot)), None)
+            if left is not None:
+                return ReplayMismatchError(left.slot, f"{left.kind} {left.digest}", f"a call of `{kind}` with other inputs")
+    return asking
 
 
 class _Turn:

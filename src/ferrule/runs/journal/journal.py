@@ -45,6 +45,7 @@ class Journal:
         "is_first",
         "kept",
         "on_note",
+        "recorded",
         "restarts",
         "sink",
     )  # fmt: skip
@@ -60,6 +61,8 @@ class Journal:
         self._by_frame: dict[str, list[tuple[int, str]]] | None = None
         """The unread acts at the first look ahead, by the path of their frame: number and slot, in order."""
         self._looking = threading.Lock()
+        self.recorded = 0
+        """How many entries earlier executions left."""
         self.is_first = not self.entries
         """Whether no earlier execution left anything to replay."""
         self.restarts = False
@@ -114,7 +117,8 @@ class Journal:
         """Start a replay: every answer written so far can be taken once."""
         if not self.entries and not self._dispatched:  # the first execution of most runs
             return
-        self.is_first, self._dispatched, self._by_frame, self._begun, self._paused = False, {}, None, {}, set()
+        self.recorded, self.is_first = len(self.entries), False
+        self._dispatched, self._by_frame, self._begun, self._paused = {}, None, {}, set()
         self._unread, self.kept, self._known, self._seen, self.drift, self.dropped = {}, {}, {}, set(), {}, []
         for entry in self.entries:
             if entry.kind == "begun":

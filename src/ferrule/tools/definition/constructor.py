@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard, get_args
 
 from pydantic_core import PydanticUndefined
 
-from ferrule.errors import ToolDefinitionError, shown
+from ferrule.errors import ToolDefinitionError, refuse_async, shown
 from ferrule.tools.definition.inspect_function import FunctionSpec, Parameter, doc_of, field_of, inspect_function, is_required, name_of
 from ferrule.values.record import Record, field, replace
 from ferrule.values.schema.nodes import Schema, children, find_pointer, is_list, is_object, names_elsewhere
@@ -108,6 +108,8 @@ def define_tool(positional: tuple[Any, ...], options: Mapping[str, Any]) -> tupl
         concurrent=bool(given["concurrent"]),
         with_caller=with_caller,
     )
+    if callable(require_confirmation):
+        refuse_async(require_confirmation, f"`require_confirmation` of `{own_name}`")
     _check_agreement(made, found)
     return made, _add_typed_extras(found, single, types)
 

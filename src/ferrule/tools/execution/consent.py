@@ -15,7 +15,7 @@ from ferrule import settings
 from ferrule.errors import ConfirmationRejected, ConfirmationRequired, DecisionError
 from ferrule.values.calls.call import CheckedArguments, ToolCall
 from ferrule.values.calls.edit import edit_arguments
-from ferrule.values.confirmation.policy import arguments_digest
+from ferrule.values.confirmation.policy import Rule, arguments_digest, check_arguments
 from ferrule.values.confirmation.question import Question, check_second, confirmation_text, tool_fingerprint
 from ferrule.values.record import Changing, replace
 
@@ -54,6 +54,8 @@ def needs_person(tool: ToolSpec, shown: dict[str, Any]) -> bool:
     needs = tool.require_confirmation
     if needs == "destructive":
         return tool.effect != "read"
+    if isinstance(needs, Rule):
+        check_arguments(needs, tool, shown)
     return bool(needs(shown) if callable(needs) else needs)
 
 

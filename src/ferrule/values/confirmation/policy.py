@@ -141,13 +141,16 @@ def rule_for(policies: Sequence[Policy], tool: ToolSpec, args: Mapping[str, Any]
     """
     for policy in policies:
         for rule in policy.rules:
-            if rule.tool == tool.name and not rule.where.keys() <= args.keys():
-                _check_arguments(rule, tool, args)
+            if rule.tool == tool.name:
+                check_arguments(rule, tool, args)
     found = [rule for each in policies if (rule := each.rule_for(tool.name, args)) is not None]
     return strictest(found) if found else None
 
 
-def _check_arguments(rule: Rule, tool: ToolSpec, args: Mapping[str, Any]) -> None:
+def check_arguments(rule: Rule, tool: ToolSpec, args: Mapping[str, Any]) -> None:
+    """Raise `ConfigurationError` for a rule about an argument that the tool of a call does not have."""
+    if rule.where.keys() <= args.keys():
+        return
     schema = tool.declaration["function"]["parameters"]
     known = {**schema.get("properties", {}), **args}
     unknown = [name for name in rule.where if name not in known]
