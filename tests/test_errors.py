@@ -161,7 +161,7 @@ ConstraintError constraint
 MCPError mcp | MCPConnectionError mcp_connection retryable | MCPTimeoutError mcp_timeout retryable | MCPProtocolError mcp_protocol
 MCPToolError mcp_tool
 ScriptError script | RunError run | TooManyFaultsError too_many_faults | MaxTurnsReachedError max_turns_reached
-LimitReachedError limit_reached | ReplayMismatchError replay_mismatch | DecisionError decision | StoreError store
+LimitReachedError limit_reached | ReplayMismatchError replay_mismatch | DecisionError decision | StoreError store | UnknownOutcomeError unknown_outcome
 RunTakenError run_taken | RunCancelledError run_cancelled | ConfirmationRequired confirmation_required | ConfirmationRejected confirmation_rejected
 """
 """Programs may hold on to these: a change breaks them."""
