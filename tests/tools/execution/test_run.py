@@ -323,6 +323,14 @@ class TestRaised:
         found = ran(book, {"seat": "1A"})
         assert (found.content, found.is_error, found.is_fault) == ("1A is taken.", True, True)
 
+    def test_a_request_to_retry_without_words_says_so(self):
+        """Ours: the model got an empty result."""
+
+        def book():
+            raise ToolRetry
+
+        assert ran(book).content == "The call was not accepted: change it and try again."
+
     def test_bad_arguments_of_a_tool_inside_are_no_fault_of_the_model(self):
         """ours: the model's own call was right."""
         inner = Tool(lambda n: n, "inner", arg_types={"n": int})

@@ -117,7 +117,7 @@ def callers_own() -> dict[str, Callable[..., Any]]:
     Imported functions are left out: otherwise a model could call anything in reach.
     """
     warnings.warn(
-        "A call was run on whatever its name finds among the caller's own functions. Say what may be called: "
+        "The call ran a function that was found by name in the calling module. Say what may be called: "
         "`execute(functions={...})` or `execute(functions=[tool, ...])`.",
         stacklevel=3,  # this function, `execute`, and its caller: the frame below
     )
