@@ -56,8 +56,11 @@ from ferrule.errors.error import (
     InputError,
     MissingKeyError,
     SignatureError,
+    checks_keywords,
+    nearest,
     refuse_async,
     refuse_awaitable,
+    refuse_unknown,
     shown,
 )
 from ferrule.errors.mcp import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError, MCPToolError
@@ -146,7 +149,10 @@ __all__ = [
     "ToolTimeoutError",
     "UnavailableError",
     "UnknownToolError",
+    "checks_keywords",
+    "nearest",
     "refuse_async",
     "refuse_awaitable",
+    "refuse_unknown",
     "shown",
 ]
