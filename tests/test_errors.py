@@ -202,3 +202,9 @@ def test_a_call_to_a_server_is_tried_again_only_if_it_has_certainly_not_run(fact
 
 def test_an_error_of_json_rpc_keeps_its_number():
     assert (errors.MCPProtocolError("no", code=-32602).code, errors.MCPProtocolError("no").code) == (-32602, "mcp_protocol")
+
+
+@pytest.mark.parametrize(("fault", "shown"), [("no such tool", "no such tool. Raise `limits="), ("Fix it.", "Fix it. Raise `limits=")])
+def test_the_last_fault_is_a_sentence_of_its_own(fault: str, shown: str):
+    """Ours: it ran into the advice."""
+    assert f"The last fault: {shown}" in str(errors.TooManyFaultsError([fault]))

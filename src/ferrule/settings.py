@@ -202,7 +202,7 @@ def _checked(changes: dict[str, Any]) -> dict[str, Any]:
             raise ConfigurationError(f"`{name}` takes {meant} class: configure({name}={changes[name].__name__}({given})).")
     _check_limits(changes.get("limits"))
     _check_prices(changes.get("prices"))
-    _check_policy(changes.get("policy"))
+    check_policy(changes.get("policy"))
     _check_lm(changes.get("lm"))
     _check_adapter(changes.get("adapter"))
     return changes
@@ -218,8 +218,9 @@ def _check_prices(prices: Any) -> None:
         raise ConfigurationError(f"`prices` takes `Prices(...)`, found {shown(prices)}.")
 
 
-def _check_policy(policy: Any) -> None:
-    if policy is not None and not hasattr(policy, "rule_for"):
+def check_policy(policy: Any) -> None:
+    """Raise `ConfigurationError` for anything but a policy or None, such as a rule, or a list of rules."""
+    if policy is not None and (isinstance(policy, type) or not hasattr(policy, "rule_for")):
         raise ConfigurationError(f"`policy` takes a `Policy([allow(...), ask(...), deny(...)])`, found {shown(policy)}.")
 
 

@@ -149,6 +149,13 @@ def test_prices_that_make_no_sense_are_refused(wrong: Any) -> None:
         Prices(extra=wrong)
 
 
+def test_a_misspelled_option_is_refused_with_the_nearest_one() -> None:
+    """Ours: it was a bare TypeError."""
+    wrong: dict[str, Any] = {"extr": {}}
+    with pytest.raises(ConfigurationError, match=r"`Prices` has no option `extr`. Did you mean `extra`\?"):
+        Prices(**wrong)
+
+
 def test_the_setting_takes_prices_only() -> None:
     for wrong in (Prices, {"m": (1, 2)}):
         with pytest.raises(ConfigurationError, match="prices"), context(prices=wrong):

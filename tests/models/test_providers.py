@@ -97,7 +97,8 @@ def test_any_model_name_goes_with_a_base_url():
     [
         (("acme/x", None, None), "no provider `acme`.*openai.*groq"),
         (("gpt-5", None, None), "no provider named"),
-        (("openai/", None, None), "no provider"),
+        (("openai/", None, None), 'Which model of openai\\? Name it: LM\\("openai/..."\\)'),
+        (("openai", None, None), "Which model of openai"),
         (("", None, None), "The name of a model"),
         ((None, None, None), "The name of a model"),
         ((3, None, None), "The name of a model"),
@@ -106,7 +107,7 @@ def test_any_model_name_goes_with_a_base_url():
         (("http://host/v1", "http://other", "m"), "Two addresses"),
         (("openai/x", None, "y"), "Two models"),
     ],
-    ids=range(10),
+    ids=range(11),
 )
 def test_what_names_no_model_is_refused_with_advice(args, words):
     """L1."""

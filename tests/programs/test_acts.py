@@ -81,7 +81,7 @@ def test_the_model_and_the_policy_come_from_the_conditions() -> None:
         RuleCalls=lambda act: [act.policies[0].rule_for(each.tool.name, {}) for each in act.calls],
     )
     assert names(acts) == ["ReadConditions", "CallModel", "RuleCalls", "CallModel"]
-    assert prediction.trajectory["observation_0"] == "The rules that hold here do not allow this call; it was not run. Reason: broke"
+    assert prediction.trajectory["observation_0"] == "A policy forbids this call; it was not run. Reason: broke"
 
 
 def test_a_resumed_run_asks_for_the_rulings_that_it_may_have_recorded() -> None:

@@ -27,6 +27,7 @@ from ferrule import (
     Signature,
     SQLiteStore,
     ToolCalls,
+    ToolRetry,
     context,
 )
 from ferrule.values.conversation.exchange import Usage
@@ -109,12 +110,24 @@ def test_a_validator_sees_each_answer() -> None:
     @program.output_validator
     def even(found: Any) -> None:
         if found.answer % 2:
-            from ferrule import ToolRetry
-
             raise ToolRetry("an even number")
 
     prediction = program(question="q", lm=ScriptedLM([fields(answer=i) for i in (1, 2, 4)]))
     assert sorted(prediction.completions.answer) == [2, 4]
+
+
+def test_a_validator_that_gives_no_reason_still_says_that_the_answer_was_refused() -> None:
+    """Ours: the model got an empty line."""
+    program = Predict("question -> answer: int")
+
+    @program.output_validator
+    def even(found: Any) -> None:
+        if found.answer % 2:
+            raise ToolRetry
+
+    lm = ScriptedLM([fields(answer=1), fields(answer=2)])
+    assert program(question="q", lm=lm).answer == 2
+    assert "not accepted, change it and try again" in lm.requests[1].messages[-1].content
 
 
 def test_thoughts_belong_to_their_answer() -> None:

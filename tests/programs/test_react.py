@@ -28,6 +28,7 @@ from ferrule import (
     JSONAdapter,
     Limits,
     OutputField,
+    Policy,
     Prediction,
     ReAct,
     Response,
@@ -42,6 +43,7 @@ from ferrule import (
     Trajectory,
     XMLAdapter,
     context,
+    deny,
     tool,
 )
 from ferrule.values.record import replace
@@ -224,6 +226,13 @@ def test_a_good_step_in_between_starts_the_count_again(mode: str) -> None:
     bad, good = ("?", "nosuch", {}), ("ok", "add", {"a": 1, "b": 1})
     lm = script(mode, bad, good, bad, good, bad, ("end", "finish", {"answer": 1}))
     assert agent(mode, limits=Limits(same_error=2))(question="q", lm=lm).answer == 1
+
+
+@pytest.mark.parametrize("wrong", [deny("x"), [deny("x")], Policy], ids=["rule", "rules", "class"])
+def test_a_policy_that_is_none_is_refused_when_the_program_is_made(wrong: Any) -> None:
+    """Ours: every run failed, as a rule has no `rule_for`."""
+    with pytest.raises(ConfigurationError, match=r"`policy` takes a `Policy\(\[allow"):
+        ReAct("question -> answer", [add], policy=wrong)
 
 
 def test_tool_retry_goes_to_the_model_and_counts_and_tool_stop_ends_the_run(mode: str) -> None:

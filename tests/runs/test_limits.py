@@ -82,6 +82,13 @@ def test_limits_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
         Limits(**wrong)
 
 
+def test_a_misspelled_limit_is_refused_with_the_nearest_one() -> None:
+    """Ours: it was a bare TypeError."""
+    wrong: dict[str, Any] = {"step": 3}
+    with pytest.raises(ConfigurationError, match=r"`Limits` has no option `step`. Did you mean `steps`\?"):
+        Limits(**wrong)
+
+
 @pytest.mark.parametrize(
     ("limits", "model", "seen"),
     [

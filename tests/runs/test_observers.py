@@ -174,7 +174,7 @@ def test_an_observer_whose_answer_cannot_be_used_receives_all_events() -> None:
     """O19."""
     observer = Choosy()
     observer.needed = True
-    with context(callbacks=[observer]), pytest.warns(RuntimeWarning, match="at the start of a run and was passed over"):
+    with context(callbacks=[observer]), pytest.warns(RuntimeWarning, match="at the start of a run and was skipped"):
         ReAct("question -> answer: int", [add], native=True)(question="q", lm=lm())
     assert {"ModelCalled", "StepFinished", "RunFinished"} <= {*observer.seen}
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.errors import ConfigurationError, shown
+from ferrule.errors import ConfigurationError, checks_keywords, shown
 from ferrule.models.providers import PROVIDERS
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Prices:
     model has no cost, which is logged once for each model.
     """
 
+    @checks_keywords
     def __init__(self, *, update: bool | str = False, extra: Mapping[str, tuple[float, float]] | None = None) -> None:
         self._extra = _checked(extra or {})
         self._update = update

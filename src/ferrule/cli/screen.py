@@ -48,6 +48,9 @@ _OPTIONS = {
     r"load the run with `migrate=\"restart_turn\"`": "add `--migrate restart-turn`",
     r"`base_url=[^`]*`": "`--base-url`",
     r"Pass them: .* Context\(deps=\.\.\.\)\.": "Add `--deps module:factory`.",
+    r"(declares `Context\[ferrule_tools_(\w+)\.(\w+)\]`.* type `(?:\w+\.)*\2\.\3`\.)": (
+        r"\1 A file that is imported too has two classes of each name: give the file as `--deps \2.py:factory`."
+    ),
     r"open the store with `max_recoveries=(\d+)` or more": r"add `--max-recoveries \1`",
     r"`(deps|lm)=[^`]*`": r"`--\1`",
 }

@@ -57,8 +57,11 @@ from ferrule.errors.error import (
     InputError,
     MissingKeyError,
     SignatureError,
+    checks_keywords,
+    nearest,
     refuse_async,
     refuse_awaitable,
+    refuse_unknown,
     shown,
 )
 from ferrule.errors.mcp import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError, MCPToolError
@@ -149,7 +152,10 @@ __all__ = [
     "UnavailableError",
     "UnknownOutcomeError",
     "UnknownToolError",
+    "checks_keywords",
+    "nearest",
     "refuse_async",
     "refuse_awaitable",
+    "refuse_unknown",
     "shown",
 ]

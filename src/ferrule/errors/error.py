@@ -1,13 +1,17 @@
-"""The base class of all errors, errors about what a program is made of, and `shown`, which shortens a value for a message."""
+"""The base class of all errors, errors about what a program is made of, and what messages are made of: `shown`, `nearest`."""
 
 from __future__ import annotations
 
 import copyreg
 import re
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
+    from types import FunctionType
+
+P = ParamSpec("P")
 
 
 def shown(value: object, limit: int = 200) -> str:
@@ -17,6 +21,33 @@ def shown(value: object, limit: int = 200) -> str:
     except Exception:  # noqa: BLE001  a `__repr__` may raise anything
         text = object.__repr__(value)
     return text if len(text) <= limit else f"{text[: limit - 1]}… ({len(text)} characters)"
+
+
+def nearest(name: str, names: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """The one of `names` that a misspelled name most likely means; None if none is like it."""
+    from difflib import get_close_matches  # late: most programs misspell nothing
+
+    return next(iter(get_close_matches(name, list(names), n=1, cutoff=cutoff)), None)
+
+
+def refuse_unknown(what: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Raise `ConfigurationError` for a keyword that `what` does not take, with the nearest one that it takes."""
+    for name in given:
+        if name not in known:
+            near = nearest(name, known)
+            raise ConfigurationError(f"`{what}` has no option `{name}`.{f' Did you mean `{near}`?' if near else ''}")
+
+
+def checks_keywords(init: Callable[P, None]) -> Callable[P, None]:
+    """Make an `__init__` with keywords alone refuse an unknown one with `ConfigurationError`, where Python raises `TypeError`."""
+    what, known = init.__qualname__.partition(".")[0], cast("FunctionType", init).__kwdefaults__ or {}
+
+    @wraps(init)
+    def checked(*args: P.args, **keywords: P.kwargs) -> None:
+        refuse_unknown(what, keywords, known)
+        init(*args, **keywords)
+
+    return checked
 
 
 class FerruleError(Exception):

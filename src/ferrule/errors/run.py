@@ -20,8 +20,9 @@ class TooManyFaultsError(RunError):
     def __init__(self, faults: Sequence[str]) -> None:
         self.faults = tuple(faults)
         last = "".join(self.faults[-1:])
-        text = f"The model made {len(self.faults)} faulty steps in a row, so the run was stopped. The last fault: {last} Raise"
-        super().__init__(f"{text} `limits=Limits(same_error=...)`, use a stronger model, or make the tool's description clearer.")
+        last += "" if last.endswith((".", "!", "?")) else "."
+        text = f"The model made {len(self.faults)} faulty steps in a row, so the run was stopped. The last fault: {last}"
+        super().__init__(f"{text} Raise `limits=Limits(same_error=...)`, use a stronger model, or make the tool's description clearer.")
 
 
 class MaxTurnsReachedError(RunError, RuntimeError):

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from ferrule.errors import ConfigurationError, MissingKeyError, shown
+from ferrule.errors import ConfigurationError, MissingKeyError, nearest, shown
 from ferrule.values.content.type import thinks
 from ferrule.values.conversation.exchange import Capabilities
 from ferrule.values.record import Record, field, replace
@@ -237,6 +237,8 @@ def _chosen(model: object, base_url: str | None, model_at_url: object) -> tuple[
         return (provider if base_url is None else replace(provider, base_url=base_url)), there
     if base_url is not None:
         return _at(base_url), model
+    if provider is not None:
+        raise ConfigurationError(f'Which model of {name}? Name it: LM("{name}/...").')
     known = ", ".join(PROVIDERS)
     found = f"no provider `{name}`" if slash else f'no provider named in "{model}"'
     msg = f'There is {found}. Write "provider/model" with one of: {known}; or LM("http://host:port/v1", model="...") for any other server.'
@@ -293,11 +295,9 @@ def check_spelling(settings: Iterable[str], options: Iterable[str] = ()) -> None
         if name in options:
             raise ConfigurationError(f"`{name}` is not a setting of a model, and this program has no such option.")
         if name not in _COMMON:
-            from difflib import get_close_matches
-
-            close = get_close_matches(name, [*options, *sorted(_COMMON | _MAKERS)], n=1, cutoff=0.8)
+            close = nearest(name, [*options, *sorted(_COMMON | _MAKERS)], cutoff=0.8)
             if close:
-                hint = f"Did you mean `{close[0]}`? A setting of your provider with this very name goes into `extra={{{name!r}: ...}}`."
+                hint = f"Did you mean `{close}`? A setting of your provider with this very name goes into `extra={{{name!r}: ...}}`."
                 raise ConfigurationError(f"`{name}` is not a known setting. {hint}")
 
 

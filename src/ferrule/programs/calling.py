@@ -116,10 +116,11 @@ class Bound(Typed[S, D]):
         queue_key: str | None = None,
     ) -> str:  # fmt: skip
         """See `Module.submit`."""
-        from ferrule.runs.protocols import Order
+        from ferrule.runs.protocols import Order, check_store
         from ferrule.runs.store.stored_run import submit_run
 
         with callers_frames:
+            check_store(store)
             run = self._run(None, run_id, None)
             submit_run(run, store, Order(priority=priority, delay_s=delay_s, queue_key=queue_key))
         return run.id

@@ -145,7 +145,7 @@ class Predict(Module[S, D, P]):
                 given = self.signature.model_construct(**inputs, **outputs)
                 found = refuse_awaitable(function(given), "An output validator")
             except ToolRetry as error:
-                raise InvalidOutputsError([("", str(error))]) from None
+                raise InvalidOutputsError([("", str(error) or "not accepted, change it and try again")]) from None
             if (found is not None and found is not given) or any(getattr(given, name) is not value for name, value in outputs.items()):
                 msg = "An output validator only checks: it raises `ToolRetry`, or returns None. Pydantic's validators may change outputs."
                 raise ConfigurationError(msg)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.programs.module import Module
+from ferrule.settings import check_policy
 from ferrule.values.typed import D, P, S
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class ReAct(Module[S, D, P]):
         self.intention = intention
         self.limits = limits or Limits()
         self.enable_user_clarification = enable_user_clarification
+        check_policy(policy)
         self.policy = policy
         self.parallel = parallel
         self.compact: Compact | None = None

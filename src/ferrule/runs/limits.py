@@ -10,9 +10,9 @@ import math
 import threading
 import time
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from ferrule.errors import ConfigurationError, LimitReachedError
+from ferrule.errors import ConfigurationError, LimitReachedError, refuse_unknown
 from ferrule.values.record import Record, fields_of, replace
 
 if TYPE_CHECKING:
@@ -52,6 +52,11 @@ class Limits(Record, kw_only=True):
     """Consecutive bad steps of the model (unknown tool, bad arguments, unparseable answer) before the run stops."""
     observation_chars: int = 100_000
     """Longer tool results are shown to the model with the middle cut out; the trajectory keeps them whole."""
+
+    def __new__(cls, **bounds: Any) -> Self:
+        """Refuse a misspelled bound with the nearest one, before the record's own `__init__`."""
+        refuse_unknown("Limits", bounds, cls.__record_fields__)
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         for name, value in fields_of(self).items():

@@ -8,8 +8,10 @@ at every write. So if a process believed dead comes back, its next write is refu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 
+from ferrule.errors import ConfigurationError, shown
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.record import Record, field
 
@@ -182,6 +184,24 @@ class Store(Protocol):
     def prune(self, *, older_than_s: float, statuses: Iterable[str] = ("done", "failed", "cancelled")) -> int:
         """Delete runs with these statuses that have not changed for `older_than_s`; returns how many."""
         ...
+
+
+def check_store(store: Any) -> None:
+    """Raise `ConfigurationError` for anything but a store, such as the path of one."""
+    if hasattr(store, "append") and hasattr(store, "load") and not isinstance(store, type):
+        return
+    example, found = "SQLiteStore('ferrule.db')", shown(store)
+    if isinstance(store, str) and any(each in store for each in ("://", "=")):
+        example, found = "PostgresStore(...)", "the address of one"  # it may hold a password
+    elif isinstance(store, str | Path):
+        example = f"SQLiteStore({str(store)!r})"
+    raise ConfigurationError(f"`store` takes a store, such as {example}; found {found}.")
+
+
+def check_status(status: str | None, name: str = "status") -> None:
+    """Raise `ConfigurationError` for anything but the status of a run, or None; `name` is that of the option."""
+    if status is not None and status not in get_args(RunStatus):
+        raise ConfigurationError(f"`{name}` is one of {', '.join(get_args(RunStatus))}; found {shown(status)}.")
 
 
 class Program(Protocol):

@@ -16,6 +16,7 @@ from ferrule.runs.driver.drive import perform
 from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.journal.journal import Journal, replayed_only
 from ferrule.runs.journal.spending import spent
+from ferrule.runs.protocols import check_status, check_store
 from ferrule.runs.state import Frame, RunState
 from ferrule.settings import Scope
 from ferrule.values.conversation.message import Messages
@@ -155,6 +156,7 @@ class Run(Displayed, RunState, Typed[S]):
         """Keep this run in a store, starting with its next execution. Called by `program.start(store=...)`."""
         from ferrule.runs.store.stored_run import StoredRun
 
+        check_store(store)
         self.persistence = StoredRun(store, self, is_new=True)
 
     @classmethod
@@ -168,6 +170,7 @@ class Run(Displayed, RunState, Typed[S]):
         the run fails with `ReplayMismatchError`; with `migrate="restart_turn"` it drops the journal from there on, except calls that were
         begun. `tools` are the tools that were passed as inputs or loaded by the run. Raises `StoreError` if there is no such run.
         """
+        check_store(store)
         return cls._of(store.load(run_id), store, program, tools=tools, migrate=migrate, deps=deps)
 
     @classmethod
@@ -197,6 +200,8 @@ class Run(Displayed, RunState, Typed[S]):
         before: tuple[float, str] | None = None,
     ) -> builtins.list[Summary]:  # fmt: skip
         """The runs of a store, most recently changed first: ids, status, pending questions, tokens and cost. See `Store.list`."""
+        check_store(store)
+        check_status(status)
         return store.list(status=status, program=program, limit=limit, before=before)
 
     def to_json(self) -> str:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, overload
 
 from pydantic import ConfigDict, model_validator
 
-from ferrule.errors import ToolDefinitionError
 from ferrule.tools.arguments.exact_checker import ExactChecker
 from ferrule.tools.definition import attributes
-from ferrule.tools.definition.constructor import define_tool
+from ferrule.tools.definition.constructor import define_tool, unknown_options
 from ferrule.tools.definition.deps import accept_no_deps
 from ferrule.tools.definition.export import call_schema, tool_line, tool_state
 from ferrule.tools.definition.parameters import build_parameters
@@ -148,7 +147,7 @@ class Tool(attributes.ToolAttributes, Type, late=True):
     ) -> None:
         options = dict(locals())
         if keywords:
-            raise ToolDefinitionError(f"`Tool` has no option {', '.join(f'`{each}`' for each in keywords)}.")
+            raise unknown_options(keywords)
         made, found = define_tool((func_or_name, *positional) if positional or func_or_name is not None else (), options)
         # `BaseModel.__init__` would build a validator, and run it on fields that are computed only when they are read.
         object.__setattr__(self, "__dict__", attributes.instance_state(made, found))

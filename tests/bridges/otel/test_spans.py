@@ -710,3 +710,6 @@ def test_wrong_options_are_refused() -> None:
     for options in ({"names": "1.36.0"}, {"messages": "some"}):
         with pytest.raises(ConfigurationError, match="of `OTel` is one of"):
             OTel(**options)
+    wrong: dict[str, Any] = {"contents": True}
+    with pytest.raises(ConfigurationError, match=r"`OTel` has no option `contents`. Did you mean `content`\?"):
+        OTel(**wrong)

@@ -384,6 +384,14 @@ def test_tools_find_the_deps_of_the_command_line(shop, capsys, tools: str, deps:
         assert f"{owner} paid 7" in capsys.readouterr().out
 
 
+def test_deps_of_the_module_for_tools_of_its_file_are_refused_with_the_file_to_name(shop, capsys) -> None:
+    """Ours: two classes of one name, and no cure."""
+    with served(PAY, DONE) as server:
+        assert ask(server, "Pay.", "--tools", "shop.py", "--deps", "shop:make") == 2
+        assert server.requests == []
+    assert "give the file as `--deps shop.py:factory`" in capsys.readouterr().err
+
+
 def test_a_kept_run_is_continued_with_the_deps_of_the_command_line(shop, capsys) -> None:
     """api.md, 21."""
     words = ("Pay.", "--tools", "shop.py", "--store", "runs.db", "--deps", "shop.py:make")

@@ -90,6 +90,16 @@ def test_repairs_are_bounded_and_none_means_none() -> None:
         assert "`add`" in str(raised.value)
 
 
+@pytest.mark.parametrize("adapter", [JSONAdapter(repairs=2), ChatAdapter(repairs=2, fallback=None), ChatAdapter(repairs=1)])
+def test_the_error_is_that_of_the_last_answer_and_its_cause_that_of_the_first(adapter: Any) -> None:
+    """Ours: without a fallback it was that of the first."""
+    answers = [{"outputs": {"n": each}} for each in ("first", "second", "third")]
+    with context(adapter=adapter), pytest.raises(AdapterParseError, match="third") as raised:
+        Predict("q -> n: int")(q="?", lm=ScriptedLM(answers))
+    assert isinstance(raised.value.__cause__, AdapterParseError)
+    assert "first" in raised.value.__cause__.text
+
+
 def test_missing_outputs_are_tagged() -> None:
     """E46: the field is named."""
     lm = ScriptedLM([fields(answer="only words")])

@@ -209,6 +209,15 @@ def test_a_batch_that_keeps_errors_still_waits_for_a_person(asynchronous: bool) 
     assert [each.answer for each in run.prediction] == ["a", "a"]
 
 
+@pytest.mark.parametrize("wrong", [0, "3", True], ids=repr)
+def test_a_concurrency_that_is_no_count_is_refused_before_any_run_begins(driver: str, wrong: Any) -> None:
+    """Ours: '3' was a bare TypeError."""
+    lm = ScriptedLM([])
+    with context(lm=lm), pytest.raises(ConfigurationError, match="`max_concurrency` must be a whole number of at least 1, found"):
+        carry(driver, Predict("topic -> text"), [{"topic": "a"}], max_concurrency=wrong)
+    assert lm.requests == []
+
+
 # -- real jobs -----------------------------------------------------------------------------------------------------------
 
 

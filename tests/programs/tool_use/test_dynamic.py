@@ -396,7 +396,7 @@ def test_tools_are_loaded_only_for_those_who_may_have_them(driver: str, user: st
         return change
 
     program = agent("native", load)
-    for policy, observed in ((None, "130938"), (Policy([deny("calculator")]), "rules that hold here do not allow")):
+    for policy, observed in ((None, "130938"), (Policy([deny("calculator")]), "A policy forbids this call")):
         with script("native", LOAD, USE, DONE) as lm, context(lm=lm, policy=policy):
             asked = {"question": "?", "deps": user}
             run = asyncio.run(program.astart(**asked)) if driver == "async" else program.start(**asked)

@@ -338,7 +338,7 @@ def test_a_question_that_nobody_answers_in_time_counts_as_denied(monkeypatch: py
         run.answer(question.approve())
     shop.resume(run)
     assert shop.ran == []
-    assert "Nobody decided in time" in run.trajectory["observation_0"]
+    assert run.trajectory["observation_0"] == "Nobody decided in time whether to run this call; it was not run."
     assert run.decisions[-1].via == "expiry"
 
 
@@ -367,7 +367,7 @@ def test_policies_of_settings_and_agent_both_count_and_the_stricter_wins() -> No
         run.answer(run.pending[0].deny())
         shop.resume(run)
     assert shop.ran == [("ada", 5)]
-    assert "rules that hold here do not allow" in run.trajectory["observation_2"]
+    assert "A policy forbids this call" in run.trajectory["observation_2"]
     assert [(each.call.name, each.verdict) for each in shop.heard(events.RuleUsed)] == [("pay", "allow"), ("pay", "ask"), ("look", "deny")]
 
 

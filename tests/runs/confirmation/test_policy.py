@@ -161,7 +161,7 @@ def test_a_denial_that_comes_while_a_call_waits_holds(decided: bool, own: bool) 
         till.store.decide("r", question.approve())
     run = till.resume(made, Policy([deny("pay", reason="closed")]))
     assert run.status == "done"
-    assert run.trajectory["observation_0"] == "The rules that hold here do not allow this call; it was not run. Reason: closed"
+    assert run.trajectory["observation_0"] == "A policy forbids this call; it was not run. Reason: closed"
     assert [(each.kind, each.via) for each in run.decisions][-1] == ("deny", "policy")
     assert till.paid == []
 
@@ -179,7 +179,7 @@ def test_a_denial_holds_for_an_approval_that_was_taken_before_a_crash() -> None:
     with context(lm=ScriptedLM([DONE]), policy=Policy([deny("pay")])):
         again.resume()
     assert again.status == "done"
-    assert "do not allow this call" in again.trajectory["observation_0"]
+    assert "forbids this call" in again.trajectory["observation_0"]
     assert till.paid == []
     with context(lm=ScriptedLM([])):  # and so it stays, without the policy too
         assert Run.from_json(again.to_json(), again.program).prediction.answer == "ok"

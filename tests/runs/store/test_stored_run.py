@@ -174,7 +174,7 @@ def test_an_observer_that_fails_when_a_run_opens_changes_nothing(hotel: Hotel) -
             raise ValueError("broken")
 
     after = Notes("b")
-    with ferrule.context(callbacks=[Broken("a"), after]), pytest.warns(RuntimeWarning, match="at the start of a run and was passed over"):
+    with ferrule.context(callbacks=[Broken("a"), after]), pytest.warns(RuntimeWarning, match="at the start of a run and was skipped"):
         run = hotel.start(LOOK, FINISH)
     assert (run.status, run.notes) == ("done", {"by": "b"})
 

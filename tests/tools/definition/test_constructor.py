@@ -57,6 +57,16 @@ def test_what_it_says_is_checked(said: dict[str, Any], problem: str) -> None:
         Tool(act, **said)
 
 
+@pytest.mark.parametrize(("wrong", "meant"), [("require_confirm", "require_confirmation"), ("timeout", "timeout_s"), ("descr", "desc")])
+def test_a_misspelled_option_is_refused_with_the_nearest_one(wrong: str, meant: str) -> None:
+    """Ours."""
+    given: dict[str, Any] = {wrong: 3}
+    with pytest.raises(ToolDefinitionError, match=f"no option `{wrong}` \\(did you mean `{meant}`\\?\\)"):
+        Tool(act, **given)
+    with pytest.raises(ToolDefinitionError, match="no option `colour`"):
+        tool(colour=3)(act)
+
+
 def test_a_transactional_tool_is_a_plain_function() -> None:
     """A10: an async one would hold the database while it waits."""
 

@@ -284,6 +284,17 @@ def test_a_callable_object_is_described_by_its_call():
     assert doc_of(Mute()) == "Only this."
 
 
+def test_a_type_of_an_enclosing_function_is_refused_with_where_to_define_it():
+    """Ours: `known where the function is written` was not true of it."""
+
+    class Local: ...
+
+    def look(thing: "Local"): ...
+
+    with pytest.raises(ToolDefinitionError, match=r"not known in the module of the function. .* at module level .not inside a function"):
+        inspect_function(look, {})
+
+
 def test_a_tool_without_a_docstring_has_no_description():
     """U2: since Python 3.13 `None` has a docstring, which is not the tool's."""
 

@@ -312,7 +312,23 @@ class TestRaised:
 
         assert (ran(lines, {"whole": True}).content, ran(lines, {"whole": True}).value) == ("[1]", [1])
         assert ran(lines, {"whole": False}).content.startswith("Execution error in lines: RuntimeError: half way")
-        assert "returned an async generator" in ran(chunks).content
+
+        async def broken():
+            yield 1
+            raise RuntimeError("half way")
+
+        assert (ran(chunks).content, ran(chunks).value) == ("[1]", [1])
+        assert ran(broken).content.startswith("Execution error in broken: RuntimeError: half way")
+
+    def test_the_items_of_an_async_generator_count_for_the_time_limit(self):
+        """Ours: its code runs when it is read."""
+
+        async def endless():
+            while True:
+                yield 1
+                await asyncio.sleep(0.001)
+
+        assert "did not finish within 0.05 s" in ran(endless, timeout_s=0.05).content
 
     def test_a_request_to_retry_is_a_fault_with_its_own_words(self):
         """api.md, ToolRetry."""
@@ -322,6 +338,14 @@ class TestRaised:
 
         found = ran(book, {"seat": "1A"})
         assert (found.content, found.is_error, found.is_fault) == ("1A is taken.", True, True)
+
+    def test_a_request_to_retry_without_words_says_so(self):
+        """Ours: the model got an empty result."""
+
+        def book():
+            raise ToolRetry
+
+        assert ran(book).content == "The call was not accepted: change it and try again."
 
     def test_bad_arguments_of_a_tool_inside_are_no_fault_of_the_model(self):
         """ours: the model's own call was right."""

@@ -174,7 +174,7 @@ def test_every_way_to_run_a_call_gives_the_same_result(kind: str, other: Any) ->
     tool, call = Tool(WAYS[kind], "f"), ToolCall(name="f", id="c1")
     with context(allow_tool_async_sync_conversion=True):
         first = in_a_run(tool, call)
-        if other in {directly, asynchronously} and first.error is not None and kind != "async generator":
+        if other in {directly, asynchronously} and first.error is not None:
             with pytest.raises(type(first.error)):
                 other(tool, call)
             return

@@ -35,7 +35,7 @@ from ferrule.values.content.parts import Image, Text
 from ferrule.values.encoding.repair import read_json  # noqa: F401  a plain function of another module
 from ferrule.values.encoding.repair import read_json as borrowed  # noqa: F401
 
-FOUND_BY_NAME = "A call was run on whatever its name finds"
+FOUND_BY_NAME = "The call ran a function that was found by name"
 place: ContextVar[str] = ContextVar("place", default="nowhere")
 
 

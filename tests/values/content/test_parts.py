@@ -10,6 +10,7 @@ import pickle
 import pytest
 from pydantic import ValidationError
 
+from ferrule.errors import InputError
 from ferrule.values.content.parts import Audio, File, Image, Text
 
 MEDIA = [Image, Audio, File]
@@ -59,6 +60,25 @@ def test_the_type_of_a_file_does_not_depend_on_the_programs_of_the_machine(tmp_p
     for name, media_type in (("a.csv", "text/csv"), ("a.webp", "image/webp"), ("a.xyz17", "application/x-of-this-machine")):
         (tmp_path / name).write_bytes(b"ab")
         assert File.from_file(tmp_path / name).media_type == media_type
+
+
+@pytest.mark.parametrize(("name", "other"), [("a.pdf", "File"), ("a.mp3", "Audio")])
+def test_a_file_of_another_type_is_no_image_and_the_error_names_what_reads_it(tmp_path, name, other):
+    """Ours: it was sent as an image."""
+    (tmp_path / name).write_bytes(b"ab")
+    for read in (Image.from_path, Image.from_file):
+        with pytest.raises(InputError, match=rf"found '.*{name}' .* Use `{other}\.from_path\(path\)`"):
+            read(tmp_path / name)
+    (tmp_path / "a").write_bytes(b"ab")
+    assert Image.from_path(tmp_path / "a").data == "YWI="
+
+
+@pytest.mark.parametrize("kind", [Image, Audio, File])
+def test_a_value_without_a_name_or_of_bytes_is_refused_with_what_takes_it(kind):
+    """Ours: pydantic's error named nothing, and bytes of ASCII were taken for base64."""
+    for make in (lambda: kind("https://x/y"), lambda: kind(data=b"ab")):
+        with pytest.raises(InputError, match=rf"`{kind.__name__}\(url=\.\.\.\)` for an address, .*from_file.*from_bytes"):
+            make()
 
 
 def test_a_file_keeps_its_name(tmp_path):

@@ -29,6 +29,7 @@ from ferrule.bridges.otel.metrics import Metrics
 from ferrule.bridges.otel.options import captures, is_latest, one_of
 from ferrule.bridges.otel.people import ASKED, PersonEvents
 from ferrule.bridges.otel.spans import OpenSpan, Spans, agent_name
+from ferrule.errors import checks_keywords
 from ferrule.settings import setting
 from ferrule.values.run import event as events
 
@@ -62,6 +63,7 @@ class OTel:
 
     """
 
+    @checks_keywords
     def __init__(
         self, *, tracer_provider: Any = None, meter_provider: Any = None, logger_provider: Any = None,
         content: bool | Literal["span_only", "event_only", "span_and_event"] | None = None,

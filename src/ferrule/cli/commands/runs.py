@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -20,7 +20,7 @@ from ferrule.cli.prompt import read_edits, user_name
 from ferrule.cli.screen import call_text, in_options, say, usage_document, usage_text
 from ferrule.cli.stores import DEFAULT_STORE, StorePlace, is_dsn, open_store
 from ferrule.errors import ConfigurationError, StoreError
-from ferrule.runs.protocols import RunStatus
+from ferrule.runs.protocols import check_status
 from ferrule.values.confirmation.question import DECIDED
 from ferrule.values.encoding.encode import json_text, jsonable
 from ferrule.values.encoding.safe_text import one_line, printable, reveal
@@ -50,8 +50,7 @@ def list_runs(
     as_json: JSON = False,
 ) -> int:
     """List stored runs, the latest change first, with their questions."""
-    if status is not None and status not in get_args(RunStatus):
-        raise ConfigurationError(f"`--status` is one of {', '.join(get_args(RunStatus))}; found {status!r}.")
+    check_status(status, "--status")
     with open_store(store) as opened:
         runs = opened.list(status=status, limit=None)
         if stuck:

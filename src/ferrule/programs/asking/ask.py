@@ -144,6 +144,7 @@ def ask_model(
     adapter, is_observed = asker.adapter, asker.conditions.is_observed
     last = 2 + adapter.repairs
     first: AdapterParseError | None = None
+    latest = first
     for attempt in range(1, last + 1):
         if attempt == last:
             if adapter.fallback is None:
@@ -172,11 +173,13 @@ def ask_model(
                 raise error from first
             if (fields := _in_form_of(adapter.fallback, signature, response, read)) is not None:
                 return fields, response
-            first = first or error
+            first, latest = first or error, error
             yield Tell(events.AttemptFailed(str(error), attempt))
             repair = adapter.repair_messages(signature, response, error, native=len(request.tools) > 0)
             request = request.following(request.messages.then(*repair))
-    raise first or AssertionError  # the first: the loop ran at least once and did not return
+    if latest is first:
+        raise first or AssertionError  # the loop ran at least once and did not return
+    raise latest or AssertionError from first
 
 
 def _unparsed(adapter: Adapter, request: Request) -> AdapterParseError:

@@ -111,7 +111,7 @@ def calls_in_text(lm: Any, text: str | None, tools: Iterable[Any]) -> tuple[tupl
 def warn_of_text(lm: Any, reason: str, found: str = "") -> None:
     """Log, once for each model, that its tools are listed in the prompt, and why."""
     form = f"%s gets its tools in the text of the prompt: {reason}%s."
-    form += ' `calls="prompted"` says so from the start, `calls="native"` insists.'
+    form += ' Pass `calls="prompted"` to choose this, or `calls="native"` to force declarations.'
     log_once(lm, form, found)
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.errors import ConfigurationError, ReplayMismatchError, RunError, RunTakenError, StoreError, shown
-from ferrule.runs.protocols import RunStatus
+from ferrule.runs.protocols import RunStatus, check_store
 from ferrule.runs.run import Run
 from ferrule.runs.store.fingerprint import differences
 from ferrule.runs.store.listing import head_of
@@ -141,6 +141,7 @@ async def _aresume(store: Store, run: Run) -> Advanced:
 
 def _ready(store: Store, run_id: str, programs: Program | Iterable[Program], any_version: bool, deps: Any) -> tuple[Run | None, Advanced]:
     """The run, loaded with its program, and its status; without the run if there is nothing to do."""
+    check_store(store)
     stored = store.load(run_id)
     status, head = cast("RunStatus", stored.status), head_of(stored)
     if status in _ENDED or (status == "waiting" and not stored.decisions and not _is_expired(store, head)):

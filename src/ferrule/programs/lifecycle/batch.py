@@ -15,6 +15,8 @@ from uuid import uuid4
 from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import ConfigurationError, InputError, shown
+from ferrule.programs.asking.ask import check_positive
+from ferrule.runs.protocols import check_store
 from ferrule.runs.run import Run, is_inside_run
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.encoding.encode import digest_of
@@ -159,6 +161,8 @@ class _Batch:
             raise ConfigurationError("`batch_id` names a batch in a store: pass `store=` too.")
         if timeout is not None and not timeout > 0:
             raise ConfigurationError(f"`timeout` is a number of seconds above 0, or None; found {shown(timeout)}.")
+        if store is not None:
+            check_store(store)
         self.program = program
         self.given = _listed(inputs)
         self.keeps_errors = return_exceptions or return_failed_examples
@@ -318,6 +322,4 @@ def _failed(result: Any) -> bool:
 def _workers(max_concurrency: int | None) -> int:
     if max_concurrency is None:
         return settings.current().max_workers or _DEFAULT_CONCURRENCY
-    if max_concurrency < 1:
-        raise ValueError(f"`max_concurrency` must be at least 1, found {max_concurrency!r}.")
-    return max_concurrency
+    return check_positive("max_concurrency", max_concurrency)

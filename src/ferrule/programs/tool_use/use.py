@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ferrule.values.confirmation.question import Decision, Question
 
 _LEFT_OUT = "This call did not fit when it was made"
-_RULED_OUT = "The rules that hold here do not allow this call"
+_RULED_OUT = "A policy forbids this call"
 _IN_ORDER = "calls one at a time"
 UsingTools = Generator[Act, Any, list[ToolResult]]
 
@@ -243,7 +243,7 @@ def _run(
     if policies:
         for k, reason in enumerate(_denials(calls, policies)):
             if reason is not None:
-                why = _RULED_OUT if ready[k][0] not in edited else "The rules that hold here do not allow the call as it was edited"
+                why = _RULED_OUT if ready[k][0] not in edited else "A policy forbids the call as it was edited"
                 calls[k] = replace(calls[k], refused=_denial_text(why, reason))
     found: list[ToolResult] = yield CallTools(tuple(calls))
     for (at, checked), result in zip(ready, found, strict=True):
@@ -272,8 +272,7 @@ def _decide(asked: list[_Pending], results: list[ToolResult | None], policies: t
         for each, decision in zip(asked, decisions, strict=True):
             checked = each.checked
             if decision.kind == "deny":
-                why = _RULED_OUT if decision.via == "policy" else "A person decided against this call"
-                results[each.at] = _denial(checked, why, decision.text)
+                results[each.at] = _denial(checked, *_why_denied(decision))
             elif decision.kind == "reply" or checked.tool is CLARIFY:  # "approve" alone is a yes to the model's question
                 said = decision.text if decision.kind == "reply" else "yes"
                 results[each.at] = ToolResult(checked.call.name, said, checked.call.id)
@@ -294,6 +293,13 @@ def _decide(asked: list[_Pending], results: list[ToolResult | None], policies: t
                 approved.append((each.at, checked))
         yield from _run(approved, results, policies, edited)
         asked = again
+
+
+def _why_denied(decision: Decision) -> tuple[str, str]:
+    """Who or what denied a call, and the reason given."""
+    if decision.via == "expiry":
+        return "Nobody decided in time whether to run this call", ""
+    return (_RULED_OUT if decision.via == "policy" else "A person decided against this call"), decision.text
 
 
 def _denials(calls: Sequence[CheckedCall], policies: tuple[Policy, ...]) -> list[str | None]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard, get_args
 
 from pydantic_core import PydanticUndefined
 
-from ferrule.errors import ToolDefinitionError, refuse_async, shown
+from ferrule.errors import ToolDefinitionError, nearest, refuse_async, shown
 from ferrule.tools.definition.inspect_function import FunctionSpec, Parameter, doc_of, field_of, inspect_function, is_required, name_of
 from ferrule.values.record import Record, field, replace
 from ferrule.values.schema.nodes import Schema, children, find_pointer, is_list, is_object, names_elsewhere
@@ -112,6 +112,14 @@ def define_tool(positional: tuple[Any, ...], options: Mapping[str, Any]) -> tupl
         refuse_async(require_confirmation, f"`require_confirmation` of `{own_name}`")
     _check_agreement(made, found)
     return made, _add_typed_extras(found, single, types)
+
+
+def unknown_options(unknown: Iterable[str]) -> ToolDefinitionError:
+    """The error for keywords that `Tool(...)` does not take, each with the nearest one that it takes."""
+    names = {*_FUNCTION_FIRST, *_NAME_FIRST, "desc", *Flags.__annotations__}
+    said = [(each, nearest(each, names)) for each in unknown]
+    text = ", ".join(f"`{each}`{f' (did you mean `{near}`?)' if near else ''}" for each, near in said)
+    return ToolDefinitionError(f"`Tool` has no option {text}.")
 
 
 # -- its parts ----------------------------------------------------------------------------------------------------

@@ -300,8 +300,8 @@ def _resolve_annotations(function: Any, name: str, annotations: dict[str, Any], 
                 problems.append(f"`{each}: {hint if isinstance(hint, str) else shown(hint)}` ({error})")
         which = name or shown(function)
         msg = (
-            f"`{which}` cannot become a tool: the type of {', '.join(problems)} is not known where the function is written. "
-            "Import it at module level (not only for type checking), or give `arg_types={...}`."
+            f"`{which}` cannot become a tool: the type of {', '.join(problems)} is not known in the module of the function. "
+            "Import or define it at module level (not inside a function, and not only for type checking), or give `arg_types={...}`."
         )
         raise ToolDefinitionError(msg) from None
 

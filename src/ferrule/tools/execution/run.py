@@ -31,7 +31,7 @@ from ferrule.settings import current, is_observed, scope
 from ferrule.tools.execution.tool_changes import ModuleCallback, aapply_change, apply_change
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult, failure, to_result
 from ferrule.values.calls.context import Context
-from ferrule.values.encoding.encode import is_read_once
+from ferrule.values.encoding.encode import is_read_once, items_of
 
 if TYPE_CHECKING:
     import contextvars
@@ -175,6 +175,7 @@ def _invoke(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool, is_dire
         ends = work.began + timeout_s
     if type(value) in _PLAIN:
         return value
+    value = _awaitable(value, whole=whole)
     if inspect.isawaitable(value):
         if is_direct and not current().allow_tool_async_sync_conversion:
             raise _is_async(tool.name, value)
@@ -233,7 +234,7 @@ async def _ainvoke(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool) 
     else:
         with _Work(call, whole=whole) as work:
             value = await offload.in_worker_thread(work, timeout_s=timeout_s, name=tool.name)
-        began = work.began
+        began, value = work.began, _awaitable(value, whole=whole)
     if type(value) in _PLAIN or not inspect.isawaitable(value):
         return value
     if timeout_s is None:
@@ -250,6 +251,11 @@ async def _aread(value: Any, timeout_s: float | None, name: str, *, whole: bool,
         return value
     with _Work(lambda: value, whole=True) as work:
         return await offload.in_worker_thread(work, timeout_s=timeout_s, name=name, left_s=left_s)
+
+
+def _awaitable(value: Any, *, whole: bool) -> Any:
+    """The value of a function; with `whole`, an async generator as a coroutine that returns its items."""
+    return items_of(value) if whole and inspect.isasyncgen(value) else value
 
 
 class _Work:

@@ -138,6 +138,8 @@ _SLOTS = ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydant
 _set_dict, _set_fields, _set_extra, _set_private = (vars(BaseModel)[slot].__set__ for slot in _SLOTS)
 _EVERY_FIELD = {*ToolCall.__annotations__} - {"model_config"}
 """One set for all calls; a copy of a call gets its own."""
+_NO_REASON = "The call was not accepted: change it and try again."
+"""The result of a call whose tool raised `ToolRetry` without a text."""
 _FAULTS = (ToolArgumentsError, ToolCallError, ToolRetry, UnknownToolError)
 
 
@@ -202,7 +204,7 @@ def failure(call: ToolCall, error: BaseException, *, is_raised: bool = False) ->
     the tool made.
     """
     is_fault = isinstance(error, ToolRetry if is_raised else _FAULTS)
-    text = str(error) if is_fault else error_text(call.name, call.args, error)
+    text = str(error) or _NO_REASON if is_fault else error_text(call.name, call.args, error)
     return ToolResult(call.name, text, call.id, is_error=True, is_fault=is_fault, error=error, repairs=call.repairs)
 
 

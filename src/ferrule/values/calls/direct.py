@@ -29,7 +29,7 @@ from ferrule.errors import (
     UnknownToolError,
     shown,
 )
-from ferrule.values.encoding.encode import is_read_once, object_text
+from ferrule.values.encoding.encode import is_read_once, items_of, object_text
 
 _MOST_THREADS = 32
 _OURS = (ToolError, ConfirmationRequired, ConfirmationRejected)
@@ -117,7 +117,7 @@ def callers_own() -> dict[str, Callable[..., Any]]:
     Imported functions are left out: otherwise a model could call anything in reach.
     """
     warnings.warn(
-        "A call was run on whatever its name finds among the caller's own functions. Say what may be called: "
+        "The call ran a function that was found by name in the calling module. Say what may be called: "
         "`execute(functions={...})` or `execute(functions=[tool, ...])`.",
         stacklevel=3,  # this function, `execute`, and its caller: the frame below
     )
@@ -305,6 +305,7 @@ async def _aend(call: Call, known: Mapping[str, Callable[..., Any]]) -> Ended:
     try:
         function = _find_function(call, known)
         value = await (function.acall_result(**call.args) if _is_tool(function) else _acall(call, function))
+        value = await items_of(value) if inspect.isasyncgen(value) else value
         return Ended(await _in_thread(call, partial(list[Any], value)) if is_read_once(value) else value)
     except Exception as error:  # noqa: BLE001  the wall
         return Ended(None, error, is_raised=_has_begun(function, error))

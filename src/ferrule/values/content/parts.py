@@ -9,9 +9,9 @@ import base64
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from pydantic import ConfigDict
+from pydantic import BaseModel, ConfigDict
 
-from ferrule.errors import shown
+from ferrule.errors import InputError, shown
 from ferrule.values.content.type import Type
 from ferrule.values.encoding.pattern import pattern
 
@@ -49,6 +49,15 @@ class _Media(Type):
     url: str | None = None
     media_type: str = "application/octet-stream"
     """MIME type, `image/png` for instance."""
+
+    def __new__(cls, *args: Any, **fields: Any) -> Self:
+        """Refuse what pydantic would not explain: a value without a name, and bytes that are not base64."""
+        wrong = args if cls.__init__ is BaseModel.__init__ else ()  # a subclass may take some by position
+        if wrong or isinstance(fields.get("data"), bytes):
+            name, given = cls.__name__, shown(wrong[0] if wrong else fields["data"], 60)
+            how = f"`{name}(url=...)` for an address, `{name}.from_file(path)`, or `{name}.from_bytes(content, media_type)`"
+            raise InputError(f"`{name}` takes an address or base64 by name; found {given}. Use {how}.")
+        return super().__new__(cls)
 
     def model_post_init(self, context: Any, /) -> None:
         """Check that the part has exactly one of `data` and `url`."""
@@ -89,6 +98,15 @@ class Image(_Media):
     """A picture."""
 
     media_type: str = "image/png"
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Self:
+        """A part with a file's bytes; the MIME type is guessed from the name. Raises `InputError` for a name of another type."""
+        kind = media_type_of(str(path)) or "image/"
+        if not kind.startswith("image/"):
+            other = "Audio" if kind.startswith("audio/") else "File"
+            raise InputError(f"`{cls.__name__}` takes the file of an image; found {str(path)!r} ({kind}). Use `{other}.from_path(path)`.")
+        return super().from_file(path)
 
     def format(self) -> list[dict[str, Any]]:
         """OpenAI's image part."""

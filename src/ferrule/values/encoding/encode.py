@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from types import GeneratorType
 from typing import Any
 
@@ -142,6 +142,11 @@ def is_read_once(value: object) -> bool:
     if not hasattr(kind, "__next__") or not hasattr(kind, "__iter__"):
         return False
     return not isinstance(value, Mapping) and not hasattr(kind, "__pydantic_serializer__") and not hasattr(kind, "__dataclass_fields__")
+
+
+async def items_of(value: AsyncGenerator[Any, Any]) -> list[Any]:
+    """Read an async generator to its end."""
+    return [each async for each in value]
 
 
 def _settled(value: Any) -> bool:

@@ -74,7 +74,7 @@ class Observers:
                 try:
                     observer(event)
                 except Exception as error:  # noqa: BLE001  the wall: an observer never changes the run
-                    message = f"an observer failed on {type(event).__name__} and was passed over: {error!r}"
+                    message = f"an observer failed on {type(event).__name__} and was skipped: {error!r}"
                     warnings.warn(message, RuntimeWarning, stacklevel=2)
 
     def open_run(self, event: events.RunStarted, notes: Mapping[str, str]) -> dict[str, str]:
@@ -93,7 +93,7 @@ class Observers:
                 wants_all = wants_all or needed is None
                 wanted.update(needed or ())
             except Exception as error:  # noqa: BLE001  the wall, as above
-                warnings.warn(f"an observer failed at the start of a run and was passed over: {error!r}", RuntimeWarning, stacklevel=2)
+                warnings.warn(f"an observer failed at the start of a run and was skipped: {error!r}", RuntimeWarning, stacklevel=2)
                 wants_all = True
         self.wanted = None if wants_all else wanted
         return kept

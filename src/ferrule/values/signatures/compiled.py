@@ -7,7 +7,7 @@ from copy import copy
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
-from ferrule.errors import InputError, SignatureError
+from ferrule.errors import InputError, SignatureError, nearest
 from ferrule.values.encoding.encode import TYPE_NAMES, is_plain, without_modules
 from ferrule.values.signatures.fields import (
     InputCheck,
@@ -102,11 +102,9 @@ class CompiledSignature:
         return checked
 
     def _unknown(self, name: Any) -> str:
-        from difflib import get_close_matches
-
-        close = get_close_matches(str(name), list(self.inputs), n=1)
+        close = nearest(str(name), self.inputs)
         if close:
-            return f"is unknown (did you mean `{close[0]}`?)"
+            return f"is unknown (did you mean `{close}`?)"
         return "is an output, not an input" if name in self.outputs else "is unknown"
 
     def output_schema(self) -> dict[str, Any]:

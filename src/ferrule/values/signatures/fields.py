@@ -18,6 +18,7 @@ from ferrule.values.content.late_model import is_field_info
 from ferrule.values.content.type import Type
 from ferrule.values.encoding.encode import fits, is_plain
 from ferrule.values.record import Record, field, replace
+from ferrule.values.signatures.keywords import OWN, check_keywords
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -57,14 +58,14 @@ def _declared(role: str, default: Any, desc: str | None, description: str | None
     said = desc if desc is not None else description
     if said is not None and not isinstance(said, str):
         raise SignatureError(f"`desc` of a field must be a string, found {shown(said)}.")
+    check_keywords(role, more)
     extra: dict[str, Any] = {**(more.pop("json_schema_extra", None) or {})}
-    extra.update({name: more.pop(name) for name in ("prefix", "format", "parser") if name in more})
+    extra.update({name: more.pop(name) for name in OWN if name in more})
     extra.update({_ROLE: role, "desc": said or ""})
     from pydantic import Field
 
     # Pydantic's `Field` has overloads with literal keywords only; it checks the arguments itself.
-    make = cast("Callable[..., Any]", Field)
-    return make(default, description=said, json_schema_extra=extra, **more)
+    return cast("Callable[..., Any]", Field)(default, description=said, json_schema_extra=extra, **more)
 
 
 class SignatureField(Record):
@@ -174,7 +175,7 @@ def copy_field(
     for alias in ("desc", "description"):
         if alias in changes:
             extra["desc"] = changes.pop(alias) or ""
-    extra.update({name: changes.pop(name) for name in ("prefix", "format", "parser") if name in changes})
+    extra.update({name: changes.pop(name) for name in OWN if name in changes})
     bounds = field.metadata if annotation is None or keep_bounds else ()
     made = replace(field, annotation=field.annotation if annotation is None else annotation, extra=extra, metadata=bounds)
     if "default" in changes:

@@ -195,7 +195,7 @@ def test_pictures_in_results_go_into_one_message_of_the_user_behind_them(dialect
     )["messages"]
     assert [message["role"] for message in sent] == ["user", "assistant", "tool", "tool", "user", "assistant"]
     assert sent[0]["content"] == PICTURE.format()
-    words = [f"[{part!r}: see the message behind the results]" for part in (PICTURE, SOUND, PAPER)]
+    words = [f"[{part!r}: see the message after the tool results]" for part in (PICTURE, SOUND, PAPER)]
     assert sent[2] == {
         "role": "tool",
         "tool_call_id": "call_1",

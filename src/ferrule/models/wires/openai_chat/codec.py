@@ -135,7 +135,9 @@ def _text_alone(message: Message) -> bytes:
     """A result with words for pictures, sounds and files: tool messages are text (API reference, "Create chat completion")."""
     from ferrule.values.content.parts import Text
 
-    parts = [part if isinstance(part, Text) else Text(text=f"[{part!r}: see the message behind the results]") for part in message.content]
+    parts = [
+        part if isinstance(part, Text) else Text(text=f"[{part!r}: see the message after the tool results]") for part in message.content
+    ]
     return json_bytes(sent_message(replace(message, content=tuple(parts))))
 
 

@@ -1,0 +1,54 @@
+"""What is no store, and no status of a run, is refused where it is passed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ferrule import ConfigurationError, MemoryStore, Predict, Run, ScriptedLM, SQLiteStore, advance
+
+LM = ScriptedLM([])
+PROGRAM = Predict("a -> b", lm=LM)
+DOORS: dict[str, Callable[[Any], Any]] = {
+    "start": lambda store: PROGRAM.start(a="x", store=store),
+    "submit": lambda store: PROGRAM.submit(a="x", store=store),
+    "stream": lambda store: PROGRAM.stream(a="x", store=store),
+    "batch": lambda store: PROGRAM.batch([{"a": "x"}], store=store),
+    "load": lambda store: Run.load(store, "r", PROGRAM),
+    "list": Run.list,
+    "advance": lambda store: advance(store, "r", PROGRAM),
+}
+
+
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
+def test_a_path_is_no_store(door: Callable[[Any], Any]) -> None:
+    """Ours: 'str' object has no attribute 'create'."""
+    with pytest.raises(ConfigurationError, match=r"`store` takes a store, such as SQLiteStore\('x\.db'\); found 'x\.db'\."):
+        door("x.db")
+    assert LM.requests == []
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (Path("x.db"), r"such as SQLiteStore\('x\.db'\); found .*Path\('x\.db'\)"),
+        (SQLiteStore, r"such as SQLiteStore\('ferrule\.db'\); found <class"),
+        (None, r"such as SQLiteStore\('ferrule\.db'\); found None"),
+        ("postgresql://me:secret@host/db", r"such as PostgresStore\(\.\.\.\); found the address of one\.$"),
+        ("host=db password=secret", r"such as PostgresStore\(\.\.\.\); found the address of one\.$"),
+    ],
+    ids=["path", "class", "none", "url", "pairs"],
+)
+def test_what_is_no_store_is_shown_unless_it_may_hold_a_password(given: Any, says: str) -> None:
+    """Ours."""
+    with pytest.raises(ConfigurationError, match=says):
+        Run.list(given)
+
+
+def test_a_misspelled_status_is_refused_with_those_that_exist() -> None:
+    """Ours: the list was empty."""
+    with pytest.raises(ConfigurationError, match="`status` is one of queued, running, waiting, done, failed, cancelled; found 'wating'"):
+        Run.list(MemoryStore(), status="wating")
