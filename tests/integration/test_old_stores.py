@@ -20,6 +20,9 @@ from ferrule import ReAct, SQLiteStore, Usage
 DATA = Path(__file__).parents[1] / "stores"
 EXPECTED: dict[str, Any] = json.loads((DATA / "expected.json").read_text())
 
+REWORDED = {"waiting/policy": "f407cd3c6eff4d6a", "waiting/expired": "31da51393585990b"}
+"""Conversations with a denial whose text for the model is another now: the journal has the decision, and a replay makes its text."""
+
 pytestmark = pytest.mark.integration
 
 
@@ -49,7 +52,10 @@ def test_a_stored_run_ends_as_it_did(tmp_path: Path, of: str, name: str) -> None
     path = shutil.copy(DATA / f"{of}.sqlite", tmp_path / "runs.sqlite")
     with closing(SQLiteStore(path)) as store:
         found = outcome(store, name, STORES[of][name], tmp_path)
-        assert plain(found) == under_names_of_now(EXPECTED[f"{of}/{name}"])
+        expected = under_names_of_now(EXPECTED[f"{of}/{name}"])
+        if f"{of}/{name}" in REWORDED:
+            expected["end"] = {**expected["end"], "messages": REWORDED[f"{of}/{name}"]}
+        assert plain(found) == expected
         if found["end"] is not None:  # and once more, from what is stored now
             again = outcome(store, name, STORES[of][name], tmp_path)
             assert (again["end"], again["effects"], again["asked"]) == (found["end"], [], 0)

@@ -208,6 +208,7 @@ def test_capabilities_choose_and_say_so(caplog):
     with context(lm=lm), caplog.at_level(logging.WARNING, "ferrule"):
         assert ReAct("question -> answer", [add])(question="1+2?").answer == "3"
     assert "capabilities" in caplog.text
+    assert 'Pass `calls="prompted"` to choose this, or `calls="native"` to force declarations.' in caplog.text
     assert not lm.requests[0].tools
 
 
