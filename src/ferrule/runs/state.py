@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.message import Messages
     from ferrule.values.run.observers import Observers
 
-_LONGEST_ID = 1000
-"""PostgreSQL's index takes about 2,700 bytes."""
 _BEGINNING = threading.RLock()
 """Reentrant: garbage collection while it is held may finalize an unreferenced stream, which cancels its run."""
 
@@ -164,12 +162,11 @@ def _is_cancellation(error: BaseException) -> bool:
 def _checked_id(given: Any) -> str:
     """Check that any store can write an id; raises `InputError` otherwise."""
     try:
-        if 0 < len(given.encode()) <= _LONGEST_ID and "\0" not in given:
+        if given.encode():
             return given
     except (AttributeError, UnicodeEncodeError):
         pass
-    msg = f"`run_id` is a text of 1 to {_LONGEST_ID} bytes of UTF-8 without a null character; found {shown(given)}."
-    msg += " Leave it out, and the run gets an id."
+    msg = f"`run_id` is a text that is not empty and is valid UTF-8; found {shown(given)}. Leave it out, and the run gets an id."
     raise InputError(msg)
 
 

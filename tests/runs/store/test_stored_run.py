@@ -581,14 +581,7 @@ def test_a_finished_run_is_read_without_telling_anybody(hotel: Hotel) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
-    [
-        pytest.param("", id="empty"),
-        pytest.param("\ud800", id="half a character"),
-        pytest.param("a\0b", id="null"),
-        pytest.param("ä" * 501, id="long"),
-        pytest.param(7, id="number"),
-    ],
+    "given", [pytest.param("", id="empty"), pytest.param("\ud800", id="half a character"), pytest.param(7, id="number")]
 )
 def test_an_id_that_no_store_could_write_is_refused(hotel: Hotel, given: Any) -> None:
     """A3: and none is made up in its place."""
