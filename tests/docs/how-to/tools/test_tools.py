@@ -52,7 +52,7 @@ def test_a_call_in_text_has_the_tools_own_name() -> None:
 
 @pytest.mark.parametrize(("name", "is_denied"), [("billing.*", True), ("billing.refund", True), ("billing_dot_refund", False)])
 def test_a_policy_has_the_tools_own_name(name: str, is_denied: bool) -> None:
-    assert ("do not allow" in first_result(policy=Policy([deny(name)]))[2]) is is_denied
+    assert ("forbids" in first_result(policy=Policy([deny(name)]))[2]) is is_denied
 
 
 def test_a_connection_of_sqlite_fails_in_another_thread_even_if_calls_run_one_at_a_time() -> None:
