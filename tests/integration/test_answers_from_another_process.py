@@ -206,7 +206,7 @@ SAID = {
     "bob": 'A person changed the arguments to {"to":"bob","euros":3}.\npaid bob 3',
     "cleo": "A person decided against this call; it was not run. Reason: too much",
     "dan": "ask Bob",
-    "eve": "Nobody decided in time whether to run this call; it was not run.",
+    "eve": "This call waited too long for a decision; it was not run.",
 }
 PAID = {"ada": ["ada 5"], "bob": ["bob 3"]}
 

@@ -145,6 +145,13 @@ def resumed(run: Any) -> Any:
         return run.resume()
 
 
+def killed_in_its_last_call(run: Any) -> Run:
+    """The run as a crash in the last call that began leaves it."""
+    text = json.loads(run.to_json())
+    at = max(k for k, entry in enumerate(text["journal"]) if entry["kind"] == "begun")
+    return Run.from_json(json.dumps({**text, "journal": text["journal"][: at + 1], "status": "running", "questions": []}), run.program)
+
+
 BOOK: Any = {"name": "book", "args": {}}
 
 
@@ -253,11 +260,8 @@ def test_a_crash_after_the_answer_is_a_call_that_may_have_run(tmp_path: Path) ->
     resumed(run)
     run.answer(run.pending[0].fill({"seats": 2}))
     resumed(run)
-    text = json.loads(run.to_json())
-    at = max(k for k, entry in enumerate(text["journal"]) if entry["kind"] == "begun")
-    cut = {**text, "journal": text["journal"][: at + 1], "status": "running", "questions": []}
     with ferrule.context(lm=model()):
-        again = Run.from_json(json.dumps(cut), run.program).resume()
+        again = killed_in_its_last_call(run).resume()
         assert [each.kind for each in again.pending] == ["unknown"]
         again.answer(again.pending[0].approve())
         assert again.resume().status == "done", again.error
@@ -271,11 +275,8 @@ def test_a_crash_between_two_questions_leaves_a_call_that_any_decision_settles(t
     run = started(tmp_path, era, BOOK)
     run.answer(run.pending[0].fill({"name": "Ann"}))
     resumed(run)
-    text = json.loads(run.to_json())
-    at = max(k for k, entry in enumerate(text["journal"]) if entry["kind"] == "begun")
-    cut = {**text, "journal": text["journal"][: at + 1], "status": "running", "questions": []}
     with ferrule.context(lm=model()):
-        again = Run.from_json(json.dumps(cut), run.program).resume()
+        again = killed_in_its_last_call(run).resume()
         [unknown] = again.pending
         again.answer({"approve": unknown.approve(), "reply": unknown.reply("booked"), "deny": unknown.deny()}[how])
         again.resume()

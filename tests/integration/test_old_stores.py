@@ -20,7 +20,7 @@ from ferrule import ReAct, SQLiteStore, Usage
 DATA = Path(__file__).parents[1] / "stores"
 EXPECTED: dict[str, Any] = json.loads((DATA / "expected.json").read_text())
 
-REWORDED = {"waiting/policy": "f407cd3c6eff4d6a", "waiting/expired": "31da51393585990b"}
+REWORDED = {"waiting/policy": "f407cd3c6eff4d6a", "waiting/expired": "d7d6fb1bcdd4b5a2"}
 """Conversations with a denial whose text for the model is another now: the journal has the decision, and a replay makes its text."""
 
 pytestmark = pytest.mark.integration

@@ -40,8 +40,8 @@ class Module(Batches[S, D, P]):
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        # The nearest definition counts: a subclass of ReAct with a `forward` of its own is a plain program.
         refuse_async(vars(cls).get("forward"), f"`{cls.__name__}.forward`", "name it `aforward`")
+        # The nearest definition counts: a subclass of ReAct with a `forward` of its own is a plain program.
         written = [name for each in cls.__mro__ if each is not Module for name in ("aforward", "forward", "flow") if name in vars(each)]
         cls.is_flow = bool(written) and written[0] == "flow"
         cls.is_async = not cls.is_flow and "aforward" in written

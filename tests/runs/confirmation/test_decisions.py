@@ -338,7 +338,7 @@ def test_a_question_that_nobody_answers_in_time_counts_as_denied(monkeypatch: py
         run.answer(question.approve())
     shop.resume(run)
     assert shop.ran == []
-    assert run.trajectory["observation_0"] == "Nobody decided in time whether to run this call; it was not run."
+    assert run.trajectory["observation_0"] == "This call waited too long for a decision; it was not run."
     assert run.decisions[-1].via == "expiry"
 
 

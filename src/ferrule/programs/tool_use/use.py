@@ -298,7 +298,7 @@ def _decide(asked: list[_Pending], results: list[ToolResult | None], policies: t
 def _why_denied(decision: Decision) -> tuple[str, str]:
     """Who or what denied a call, and the reason given."""
     if decision.via == "expiry":
-        return "Nobody decided in time whether to run this call", ""
+        return "This call waited too long for a decision", ""
     return (_RULED_OUT if decision.via == "policy" else "A person decided against this call"), decision.text
 
 
