@@ -276,7 +276,7 @@ class RunState:
                 self.tell.inside("")(events.Resumed(Trajectory(self.steps), self.program))
 
     def cancel(self) -> None:
-        """Stop before the next act; a run that waits for a person stops waiting. The journal is kept: `resume()` continues the run."""
+        """Stop before the next act, also in another process; a run that waits stops waiting. The journal is kept: `resume()` continues."""
         self.cancelled = True
         with _BEGINNING:
             if self.executing or self.status not in {"waiting", "queued", "running"}:
