@@ -87,7 +87,9 @@ from ferrule.programs.tool_use.dynamic import ModuleContext as ModuleContext
 from ferrule.programs.tool_use.dynamic import ModuleView as ModuleView
 from ferrule.runs.confirmation.decisions import get_confirmation_status as get_confirmation_status
 from ferrule.runs.confirmation.decisions import respond_to_confirmation as respond_to_confirmation
-from ferrule.runs.gather import gather as gather
+from ferrule.runs.forward import aonce as aonce
+from ferrule.runs.forward import gather as gather
+from ferrule.runs.forward import once as once
 from ferrule.runs.limits import Limits as Limits
 from ferrule.runs.observers import emit_event as emit_event
 from ferrule.runs.observers import inspect_history as inspect_history

@@ -43,7 +43,7 @@ class Frame(Changing):
     path: str = ""
     acts: int = 0
     children: dict[str, int] = field(default_factory=dict[str, int])
-    """How many children of each key were started here."""
+    """How many of each key were started here: children, `gather`s, values of `once`."""
     active: dict[str, str] = field(default_factory=dict[str, str])
     """Keys of the children executing right now, with their paths."""
     life: Execution | CallPlace = field(default_factory=Execution)
@@ -102,16 +102,19 @@ class Frame(Changing):
                 "Give each branch its own place with `ferrule.gather(...)`."
             )
             raise RunError(msg)
-        occurrence = self.children.get(key, 0)
-        self.children[key] = occurrence + 1
-        self.active[key] = path = f"{self.path}{key}#{occurrence}/"
+        self.active[key] = path = f"{self.numbered(key)}/"
         return self.inner(path, depth=1)
 
     def branches(self, count: int) -> list[Frame]:
         """Frames for concurrent branches: named by the number of the `gather` in this frame and their position in it."""
-        which = self.children.get("gather", 0)
-        self.children["gather"] = which + 1
-        return [self.inner(f"{self.path}gather#{which}.{i}/") for i in range(count)]
+        which = self.numbered("gather")
+        return [self.inner(f"{which}.{i}/") for i in range(count)]
+
+    def numbered(self, key: str) -> str:
+        """The place of the next one of a key in this frame."""
+        which = self.children.get(key, 0)
+        self.children[key] = which + 1
+        return f"{self.path}{key}#{which}"
 
     def inner(self, path: str, *, depth: int = 0) -> Frame:
         """A frame inside this one, of the same program or (`depth=1`) of another."""

@@ -1,0 +1,110 @@
+"""What a `forward` uses beside its programs: `once` for values that a replay must find again, `gather` for several programs at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from ferrule import settings
+from ferrule.concurrency import offload
+from ferrule.errors import InputError, RunError, shown
+from ferrule.runs.journal.entry import Entry
+from ferrule.runs.state import snapshot
+from ferrule.settings import Scope
+from ferrule.values.encoding.encode import is_exact
+from ferrule.values.run.act import Suspended
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ferrule.runs.state import Frame
+
+T = TypeVar("T")
+
+
+def once(make: Callable[[], T], name: str = "once") -> T:
+    """Compute a value and record it in the run; a resumed run, whose `forward` runs again from its first line, gets the recorded value.
+
+    For what may differ the next time: a clock, a random number, a search, a request. It only computes where nothing is replayed: outside a
+    run, and in a tool, whose result is recorded. A crash before the value is recorded computes it again, so leave what changes the world to
+    a tool with an `effect`.
+
+    Args:
+        make: Computes the value, which must be JSON data. If it raises, nothing is recorded.
+        name: What the value is: a word of letters, digits, `_` and `-`. Values of one name are matched by their order, so values that are
+            computed at once need different names, or branches of `gather`.
+
+    Raises:
+        InputError: The name is no such word.
+        RunError: The value is not JSON data.
+        ReplayMismatchError: A replay did not ask for a recorded value.
+
+    """
+    return offload.run_blocking(_once(make, name, blocks=True))
+
+
+@overload
+async def aonce(make: Callable[[], Awaitable[T]], name: str = "once") -> T: ...
+@overload
+async def aonce(make: Callable[[], T], name: str = "once") -> T: ...
+async def aonce(make: Callable[[], Any], name: str = "once") -> Any:
+    """`once` on an event loop. `make` may be async."""
+    return await _once(make, name, blocks=False)
+
+
+async def _once(make: Callable[[], Any], name: str, *, blocks: bool) -> Any:
+    if not isinstance(name, str) or not name.replace("-", "_").isidentifier():  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
+        raise InputError(f"The name of a value of `once` is a word of letters, digits, `_` and `-`; found {shown(name)}.")
+    frame: Frame | None = settings.scope().frame
+    if frame is None:
+        return await _made(make, blocks=blocks)
+    frame.check()
+    journal, slot = frame.run.journal, frame.numbered(f"once:{name}")
+    entry = journal.take(slot, "once", name) if journal.has(slot) else None
+    if entry is None:
+        value = await _made(make, blocks=blocks)
+        if not is_exact(value):
+            raise RunError(f"The value `{name}` of `once` is recorded as JSON, so it must be JSON data; found {shown(value)}.")
+        entry = Entry(slot, "once", name, snapshot(value))
+        frame.live = True
+        frame.check_alive()
+        await journal.write(entry, blocks=blocks)
+    return snapshot(entry.value)  # what the program changes in it is not in the record
+
+
+async def _made(make: Callable[[], Any], *, blocks: bool) -> Any:
+    found = make()
+    if not hasattr(found, "__await__"):
+        return found
+    if blocks:
+        getattr(found, "close", bool)()
+        raise RunError(
+            f"`once` does not await what its function returned, {shown(found)}. In an `aforward`, write `await ferrule.aonce(...)`."
+        )
+    return await found
+
+
+async def gather(*branches: Awaitable[Any]) -> list[Any]:
+    """Like `asyncio.gather(a.acall(...), b.acall(...))`, with results in order, but replayable even if branches are equal.
+
+    Every branch runs as far as it can: if some wait for a person, all their questions are pending together. Otherwise the first error, in
+    branch order, is raised after all have ended.
+    """
+    import asyncio
+
+    here = settings.scope()
+    frame: Frame | None = here.frame
+    frames = [None] * len(branches) if frame is None else frame.branches(len(branches))
+
+    async def carry(branch: Awaitable[Any], inside: Frame | None) -> Any:
+        with settings.entered(Scope(here.overrides, inside, here.call)):
+            return await branch
+
+    tasks = [asyncio.ensure_future(carry(branch, inside)) for branch, inside in zip(branches, frames, strict=True)]
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    errors = [each for each in ended if isinstance(each, BaseException)]
+    failed = [each for each in errors if not isinstance(each, Suspended)]
+    if failed:
+        raise failed[0]
+    if errors:
+        raise Suspended([question for each in errors if isinstance(each, Suspended) for question in each.questions])
+    return ended

@@ -1,0 +1,236 @@
+"""What a `forward` uses: values that a replay finds again, and branches of one program at once."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import ferrule
+from ferrule import (
+    InputError,
+    MemoryStore,
+    Module,
+    Prediction,
+    ReAct,
+    ReplayMismatchError,
+    Run,
+    RunCancelledError,
+    RunError,
+    ScriptedLM,
+    SQLiteStore,
+    gather,
+    tool,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@tool(require_confirmation=True)
+def pay(euros: int) -> str:
+    """Pay."""
+    return "paid"
+
+
+class Clock:
+    """Counts how often it was read."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def read(self) -> int:
+        self.reads += 1
+        return self.reads
+
+    async def aread(self) -> int:
+        await asyncio.sleep(0)
+        return self.read()
+
+
+class Desk(Module):
+    """Reads a clock, and pays."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.agent = ReAct("task, now: int -> answer", [pay])
+
+    def forward(self, task: str) -> Prediction:
+        return Prediction(
+            answer=self.agent(task=task, now=ferrule.once(self.clock.read, "now")).answer, later=ferrule.once(self.clock.read, "later")
+        )
+
+
+class AsyncDesk(Desk):
+    """The same with `await`."""
+
+    async def aforward(self, task: str) -> Prediction:
+        found = await self.agent.acall(task=task, now=await ferrule.aonce(self.clock.aread, "now"))
+        return Prediction(answer=found.answer, later=await ferrule.aonce(self.clock.read, "later"))
+
+
+def pays() -> ScriptedLM:
+    return ScriptedLM([{"name": "pay", "args": {"euros": 7}}, {"name": "finish", "args": {"answer": "Paid."}}])
+
+
+@pytest.mark.parametrize("kind", [Desk, AsyncDesk])
+@pytest.mark.parametrize("is_awaited", [False, True], ids=["sync", "async"])
+def test_a_value_is_computed_once_and_found_again_in_another_process(kind: type[Desk], is_awaited: bool, tmp_path: Path) -> None:
+    clock = Clock()
+
+    async def astart(store: Any) -> None:
+        assert (await kind(clock).astart(task="Pay.", store=store, run_id="r")).status == "waiting"
+
+    async def aresume(run: Run) -> None:
+        await run.aresume()
+
+    with ferrule.context(lm=pays()), closing(SQLiteStore(tmp_path / "runs.db")) as store:
+        asyncio.run(astart(store)) if is_awaited else kind(clock).start(task="Pay.", store=store, run_id="r")
+        run = Run.load(store, "r", kind(clock))
+        run.answer(run.pending[0].approve())
+        asyncio.run(aresume(run)) if is_awaited else run.resume()
+        assert run.prediction.toDict() == {"answer": "Paid.", "later": 2}
+        assert Run.load(store, "r", kind(clock)).prediction.later == 2
+    assert clock.reads == 2
+
+
+def test_outside_a_run_and_in_a_tool_it_only_computes() -> None:
+    clock = Clock()
+    assert (ferrule.once(clock.read), asyncio.run(ferrule.aonce(clock.aread))) == (1, 2)
+
+    @tool
+    def now() -> int:
+        """Read the clock."""
+        return ferrule.once(clock.read)
+
+    lm = ScriptedLM([{"name": "now", "args": {}}, {"name": "finish", "args": {"answer": "3"}}])
+    run = ReAct("question -> answer", [now], lm=lm).start(question="?")
+    assert [entry.kind for entry in run.journal.entries] == ["model", "begun", "result", "model"]
+
+
+def run_in_module(forward: Callable[[], Any]) -> Run:
+    class Program(Module):
+        def forward(self) -> Prediction:
+            return Prediction(answer=forward())
+
+    return Program().start()
+
+
+def test_values_of_one_name_are_matched_by_their_order_and_branches_have_their_own() -> None:
+    clock = Clock()
+
+    class Program(Module):
+        is_stopped = True
+
+        async def aforward(self) -> Prediction:
+            twice = [await ferrule.aonce(clock.read), await ferrule.aonce(clock.read)]
+            branches = await gather(ferrule.aonce(clock.aread), ferrule.aonce(clock.aread))
+            if self.is_stopped:
+                raise OSError("the network is gone")
+            return Prediction(found=[*twice, *branches])
+
+    store, program = MemoryStore(), Program()
+    assert program.start(store=store, run_id="r").status == "failed"
+    program.is_stopped = False
+    assert Run.load(store, "r", program).resume().prediction.found == [1, 2, 3, 4]
+    assert clock.reads == 4
+
+
+def test_what_the_program_changes_in_a_value_is_not_in_the_record() -> None:
+    class Program(Module):
+        is_stopped = True
+
+        def forward(self) -> Prediction:
+            found = ferrule.once(lambda: {"passages": ["a"]}, "search")
+            found["passages"].append("b")
+            if self.is_stopped:
+                raise OSError("the network is gone")
+            return Prediction(**found)
+
+    program = Program()
+    run = program.start()
+    assert run.status == "failed"
+    program.is_stopped = False
+    assert run.resume().prediction.passages == ["a", "b"]
+    assert run.journal.entries[0].value == {"passages": ["a"]}
+
+
+def test_a_function_that_raises_leaves_no_record() -> None:
+    tries: list[str] = []
+
+    def make() -> str:
+        tries.append("try")
+        if len(tries) == 1:
+            raise OSError("the network is gone")
+        return "found"
+
+    run = run_in_module(lambda: ferrule.once(make))
+    assert (run.status, run.journal.entries) == ("failed", [])
+    assert run.resume().prediction.answer == "found"
+
+
+@pytest.mark.parametrize("value", [object(), {1: "a"}, (1, 2), float("nan"), Prediction(answer=1)], ids=repr)
+def test_a_value_that_is_not_json_data_is_refused_without_a_store_too(value: Any) -> None:
+    run = run_in_module(lambda: ferrule.once(lambda: value, "search"))
+    assert isinstance(run.error, RunError)
+    assert "The value `search` of `once` is recorded as JSON, so it must be JSON data; found " in str(run.error)
+
+
+def test_a_value_that_contains_itself_is_refused() -> None:
+    value: list[Any] = []
+    value.append(value)
+    assert isinstance(run_in_module(lambda: ferrule.once(lambda: value)).error, RunError)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "a?", "a#0", "a.b", 3, None])
+def test_a_name_is_a_word(name: Any) -> None:
+    with pytest.raises(InputError, match="a word of letters, digits, `_` and `-`; found"):
+        ferrule.once(dict, name)
+
+
+def test_an_async_function_needs_aonce() -> None:
+    with pytest.raises(RunError, match=r"write `await ferrule\.aonce\(\.\.\.\)`"):
+        ferrule.once(Clock().aread)
+
+
+class Versions(Module):
+    """Its next version asks for other values."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+        self.agent = ReAct("task -> answer", [pay])
+
+    def forward(self, task: str) -> Prediction:
+        found = {name: ferrule.once(lambda: 1, name) for name in self.names}
+        return Prediction(answer=self.agent(task=task).answer, **found)
+
+
+def test_a_new_version_may_ask_for_more_values_but_not_for_fewer() -> None:
+    with ferrule.context(lm=pays()):
+        store = MemoryStore()
+        Versions("now").start(task="Pay.", store=store, run_id="r")
+        fewer = Run.load(store, "r", Versions())
+        fewer.answer(fewer.pending[0].approve())
+        assert isinstance(fewer.resume().error, ReplayMismatchError)
+    with ferrule.context(lm=pays()):
+        store = MemoryStore()
+        Versions("now").start(task="Pay.", store=store, run_id="r")
+        more = Run.load(store, "r", Versions("first", "now"))
+        more.answer(more.pending[0].approve())
+        assert more.resume().prediction.toDict() == {"answer": "Paid.", "first": 1, "now": 1}
+
+
+def test_a_cancelled_run_computes_nothing_more() -> None:
+    clock = Clock()
+
+    class Program(Module):
+        def forward(self) -> Prediction:
+            run.cancel()
+            return Prediction(now=ferrule.once(clock.read))
+
+    run = Run(Program(), (), {})
+    run.resume()
+    assert (run.status, type(run.error), clock.reads) == ("cancelled", RunCancelledError, 0)
