@@ -71,7 +71,7 @@ _HOMES = {
     "ferrule.testing.replay": ("RecordLM", "ReplayLM"),
     "ferrule.testing.scripted": ("ScriptedLM",),
     "ferrule.runs.confirmation.decisions": ("get_confirmation_status", "respond_to_confirmation"),
-    "ferrule.runs.forward": ("aonce", "gather", "once"),
+    "ferrule.runs.forward": ("aask_person", "aonce", "ask_person", "gather", "once"),
     "ferrule.runs.limits": ("Limits",),
     "ferrule.runs.observers": ("emit_event", "inspect_history", "is_cancelled", "progress"),
     "ferrule.runs.run": ("Run",),

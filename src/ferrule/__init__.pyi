@@ -87,7 +87,9 @@ from ferrule.programs.tool_use.dynamic import ModuleContext as ModuleContext
 from ferrule.programs.tool_use.dynamic import ModuleView as ModuleView
 from ferrule.runs.confirmation.decisions import get_confirmation_status as get_confirmation_status
 from ferrule.runs.confirmation.decisions import respond_to_confirmation as respond_to_confirmation
+from ferrule.runs.forward import aask_person as aask_person
 from ferrule.runs.forward import aonce as aonce
+from ferrule.runs.forward import ask_person as ask_person
 from ferrule.runs.forward import gather as gather
 from ferrule.runs.forward import once as once
 from ferrule.runs.limits import Limits as Limits

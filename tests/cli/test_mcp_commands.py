@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ferrule import ScriptedLM
 from ferrule.cli.main import main
-from ferrule.cli.prompt import ask_person
+from ferrule.cli.prompt import ask_at_terminal
 from ferrule.testing import serve
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.confirmation.question import Question
@@ -142,7 +142,7 @@ FORM = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"ty
 def test_a_form_is_filled_at_the_terminal(said: list[str], kind: str, content: Any) -> None:
     question = Question("input", "The server asks", ToolCall(name="book"), "q", server="hall", form=FORM)
     lines = iter(said)
-    decision = ask_person(question, Console(file=io.StringIO()), lambda: next(lines))
+    decision = ask_at_terminal(question, Console(file=io.StringIO()), lambda: next(lines))
     assert decision is not None
     assert decision.kind == kind
     assert content is None or json.loads(decision.text) == content

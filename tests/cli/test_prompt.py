@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ferrule import Question, ToolCall
-from ferrule.cli.prompt import ask_person
+from ferrule.cli.prompt import ask_at_terminal
 
 CONFIRM = Question(
     "confirm", "Confirm execution of [b]rm[/b] with args: \x1b[2J \u202e?", ToolCall(name="rm", args={"path": "[red]\x1b[2Jx"}), "q1"
@@ -38,29 +38,29 @@ def lines(*said: str):
 )
 def test_only_a_clear_yes_runs_the_call(paper, said: str, kind: str, text: str) -> None:
     """`y`, `n` or text."""
-    decision = ask_person(CONFIRM, paper, lines(said))
+    decision = ask_at_terminal(CONFIRM, paper, lines(said))
     assert (decision.question_id, decision.kind, decision.text) == ("q1", kind, text)
 
 
 def test_an_empty_line_is_asked_again(paper) -> None:
-    assert ask_person(CONFIRM, paper, lines("", "  ", "y")).kind == "approve"
+    assert ask_at_terminal(CONFIRM, paper, lines("", "  ", "y")).kind == "approve"
     assert paper.file.getvalue().count("what to do instead") == 3
 
 
 def test_the_end_of_input_decides_nothing(paper) -> None:
-    assert ask_person(CONFIRM, paper, lines("")) is None
+    assert ask_at_terminal(CONFIRM, paper, lines("")) is None
 
 
 def test_a_question_of_the_model_is_answered_with_whatever_is_said(paper) -> None:
     """`yes` is an answer like any other."""
-    decision = ask_person(CLARIFY, paper, lines("y"))
+    decision = ask_at_terminal(CLARIFY, paper, lines("y"))
     assert (decision.question_id, decision.kind, decision.text) == ("q2", "reply", "y")
     assert "Which [b]file[/b]?" in paper.file.getvalue()
 
 
 def test_the_person_sees_the_call_and_nothing_that_hides_it(paper) -> None:
     """Markup escaped; what cannot be seen is written out, because the decision is on exactly this text."""
-    ask_person(CONFIRM, paper, lines("n"))
+    ask_at_terminal(CONFIRM, paper, lines("n"))
     shown = paper.file.getvalue()
     assert "[b]rm[/b] with args: \\u001b[2J \\u202e?" in shown
     assert "\x1b" not in shown
@@ -68,7 +68,7 @@ def test_the_person_sees_the_call_and_nothing_that_hides_it(paper) -> None:
 
 def edited(said: str, paper) -> dict[str, object]:
     asked = Question("confirm", "?", ToolCall(name="cp", args={"path": "a", "count": 1, "note": "x"}), "q1", "f")
-    decision = ask_person(asked, paper, lines(said, "n"))
+    decision = ask_at_terminal(asked, paper, lines(said, "n"))
     return decision.args if decision.kind == "edit" else {}
 
 
@@ -94,7 +94,7 @@ def test_an_edit_changes_named_arguments(paper, said: str, args: dict[str, objec
 def test_always_is_for_the_same_arguments_in_this_run_and_why_only_tells(paper) -> None:
     """A13, A6, A7."""
     asked = Question("confirm", "?", ToolCall(name="rm", args={"path": "a"}, intention="to tidy \x1b[2J"), "q1", "f", "It is old.")
-    decision = ask_person(asked, paper, lines("why", "always"))
+    decision = ask_at_terminal(asked, paper, lines("why", "always"))
     assert decision.kind == "approve"
     assert decision.grant is not None
     assert decision.grant.args == "same"
@@ -107,7 +107,7 @@ def test_always_is_for_the_same_arguments_in_this_run_and_why_only_tells(paper) 
 def test_the_panel_shows_what_was_changed_of_what_the_model_wrote(paper) -> None:
     """A5, A13: the diff."""
     asked = Question("confirm", "?", ToolCall(name="f", args={"n": 7, "d": 1}), "q1", "f", raw={"n": "7"})
-    ask_person(asked, paper, lines("n"))
+    ask_at_terminal(asked, paper, lines("n"))
     shown = paper.file.getvalue()
     assert '- n: "7"' in shown
     assert "+ n: 7" in shown
@@ -117,6 +117,6 @@ def test_the_panel_shows_what_was_changed_of_what_the_model_wrote(paper) -> None
 @pytest.mark.parametrize(("said", "kind", "text"), [("y", "approve", ""), ("no", "deny", ""), ("order 17", "reply", "order 17")])
 def test_a_call_that_may_have_run_is_run_or_left_or_has_its_result_told(paper, said: str, kind: str, text: str) -> None:
     """R9."""
-    decision = ask_person(Question("unknown", "pay may have run", ToolCall(name="pay", args={"n": 1}), id="q"), paper, lines(said))
+    decision = ask_at_terminal(Question("unknown", "pay may have run", ToolCall(name="pay", args={"n": 1}), id="q"), paper, lines(said))
     assert decision is not None
     assert (decision.kind, decision.text) == (kind, text)

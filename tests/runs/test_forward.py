@@ -10,6 +10,7 @@ import pytest
 
 import ferrule
 from ferrule import (
+    ConfirmationRejected,
     InputError,
     MemoryStore,
     Module,
@@ -28,6 +29,8 @@ from ferrule import (
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from ferrule import Decision, Question
 
 
 @tool(require_confirmation=True)
@@ -172,7 +175,7 @@ def test_a_function_that_raises_leaves_no_record() -> None:
     assert run.resume().prediction.answer == "found"
 
 
-@pytest.mark.parametrize("value", [object(), {1: "a"}, (1, 2), float("nan"), Prediction(answer=1)], ids=repr)
+@pytest.mark.parametrize("value", [object(), {1: "a"}, (1, 2), float("nan"), Prediction(answer=1)], ids=lambda value: type(value).__name__)
 def test_a_value_that_is_not_json_data_is_refused_without_a_store_too(value: Any) -> None:
     run = run_in_module(lambda: ferrule.once(lambda: value, "search"))
     assert isinstance(run.error, RunError)
@@ -234,3 +237,149 @@ def test_a_cancelled_run_computes_nothing_more() -> None:
     run = Run(Program(), (), {})
     run.resume()
     assert (run.status, type(run.error), clock.reads) == ("cancelled", RunCancelledError, 0)
+
+
+# -- a person -----------------------------------------------------------------------------------------------------------
+
+
+class Writer(Module):
+    """Writes a text, and publishes it if a person agrees."""
+
+    def __init__(self, expires_s: float | None = None) -> None:
+        self.write = ferrule.Predict("topic -> text")
+        self.expires_s = expires_s
+        self.published: list[str] = []
+
+    def publish(self, text: str, said: str) -> Prediction:
+        if said == "yes":
+            self.published.append(text)
+        return Prediction(text=text, said=said)
+
+    def forward(self, topic: str) -> Prediction:
+        text = self.write(topic=topic).text
+        return self.publish(text, ferrule.ask_person(f"Publish {text!r}?", expires_s=self.expires_s))
+
+
+class AsyncWriter(Writer):
+    """The same with `await`."""
+
+    async def aforward(self, topic: str) -> Prediction:
+        text = (await self.write.acall(topic=topic)).text
+        return self.publish(text, await ferrule.aask_person(f"Publish {text!r}?"))
+
+
+class OnlyAsyncWriter(Module):
+    """Without a `forward`."""
+
+    aforward = AsyncWriter.aforward
+
+    def __init__(self) -> None:
+        self.write, self.published, self.publish = ferrule.Predict("topic -> text"), [], Writer.publish.__get__(self)
+
+
+@pytest.mark.parametrize("make", [Writer, AsyncWriter, OnlyAsyncWriter])
+@pytest.mark.parametrize("is_awaited", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize(
+    ("decide", "said"), [(lambda q: q.reply("later"), "later"), (lambda q: q.approve(), "yes")], ids=["reply", "approve"]
+)
+def test_a_person_is_asked_and_answers_in_another_process(
+    make: Callable[[], Any], is_awaited: bool, decide: Callable[[Question], Decision], said: str, tmp_path: Path
+) -> None:
+    lm = ScriptedLM([{"outputs": {"text": "Ink"}}])
+    with ferrule.context(lm=lm), closing(SQLiteStore(tmp_path / "runs.db")) as store:
+        program = make()
+        asyncio.run(program.astart(topic="ink", store=store, run_id="r")) if is_awaited else program.start(
+            topic="ink", store=store, run_id="r"
+        )
+        assert program.published == []
+        run = Run.load(store, "r", make())
+        [question] = run.pending
+        assert (run.status, question.kind, question.text) == ("waiting", "clarify", "Publish 'Ink'?")
+        run.answer(decide(question))
+        asyncio.run(run.aresume()) if is_awaited else run.resume()
+        assert run.prediction.toDict() == {"text": "Ink", "said": said}
+        assert Run.load(store, "r", make()).prediction.said == said
+    lm.assert_done()
+
+
+def test_a_denied_question_raises_its_reason_in_the_forward() -> None:
+    with ferrule.context(lm=ScriptedLM([{"outputs": {"text": "Ink"}}])):
+        run = Writer().start(topic="ink")
+        run.answer(run.pending[0].deny("not today"))
+        run.resume()
+    assert run.status == "failed"
+    assert isinstance(run.error, ConfirmationRejected)
+    assert run.error.message == "not today"
+
+
+def test_a_question_expires() -> None:
+    with ferrule.context(lm=ScriptedLM([{"outputs": {"text": "Ink"}}])):
+        run = Writer(expires_s=0.0).start(topic="ink")
+        run.resume()
+    assert isinstance(run.error, ConfirmationRejected)
+
+
+def test_a_plain_call_raises_the_question_and_resumes_with_the_answer() -> None:
+    writer = Writer()
+    with ferrule.context(lm=ScriptedLM([{"outputs": {"text": "Ink"}}])):
+        with pytest.raises(ferrule.ConfirmationRequired) as waiting:
+            writer(topic="ink")
+        assert writer.resume("yes", waiting.value).said == "yes"
+    assert writer.published == ["Ink"]
+
+
+def test_branches_ask_together_and_a_program_that_asks_is_a_tool() -> None:
+    class Both(Module):
+        async def aforward(self) -> Prediction:
+            return Prediction(said=await gather(ferrule.aask_person("Now?"), ferrule.aask_person("Now?")))
+
+    run = Both().start()
+    for question, said in zip(run.pending, ("a", "b"), strict=True):
+        run.answer(question.reply(said))
+    assert run.resume().prediction.said == ["a", "b"]
+
+    lm = ScriptedLM(
+        [{"name": "writer", "args": {"topic": "ink"}}, {"outputs": {"text": "Ink"}}, {"name": "finish", "args": {"answer": "Done."}}]
+    )
+    writer = Writer()
+    writer.signature = ferrule.Signature("topic -> text, said")
+    agent = ReAct("task -> answer", [writer.as_tool("writer", "Write and publish.")], lm=lm)
+    with ferrule.context(lm=lm):
+        run = agent.start(task="Write about ink.")
+        assert run.pending[0].inside == "writer"
+        run.answer(run.pending[0].reply("yes"))
+        assert run.resume().prediction.answer == "Done."
+    assert writer.published == ["Ink"]
+
+
+def test_where_nothing_can_wait_the_error_says_what_to_do() -> None:
+    with pytest.raises(RunError, match="where no run executes: call the program, not its `forward`"):
+        ferrule.ask_person("Now?")
+
+    @tool
+    def now() -> str:
+        """Ask."""
+        with pytest.raises(
+            RunError, match=r"in a tool, which cannot wait in its middle: give the agent a program that asks, `program.as_tool\(\)`"
+        ):
+            ferrule.ask_person("Now?")
+        return "no"
+
+    ReAct("question -> answer", [now], lm=ScriptedLM([{"name": "now", "args": {}}, {"name": "finish", "args": {"answer": "no"}}]))(
+        question="?"
+    )
+
+    class Blocks(Module):
+        async def aforward(self) -> Prediction:
+            return Prediction(said=ferrule.ask_person("Now?"))
+
+    assert "write `await ferrule.aask_person(...)`" in str(Blocks().start().error)
+
+
+@pytest.mark.parametrize("text", ["", "  ", None, 3])
+def test_a_question_is_a_text(text: Any) -> None:
+    class Asks(Module):
+        def forward(self) -> Prediction:
+            return Prediction(said=ferrule.ask_person(text))
+
+    assert isinstance(Asks().start().error, InputError)

@@ -13,7 +13,7 @@ from markupsafe import escape
 from page_server import Client, served
 from page_store import answer, call, fill, finish, start
 
-from ferrule import Image, MemoryStore, ReAct, ScriptedLM, SQLiteStore, context, tool
+from ferrule import Image, MemoryStore, Module, Prediction, ReAct, ScriptedLM, SQLiteStore, ask_person, context, tool
 from ferrule.cli.main import main
 from ferrule.values.encoding.safe_text import reveal
 from ferrule.web.markup import beat_html, long_html, rows_html, span, time_html
@@ -194,6 +194,27 @@ def test_pictures_are_shown_by_their_bytes_and_nothing_else_is() -> None:
         assert [ann.get(f"/runs/r/picture/0/{number}/0").status for number in range(4)] == [404] * 4
         [source] = re.findall(r'<img src="([^"]*)"', ann.get("/runs/order-1001").text)
         assert ann.get(source).headers["content-type"] == "image/png"
+
+
+@pytest.mark.parametrize(
+    ("decide", "state"), [(lambda each: each.reply("in June"), "answered"), (lambda each: each.deny("no"), "denied")], ids=["reply", "deny"]
+)
+def test_a_question_of_a_program_is_in_the_inbox_and_its_answer_in_the_story(decide: Any, state: str) -> None:
+    class Asks(Module):
+        def forward(self) -> Prediction:
+            return Prediction(said=ask_person("When shall it be sent?"))
+
+    store = MemoryStore()
+    run = Asks().start(store=store, run_id="r")
+    app = ui_app(store, people=["ann"])
+    with served(app) as address:
+        ann = Client(address, app.links["ann"])
+        assert "When shall it be sent?" in ann.get("/inbox").text
+        run.answer(decide(run.pending[0]))
+        run.resume()
+        page = ann.get("/runs/r").text
+        assert f">{state}</span>" in page
+        assert run.decisions[0].text in page
 
 
 def test_the_inbox_has_all_questions_the_oldest_first(ann: Any, store: SQLiteStore) -> None:

@@ -39,14 +39,14 @@ _HINTS = {
 }
 _TITLES = {
     "confirm": "May this run?",
-    "clarify": "The model asks",
+    "clarify": "The program asks",
     "unknown": "Did this run?",
     "migration": "The program has changed",
     "input": "A server asks",
 }
 
 
-def ask_person(question: Question, console: Console, read_line: Callable[[], str] = input) -> Decision | None:
+def ask_at_terminal(question: Question, console: Console, read_line: Callable[[], str] = input) -> Decision | None:
     """The person's decision, or None at the end of input."""
     console.print(_panel(question))
     hint = _HINTS[question.kind]

@@ -46,7 +46,7 @@ FerruleError
 │   │   └── RunTakenError                        another process executes the run
 │   └── RunCancelledError                        the run was cancelled
 ├── ConfirmationRequired                         a person must decide before the run continues
-└── ConfirmationRejected                         a person denied a direct call
+└── ConfirmationRejected                         a person denied a direct call or a question
 ```
 """
 

@@ -1,4 +1,7 @@
-"""What a `forward` uses beside its programs: `once` for values that a replay must find again, `gather` for several programs at once."""
+"""What a `forward` uses beside its programs.
+
+`once` is for values that a replay must find again, `ask_person` for a person's answer, `gather` for several programs at once.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ferrule import settings
 from ferrule.concurrency import offload
-from ferrule.errors import InputError, RunError, shown
+from ferrule.errors import ConfirmationRejected, InputError, RunError, shown
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.state import snapshot
 from ferrule.settings import Scope
 from ferrule.values.encoding.encode import is_exact
-from ferrule.values.run.act import Suspended
+from ferrule.values.run.act import AskPerson, Suspended
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -49,6 +52,56 @@ async def aonce(make: Callable[[], T], name: str = "once") -> T: ...
 async def aonce(make: Callable[[], Any], name: str = "once") -> Any:
     """`once` on an event loop. `make` may be async."""
     return await _once(make, name, blocks=False)
+
+
+def ask_person(question: str, *, expires_s: float | None = None) -> str:
+    """Ask a person, and return the answer. The run waits for it, for days and across restarts; then `forward` runs again.
+
+    The question is in `run.pending`. Answer it with `reply(text)`; a plain approval is the answer "yes". If its text holds something that
+    changes, such as the time, compute that with `once`.
+
+    Args:
+        question: What the person reads.
+        expires_s: Seconds after which the question counts as denied; None for never.
+
+    Raises:
+        ConfirmationRejected: The question was denied, or expired. Its `message` is the reason.
+        RunError: No run executes here, or this is a tool, which cannot wait in its middle; or an `aforward`, which awaits `aask_person`.
+
+    """
+    frame = _frame_that_waits()
+    if not frame.blocks:
+        raise RunError("`ask_person` was called in an `aforward`: write `await ferrule.aask_person(...)`.")
+    return offload.run_blocking(_ask(frame, question, expires_s))
+
+
+async def aask_person(question: str, *, expires_s: float | None = None) -> str:
+    """`ask_person` on an event loop."""
+    return await _ask(_frame_that_waits(), question, expires_s)
+
+
+def _frame_that_waits() -> Frame:
+    here = settings.scope()
+    if here.frame is None:
+        where = "in a tool, which cannot wait in its middle" if here.call is not None else "where no run executes"
+        cure = "give the agent a program that asks, `program.as_tool()`" if here.call is not None else "call the program, not its `forward`"
+        raise RunError(f"`ask_person` was called {where}: {cure}.")
+    return here.frame
+
+
+async def _ask(frame: Frame, question: str, expires_s: float | None) -> str:
+    from ferrule.runs.driver.questions import decide  # late, as in `drive.py`
+    from ferrule.values.calls.call import ToolCall
+    from ferrule.values.confirmation.question import Question
+
+    if not isinstance(question, str) or not question.strip():  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
+        raise InputError(f"`ask_person` takes the text of a question, found {shown(question)}.")
+    frame.check()
+    call = ToolCall.unchecked("ask_person", {"question": question}, f"ask_person_{frame.path}{frame.acts}")
+    [decision] = await decide(frame, AskPerson((Question("clarify", question, call, expires_s=expires_s),)))
+    if decision.kind == "deny":
+        raise ConfirmationRejected(decision.text or "The question was denied.", confirmation_id=decision.question_id, tool_call=call)
+    return decision.text if decision.kind == "reply" else "yes"
 
 
 async def _once(make: Callable[[], Any], name: str, *, blocks: bool) -> Any:

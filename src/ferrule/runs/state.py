@@ -120,7 +120,8 @@ class Frame(Changing):
         """A frame inside this one, of the same program or (`depth=1`) of another."""
         live = not self.run.journal.replaying
         tell = self.tell.inside(path, depth=depth) if self.tell is not None else None
-        return Frame(self.run, path, life=self.life, tell=tell, budget=self.budget, deps=self.deps, live=live, outer=self)
+        life, budget, deps, blocks = self.life, self.budget, self.deps, self.blocks
+        return Frame(self.run, path, life=life, tell=tell, budget=budget, deps=deps, live=live, outer=self, blocks=blocks)
 
     def tool_frame(self, slot: str, name: str, place: CallPlace) -> Frame:
         """A frame for a program called as the tool `name`: its slots are below the call's slot."""

@@ -214,7 +214,7 @@ def _call_state(call: CallBeat) -> str:
     if call.result is not None:
         return "failed" if call.result.is_error else "done"
     if call.is_refused:
-        return "denied"
+        return "denied" if call.decisions[-1].kind == "deny" else "answered"
     if call.begun:
         return "running"
     if call.decisions:

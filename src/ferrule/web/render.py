@@ -13,7 +13,7 @@ from ferrule.web import markup, reading
 FOLDER = Path(__file__).parent / "assets"
 TITLES = {
     "confirm": ("Approve ", "?"),
-    "clarify": ("The model asks", ""),
+    "clarify": ("The program asks", ""),
     "unknown": ("Did ", " run?"),
     "migration": ("The program has changed: ", ""),
     "input": ("A server asks: ", ""),

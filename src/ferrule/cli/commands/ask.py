@@ -14,7 +14,7 @@ from ferrule import settings
 from ferrule.cli import arguments as parse
 from ferrule.cli.commands.tools import DEPS, JSON, MCP  # noqa: TC001  typer reads annotations at run time
 from ferrule.cli.exit_code import ExitCode
-from ferrule.cli.prompt import ask_person
+from ferrule.cli.prompt import ask_at_terminal
 from ferrule.cli.screen import Screen, console_on, in_options, print_json, say, usage_document
 from ferrule.errors import ConfigurationError, FerruleError
 from ferrule.programs.react import ReAct
@@ -101,7 +101,7 @@ def _run(stream: EventStream, store: str | None, *, as_json: bool) -> int:
     console = console_on(sys.stderr if as_json else sys.stdout)
     screen = Screen(console)
     at_terminal = sys.stdin is not None and sys.stdin.isatty() and console.file.isatty()
-    ask = partial(ask_person, console=console) if at_terminal else None
+    ask = partial(ask_at_terminal, console=console) if at_terminal else None
     run = follow_stream(stream, on_event=(lambda _: None) if as_json else screen.draw, ask=ask)
     if store is not None:
         say(f"Run {run.id} is kept in {store}: ferrule show {run.id} --store {store}")

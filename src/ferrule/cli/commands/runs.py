@@ -135,7 +135,7 @@ def reply_to_question(
     question: Annotated[str | None, typer.Option("--question", help="The id of the question, if several wait.")] = None,
     store: StorePlace = DEFAULT_STORE,
 ) -> int:
-    """Answer the model's question, or give the result of a call that may have run."""
+    """Answer a question of the model or of the program, or give the result of a call that may have run."""
     answer = text_or_stdin(text)
     return _decide(store, run, question, lambda asked: asked.reply(answer))
 

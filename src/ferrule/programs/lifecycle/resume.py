@@ -101,8 +101,8 @@ def _what_has_no_run(found: Any) -> str:
     if asked_directly(found.confirmation_id) is not None:
         return "a call that was made directly, outside any program: decide on it with `respond_to_confirmation` and call again"
     return (
-        "a `ConfirmationRequired` that a program raised itself, so that no run waits. A program asks with the act `AskPerson` in its "
-        "`flow`, or calls a tool that needs confirmation; ferrule calls neither `asuspend` nor an overridden `aresume`"
+        "a `ConfirmationRequired` that a program raised itself, so that no run waits. A program asks with `ferrule.ask_person` in its "
+        "`forward`, or gives an agent a tool that needs confirmation; ferrule calls neither `asuspend` nor an overridden `aresume`"
     )
 
 

@@ -103,6 +103,7 @@ async def _perform_program(frame: Frame, program: Program, args: tuple[Any, ...]
         frame.blocks = blocks
         return await drive(frame, _flow(program, args, inputs))
     frame.check()
+    frame.blocks = not (program.is_only_async if blocks else program.is_async)
     if not blocks:
         forward = partial(program.forward, *args, **inputs)
         return await (program.aforward(*args, **inputs) if program.is_async else offload.in_worker_thread(forward))

@@ -130,7 +130,7 @@ class Question(Record):
         if self.kind == "unknown":
             raise DecisionError("This call may have run already: approve it to run it (again), give its result as a reply, or deny it.")
         if self.kind == "clarify":
-            raise DecisionError("The model asks a question, and no call waits: answer it with `reply(text)`.")
+            raise DecisionError("No call waits for this question: answer it with `reply(text)`.")
         return Decision(self.id, "edit", args=dict(args), shown=self.digest)
 
     def fill(self, content: Mapping[str, Any] | None = None) -> Decision:
