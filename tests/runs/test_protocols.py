@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,10 @@ def test_what_is_no_store_is_shown_unless_it_may_hold_a_password(given: Any, say
 
 
 def test_a_misspelled_status_is_refused_with_those_that_exist() -> None:
-    """Ours: the list was empty."""
-    with pytest.raises(ConfigurationError, match="`status` is one of queued, running, waiting, done, failed, cancelled; found 'wating'"):
-        Run.list(MemoryStore(), status="wating")
+    """Ours: the list was empty, and nothing was pruned."""
+    words = "is one of queued, running, waiting, done, failed, cancelled; found "
+    for read in (partial(Run.list, MemoryStore()), MemoryStore().list):
+        with pytest.raises(ConfigurationError, match=f"`status` {words}'wating'"):
+            read(status="wating")
+    with pytest.raises(ConfigurationError, match=f"`statuses` {words}'d'"):
+        MemoryStore().prune(older_than_s=0, statuses="done")

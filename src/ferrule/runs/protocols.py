@@ -198,10 +198,11 @@ def check_store(store: Any) -> None:
     raise ConfigurationError(f"`store` takes a store, such as {example}; found {found}.")
 
 
-def check_status(status: str | None, name: str = "status") -> None:
-    """Raise `ConfigurationError` for anything but the status of a run, or None; `name` is that of the option."""
+def check_status(status: str | None, name: str = "status") -> str | None:
+    """The status of a run, or None. Raises `ConfigurationError` for anything else; `name` is that of the option."""
     if status is not None and status not in get_args(RunStatus):
         raise ConfigurationError(f"`{name}` is one of {', '.join(get_args(RunStatus))}; found {shown(status)}.")
+    return status
 
 
 class Program(Protocol):

@@ -16,7 +16,7 @@ from ferrule.runs.driver.drive import perform
 from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.journal.journal import Journal, replayed_only
 from ferrule.runs.journal.spending import spent
-from ferrule.runs.protocols import check_status, check_store
+from ferrule.runs.protocols import check_store
 from ferrule.runs.state import Frame, RunState
 from ferrule.settings import Scope
 from ferrule.values.conversation.message import Messages
@@ -201,7 +201,6 @@ class Run(Displayed, RunState, Typed[S]):
     ) -> builtins.list[Summary]:  # fmt: skip
         """The runs of a store, most recently changed first: ids, status, pending questions, tokens and cost. See `Store.list`."""
         check_store(store)
-        check_status(status)
         return store.list(status=status, program=program, limit=limit, before=before)
 
     def to_json(self) -> str:

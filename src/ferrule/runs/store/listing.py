@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ferrule.runs.protocols import Summary
+from ferrule.runs.protocols import Summary, check_status
 from ferrule.runs.store.fencing import MOST_ENTRIES
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.encoding.stored import check_fields, parse_json, parse_object
@@ -43,7 +43,7 @@ def written(db: Any, run_id: str, no: int, after: int) -> Written:
 def condition(status: str | None, program: str | None, before: tuple[float, str] | None) -> tuple[str, tuple[Any, ...]]:
     """The condition of a list, for `summaries`; its order makes `before` exact also for runs that changed at one time."""
     at, run_id = before or (None, None)
-    parts = {"status = ?": (status,), "program = ?": (program,), "(updated_at, id) < (?, ?)": (at, run_id)}
+    parts = {"status = ?": (check_status(status),), "program = ?": (program,), "(updated_at, id) < (?, ?)": (at, run_id)}
     wanted = {part: values for part, values in parts.items() if values[0] is not None}
     return ("WHERE " + " AND ".join(wanted) if wanted else ""), tuple([value for values in wanted.values() for value in values])
 

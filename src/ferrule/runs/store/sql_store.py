@@ -11,7 +11,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from ferrule.errors import DecisionError, RunTakenError, StoreError
-from ferrule.runs.protocols import Lease, Order, Stored
+from ferrule.runs.protocols import Lease, Order, Stored, check_status
 from ferrule.runs.store.fencing import MOST_ENTRIES, cancel_at_rest, fence, give_back, insert, is_decided, park, rest
 from ferrule.runs.store.lease import is_held
 from ferrule.runs.store.listing import condition, summaries, written
@@ -283,7 +283,6 @@ class SQLStore:
         else:
             db.execute("UPDATE runs SET cancelled = TRUE, updated_at = ? WHERE id = ?", (now, run_id))
 
-    @reading("A run in the store")
     def list(
         self, *, status: str | None = None, program: str | None = None, limit: int | None = 100, before: tuple[float, str] | None = None
     ) -> list[Summary]:
@@ -291,7 +290,6 @@ class SQLStore:
         where, values = condition(status, program, before)
         return self._look(lambda db: self._summaries(db, where, values, limit))
 
-    @reading("A run in the store")
     def summary(self, run_id: str) -> Summary:
         """See `Store`."""
         found = self._look(lambda db: self._summaries(db, "WHERE id = ?", (run_id,), 1))
@@ -299,6 +297,7 @@ class SQLStore:
             raise self._missing(run_id)
         return found[0]
 
+    @reading("A run in the store")
     def _summaries(self, db: Any, where: str, values: tuple[Any, ...], limit: int | None) -> builtins.list[Summary]:
         alive: Callable[[str, float | None], bool] = lambda owner, until: self._is_alive(owner, until, self._now(db))  # noqa: E731
         return summaries(db, where, values, limit=limit, until=self._UNTIL, is_alive=alive)
@@ -325,13 +324,13 @@ class SQLStore:
 
     def prune(self, *, older_than_s: float, statuses: Iterable[str] = ("done", "failed", "cancelled")) -> int:
         """See `Store`."""
-        count = self._prune(older_than_s, set(statuses))
+        count = self._prune(older_than_s, {check_status(each, "statuses") for each in statuses})
         if count:
             self._purge()
         return count
 
     @_writes
-    def _prune(self, db: Any, older_than_s: float, statuses: set[str]) -> int:
+    def _prune(self, db: Any, older_than_s: float, statuses: set[str | None]) -> int:
         before = self._now(db) - older_than_s
         rows = db.execute(f"SELECT id, status FROM runs WHERE updated_at < ?{self._LOCK}", (before,)).fetchall()  # noqa: S608  constant
         old = [run_id for run_id, status in rows if status in statuses]
