@@ -106,6 +106,9 @@ class Predict(Module[S, D, P]):
             check_spelling(config.keys() - {"n"}, OPTIONS)
             if config.get("n") is not None:
                 check_positive("n", config["n"])
+            if not isinstance(config.get("store"), bool | None):
+                msg = "`store` is a provider's setting here, True or False. A store of runs belongs to a call: `program.start(store=...)`."
+                raise ConfigurationError(msg)
         self.config = config
         self.toolbox = Toolbox.of(tools)
         self.output_validators: list[Callable[[Any], object]] = []

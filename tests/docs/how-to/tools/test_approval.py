@@ -67,7 +67,9 @@ def test_an_async_condition_is_refused() -> None:
 
 class Sure(Module):
     def flow(self, what):
-        [decision] = yield AskPerson((Question("confirm", f"Sure about {what}?", ToolCall(name="sure", args={"what": what}), expires_s=60),))
+        [decision] = yield AskPerson(
+            (Question("confirm", f"Sure about {what}?", ToolCall(name="sure", args={"what": what}), expires_s=60),)
+        )
         return Prediction(kind=decision.kind, args=dict(decision.args))
 
 
