@@ -13,6 +13,7 @@ from ferrule.errors import (
     ToolRetry,
     refuse_async,
     refuse_awaitable,
+    shown,
 )
 from ferrule.programs.asking.ask import as_native, ask_model, check_positive, choose_calls, list_demos, make_asker, split_inputs, validated
 from ferrule.programs.asking.native_outputs import adapt_to_model, add_native_outputs
@@ -133,9 +134,18 @@ class Predict(Module[S, D, P]):
 
         The function takes one object with the inputs and outputs as attributes. It raises `ToolRetry("what to change")` to let the model
         try again; it returns None or that object. It is called again in a replay, so it should depend on nothing else.
-        Raises `ConfigurationError` for an async function.
+        Raises `ConfigurationError` for an async function, and for one that takes other arguments.
         """
+        import inspect  # late: few programs have a validator
+
         refuse_async(function, "An output validator")
+        try:
+            inspect.signature(function).bind(None)
+        except ValueError:  # a function in C may have no signature
+            pass
+        except TypeError:
+            msg = f"An output validator takes one argument, which has the inputs and outputs as attributes; found {shown(function)}."
+            raise ConfigurationError(msg) from None
         self.output_validators.append(function)
         self.is_validated = True
         return function

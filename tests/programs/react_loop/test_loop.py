@@ -265,6 +265,24 @@ def test_such_a_function_cannot_change_outputs_and_is_not_async():
         program.output_validator(check)
 
 
+@pytest.mark.parametrize("wrong", [lambda ctx, output: None, lambda: None, lambda output, *, strict: None], ids=["two", "none", "keyword"])
+def test_a_function_of_other_arguments_is_refused_as_an_output_validator(wrong: Any):
+    """pydantic-ai's takes a context first; it was a bare TypeError in the middle of a run."""
+    with pytest.raises(ConfigurationError, match="takes one argument"):
+        agent().output_validator(wrong)
+
+
+def test_an_output_validator_may_be_any_callable_of_one_argument():
+    """Ours."""
+
+    class Check:
+        def check(self, output: Any, strict: bool = True) -> None:
+            del output, strict
+
+    for right in (Check().check, lambda *outputs: None, bool, repr):
+        assert agent().output_validator(right) is right
+
+
 # -- the model, and errors of the programmer ----------------------------------------------------------------------
 
 
