@@ -259,6 +259,15 @@ class ChainOfThought(Module[S, D, P]):
         self.predict.lm = lm
 
     @property
+    def demos(self) -> list[Any]:
+        """The examples of the predictor inside."""
+        return self.predict.demos
+
+    @demos.setter
+    def demos(self, demos: list[Any]) -> None:
+        self.predict.demos = demos
+
+    @property
     def tools(self) -> dict[str, Tool]:
         """The tools by name."""
         return self.predict.tools

@@ -116,6 +116,15 @@ class ReAct(Module[S, D, P]):
         self.set_lm(lm)
 
     @property
+    def demos(self) -> list[Any]:
+        """The examples in the prompt of the loop."""
+        return self.react.demos
+
+    @demos.setter
+    def demos(self, demos: list[Any]) -> None:
+        self.react.demos = demos
+
+    @property
     def toolbox(self) -> Toolbox:
         """The tools as text mode lists them, the built-in ones included."""
         from ferrule.programs.react_loop.agent import with_builtin
