@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ferrule import settings
 from ferrule.concurrency import offload
@@ -106,7 +106,7 @@ async def _carry(
                 from ferrule.runs.driver.migration import lost_answers  # late, as in `drive.py`
 
                 found = lost_answers(run.journal, error)
-            elif isinstance(error, BaseExceptionGroup) and error.subgroup(Suspended) is not None:
+            elif isinstance(error, BaseExceptionGroup) and cast("BaseExceptionGroup[Any]", error).subgroup(Suspended) is not None:
                 found = RunError(_IN_A_GROUP)
             run.stopped(found)
         else:

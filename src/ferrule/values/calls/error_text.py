@@ -9,7 +9,7 @@ import re
 import sys
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import ToolTimeoutError
 from ferrule.values.encoding.encode import json_text, printed
@@ -34,7 +34,8 @@ def _described(error: BaseException, args: dict[str, Any], indent: str = "") -> 
     frames = [] if isinstance(error, ToolTimeoutError) else _frames(error)
     text = f"{kind}{': ' if message else ''}{message}{' (' + ', '.join(frames) + ')' if frames else ''}"
     # What failed in a `TaskGroup` is in the group's exceptions; its own message has only their number.
-    inside = error.exceptions[:_MOST_EXCEPTIONS] if isinstance(error, BaseExceptionGroup) and len(indent) < _DEEPEST else ()
+    is_group = isinstance(error, BaseExceptionGroup) and len(indent) < _DEEPEST
+    inside = cast("BaseExceptionGroup[BaseException]", error).exceptions[:_MOST_EXCEPTIONS] if is_group else ()
     return text + "".join(f"\n{indent}- {_described(each, args, indent + '  ')}" for each in inside)
 
 
