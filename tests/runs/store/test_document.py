@@ -495,3 +495,14 @@ def test_the_limits_of_a_call_are_stored_with_its_run_and_bound_it_when_it_resum
     assert (again.prediction.answer, again.prediction.reason) == ("one room", "limits.tool_calls")
     with pytest.raises(RunError, match="declares no type that restores"):
         Run(Plain(agent()), (), {"task": "x", "limits": bounds}).to_json()
+
+
+def test_an_input_called_deps_that_cannot_be_stored_is_told_apart_from_the_deps_of_tools() -> None:
+    """The error advised to pass it as `deps=`, which is what the caller had done."""
+
+    class Shop(Module):
+        def forward(self, task: str, deps: Any) -> Any:
+            return deps
+
+    with pytest.raises(RunError, match=r"`Shop` has an input called `deps`.*Only tools get the `deps=` of a run.*`context\(extra="):
+        Shop().start(task="x", deps=Lock(), store=ferrule.MemoryStore())

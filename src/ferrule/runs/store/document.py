@@ -173,6 +173,12 @@ def _input_form(program: Program, name: str | int, value: Any) -> Any:
                 "`context`, so that a resumed run has it."
             )
             raise RunError(msg)
+        if name == "deps":
+            msg = (
+                f"`{program.name}` has an input called `deps`, and inputs are stored; found {shown(value)}. Only tools get the `deps=` of "
+                "a run. Give the program what it needs itself as an attribute, or with `context(extra=...)` and `ferrule.settings.extra`."
+            )
+            raise RunError(msg)
         msg = (
             f"A stored run needs inputs that JSON can represent and restore. `{name}` is {shown(value)}, and the program declares no "
             "type that restores all of it. Declare one, pass plain data, or pass it as `deps=`, which is never stored."
