@@ -241,6 +241,13 @@ def test_an_empty_answer_is_told_as_such(adapter: Adapter) -> None:
         assert raised.value.absent == {"answer"}
 
 
+def test_an_answer_of_calls_alone_is_told_as_such_where_no_calls_are_asked_for(adapter: Adapter) -> None:
+    """Scripts of tests give it to an agent at its last step; the error said only that the outputs were missing from ''."""
+    with pytest.raises(AdapterParseError, match="only calls `add`, and this request has no tools") as raised:
+        adapter.read(QA, Response(None, (CALL,)))
+    assert raised.value.absent == {"answer"}
+
+
 def test_an_answer_that_was_cut_says_so(adapter: Adapter) -> None:
     """Ours."""
     with pytest.raises(AdapterParseError, match="max_tokens"):

@@ -377,6 +377,21 @@ def test_every_program_of_a_signature_has_an_lm_that_can_be_set(make) -> None:
     assert program.get_lm() is model is program.lm
 
 
+@pytest.mark.parametrize("make", [Predict, ChainOfThought, lambda signature: ReAct(signature, [])], ids=["predict", "cot", "react"])
+def test_demos_set_on_a_program_are_those_of_its_predictor(make: Any) -> None:
+    """As with `lm`; on an agent and a ChainOfThought they were an attribute that nothing read."""
+    program = make("question -> answer")
+    program.demos = [{"question": "shown", "answer": "b"}]
+    answer = (
+        {"name": "finish", "args": {"answer": "a"}} if isinstance(program, ReAct) else "[[ ## reasoning ## ]]\nr\n[[ ## answer ## ]]\na"
+    )
+    model = ScriptedLM([answer])
+    assert program(question="q", lm=model).answer == "a"
+    assert "shown" in str([message.text for message in model.requests[0].messages])
+    [predictor] = [each for _, each in program.named_predictors() if each.demos]
+    assert predictor.demos == program.demos == program.deepcopy().demos
+
+
 def test_deepcopy_shares_models_and_tools_and_copies_the_rest() -> None:
     """D41."""
     program = Predict("question -> answer", tools=[Tool(len, "size", "Size.")], demos=[{"question": "a", "answer": "b"}])

@@ -20,6 +20,7 @@ from ferrule import (
     InputError,
     InputField,
     JSONAdapter,
+    Limits,
     MaxTurnsReachedError,
     OutputField,
     Predict,
@@ -415,6 +416,11 @@ def test_a_config_that_is_no_mapping_is_refused_with_what_was_found(made_by: Any
         made_by("q -> answer")(q="x", lm=lm, config=wrong)
     assert str(refused.value).endswith(f"found {wrong!r}.")
     assert lm.requests == []
+
+
+def test_limits_of_a_call_say_where_they_are_set_for_a_program_that_does_not_take_them() -> None:
+    with pytest.raises(InputError, match=r"`limits` is unknown .*`context\(limits=\.\.\.\)`"):
+        Predict("q -> a", lm=ScriptedLM([]))(q="x", limits=Limits(tokens=5))
 
 
 def test_a_key_in_the_settings_of_a_call_is_refused_before_anything_is_sent() -> None:

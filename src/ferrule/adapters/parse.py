@@ -119,6 +119,9 @@ def parse_outputs(
     code = fault.code if fault is not None else "missing_required_outputs" if len(missing) == len(problems) else "invalid_outputs"
     if not text.strip() and not response.tool_calls:
         problems = [("", "the answer is empty"), *problems]
+    elif not text.strip() and own is None:
+        called = ", ".join(f"`{call.name}`" for call in response.tool_calls)
+        problems = [("", f"the answer only calls {called}, and this request has no tools"), *problems]
     if response.finish_reason == "length":
         problems = [("", CUT_OFF), *problems]
     raw_part = fault.raw if fault is not None else None

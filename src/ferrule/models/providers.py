@@ -162,7 +162,13 @@ _ELSEWHERE = {
     "callbacks": "Observers are set by `configure(callbacks=[...])`.",
     **dict.fromkeys(("apikey", "key", "token"), "It is called `api_key`."),
     **dict.fromkeys(("adapter", "prices", "max_workers"), "Set it with `configure(...)` or, for a block, with `context(...)`."),
-    **dict.fromkeys(("deps", "run_id"), "Give it to a call, such as `program.start(...)`."),
+    **dict.fromkeys(("deps", "run_id", "checkpointer"), "Give it to a call, such as `program.start(...)`."),
+    **dict.fromkeys(("instructions", "system_prompt"), "Instructions are the signature's: its docstring, or `Signature('a -> b', '...')`."),
+    **dict.fromkeys(("output_type", "output_schema", "response_model"), "The outputs are fields of the signature."),
+    **dict.fromkeys(("max_steps", "max_iterations", "recursion_limit"), "The limit of an agent's steps is `ReAct(..., max_iters=...)`."),
+    "deps_type": "A tool declares the type: `ctx: Context[Deps]`.",
+    "handoffs": "Another agent is a tool: `agent.as_tool('name')`.",
+    "retries": "`LM(..., max_retries=...)` repeats requests, and `Limits(same_error=...)` bounds a model's mistakes.",
 }
 
 _MAKERS = frozenset({
@@ -210,14 +216,11 @@ def _filled(provider: Provider) -> str:
     return re.sub(r"\{(\w+)\}", value, provider.base_url).replace("//global-", "//")  # Google's global place has no name in the host
 
 
-_SAME = {"AWS_REGION": ("AWS_DEFAULT_REGION",)}
-"""Variables that are read if another one is not set."""
+_SAME = {"AWS_REGION": ("AWS_DEFAULT_REGION",)}  # variables that are read if another one is not set
 _EXAMPLES = {
-    "AZURE_OPENAI_ENDPOINT": "https://my-resource.openai.azure.com",
-    "AWS_REGION": "us-west-2",
-    "GOOGLE_CLOUD_LOCATION": "us-central1 or global",
-    "GOOGLE_CLOUD_PROJECT": "my-project",
-}
+    "AZURE_OPENAI_ENDPOINT": "https://my-resource.openai.azure.com", "AWS_REGION": "us-west-2",
+    "GOOGLE_CLOUD_LOCATION": "us-central1 or global", "GOOGLE_CLOUD_PROJECT": "my-project",
+}  # fmt: skip
 
 
 def _chosen(model: object, base_url: str | None, model_at_url: object) -> tuple[Provider, str]:
@@ -280,12 +283,9 @@ def check_settings(settings: Iterable[str]) -> None:
     """Raise `ConfigurationError` for settings that are arguments of ferrule: else the provider would get them, perhaps with a key."""
     if _NO_SETTINGS.isdisjoint(settings):
         return
-    for name in settings:
-        if name in _MAKERS:
-            msg = f"`{name}` is not a setting of a request. Make a model with it, `LM(..., {name}=...)`, or give it to your own client."
-            raise ConfigurationError(msg)
-        if name in _ELSEWHERE:
-            raise ConfigurationError(f"`{name}` is not a setting of a model. {_ELSEWHERE[name]}")
+    for name in sorted(_NO_SETTINGS.intersection(settings)):
+        made = f"request. Make a model with it, `LM(..., {name}=...)`, or give it to your own client."
+        raise ConfigurationError(f"`{name}` is not a setting of a {made if name in _MAKERS else f'model. {_ELSEWHERE[name]}'}")
 
 
 def check_spelling(settings: Iterable[str], options: Iterable[str] = ()) -> None:

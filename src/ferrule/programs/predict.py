@@ -13,6 +13,7 @@ from ferrule.errors import (
     ToolRetry,
     refuse_async,
     refuse_awaitable,
+    shown,
 )
 from ferrule.programs.asking.ask import as_native, ask_model, check_positive, choose_calls, list_demos, make_asker, split_inputs, validated
 from ferrule.programs.asking.native_outputs import adapt_to_model, add_native_outputs
@@ -106,6 +107,9 @@ class Predict(Module[S, D, P]):
             check_spelling(config.keys() - {"n"}, OPTIONS)
             if config.get("n") is not None:
                 check_positive("n", config["n"])
+            if not isinstance(config.get("store"), bool | None):
+                msg = "`store` is a provider's setting here, True or False. A store of runs belongs to a call: `program.start(store=...)`."
+                raise ConfigurationError(msg)
         self.config = config
         self.toolbox = Toolbox.of(tools)
         self.output_validators: list[Callable[[Any], object]] = []
@@ -130,9 +134,18 @@ class Predict(Module[S, D, P]):
 
         The function takes one object with the inputs and outputs as attributes. It raises `ToolRetry("what to change")` to let the model
         try again; it returns None or that object. It is called again in a replay, so it should depend on nothing else.
-        Raises `ConfigurationError` for an async function.
+        Raises `ConfigurationError` for an async function, and for one that takes other arguments.
         """
+        import inspect  # late: few programs have a validator
+
         refuse_async(function, "An output validator")
+        try:
+            inspect.signature(function).bind(None)
+        except ValueError:  # a function in C may have no signature
+            pass
+        except TypeError:
+            msg = f"An output validator takes one argument, which has the inputs and outputs as attributes; found {shown(function)}."
+            raise ConfigurationError(msg) from None
         self.output_validators.append(function)
         self.is_validated = True
         return function
@@ -244,6 +257,15 @@ class ChainOfThought(Module[S, D, P]):
     @lm.setter
     def lm(self, lm: Any) -> None:
         self.predict.lm = lm
+
+    @property
+    def demos(self) -> list[Any]:
+        """The examples of the predictor inside."""
+        return self.predict.demos
+
+    @demos.setter
+    def demos(self, demos: list[Any]) -> None:
+        self.predict.demos = demos
 
     @property
     def tools(self) -> dict[str, Tool]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ferrule.errors import ConfigurationError
 from ferrule.programs.module import Module
 from ferrule.settings import check_policy
 from ferrule.values.typed import D, P, S
@@ -68,6 +69,8 @@ class ReAct(Module[S, D, P]):
         from ferrule.runs.limits import Limits
 
         found = check_signature(signature)
+        if wrong := config.keys() & {"max_turns", "auto_execute_tools"}:
+            raise ConfigurationError(f"`ReAct` has no option `{min(wrong)}`: it runs the calls, and `max_iters` limits its steps.")
         self.max_iters = check_positive("max_iters", max_iters)
         self.calls: Calls | None = choose_calls(calls, native)
         self.intention = intention
@@ -111,6 +114,15 @@ class ReAct(Module[S, D, P]):
     @lm.setter
     def lm(self, lm: Any) -> None:
         self.set_lm(lm)
+
+    @property
+    def demos(self) -> list[Any]:
+        """The examples in the prompt of the loop."""
+        return self.react.demos
+
+    @demos.setter
+    def demos(self, demos: list[Any]) -> None:
+        self.react.demos = demos
 
     @property
     def toolbox(self) -> Toolbox:

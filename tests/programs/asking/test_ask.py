@@ -100,6 +100,18 @@ def test_the_error_is_that_of_the_last_answer_and_its_cause_that_of_the_first(ad
     assert "first" in raised.value.__cause__.text
 
 
+@pytest.mark.parametrize("adapter", [ChatAdapter(), XMLAdapter(), ChatAdapter(repairs=0)], ids=["chat", "xml", "no repair"])
+def test_an_answer_to_the_fallback_that_keeps_the_first_form_is_read(adapter: Any) -> None:
+    """A model that goes on in the form of its earlier answers was told at the end that everything is missing."""
+    written = [adapter.format_assistant_message_content(Signature("q -> n, m"), {"n": n, "m": "x"}) for n in ("many", "many", "7")]
+    with context(adapter=adapter):
+        program = Predict("q -> n: int, m")
+        assert program(q="?", lm=ScriptedLM(written[1 - adapter.repairs :])).n == 7
+        with pytest.raises(AdapterParseError, match="n: should be a valid integer") as raised:
+            program(q="?", lm=ScriptedLM(written[:1] * 3))
+    assert (raised.value.adapter, raised.value.absent, raised.value.parsed) == (type(adapter).__name__, frozenset(), {"m": "x"})
+
+
 def test_missing_outputs_are_tagged() -> None:
     """E46: the field is named."""
     lm = ScriptedLM([fields(answer="only words")])

@@ -21,6 +21,7 @@ from ferrule import (
     InputField,
     JSONAdapter,
     Limits,
+    MemoryStore,
     OutputField,
     Predict,
     ReAct,
@@ -264,6 +265,24 @@ def test_such_a_function_cannot_change_outputs_and_is_not_async():
         program.output_validator(check)
 
 
+@pytest.mark.parametrize("wrong", [lambda ctx, output: None, lambda: None, lambda output, *, strict: None], ids=["two", "none", "keyword"])
+def test_a_function_of_other_arguments_is_refused_as_an_output_validator(wrong: Any):
+    """pydantic-ai's takes a context first; it was a bare TypeError in the middle of a run."""
+    with pytest.raises(ConfigurationError, match="takes one argument"):
+        agent().output_validator(wrong)
+
+
+def test_an_output_validator_may_be_any_callable_of_one_argument():
+    """Ours."""
+
+    class Check:
+        def check(self, output: Any, strict: bool = True) -> None:
+            del output, strict
+
+    for right in (Check().check, lambda *outputs: None, bool, repr):
+        assert agent().output_validator(right) is right
+
+
 # -- the model, and errors of the programmer ----------------------------------------------------------------------
 
 
@@ -425,6 +444,13 @@ def test_an_observation_keeps_the_tools_own_value():
         (lambda: Predict("q -> a", cache=False), "caches no answers"),
         (lambda: Predict("q -> a", adapter=JSONAdapter()), "with `context(...)`"),
         (lambda: agent(deps=1), "program.start(...)"),
+        (lambda: agent(max_turns=3), "`max_iters` limits its steps"),
+        (lambda: agent(auto_execute_tools=False), "`ReAct` has no option `auto_execute_tools`"),
+        (lambda: agent(recursion_limit=3), "max_iters="),
+        (lambda: agent(instructions="Be brief."), "its docstring"),
+        (lambda: Predict("q -> a", output_type=int), "fields of the signature"),
+        (lambda: agent(handoffs=[]), "agent.as_tool("),
+        (lambda: agent(store=MemoryStore()), "program.start(store=...)"),
     ],
     ids=[
         "max_turn",
@@ -437,6 +463,13 @@ def test_an_observation_keeps_the_tools_own_value():
         "cache",
         "adapter",
         "deps",
+        "max_turns of an agent",
+        "auto_execute_tools of an agent",
+        "recursion_limit",
+        "instructions",
+        "output_type",
+        "handoffs",
+        "store",
     ],
 )
 def test_a_keyword_that_looks_like_an_option_is_refused_with_the_nearest_name(make: Any, said: str):

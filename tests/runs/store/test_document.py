@@ -478,3 +478,31 @@ def test_a_model_of_one_call_cannot_be_kept_and_the_error_says_where_to_give_it(
     """Ours."""
     with pytest.raises(RunError, match=r"`lm=` of a call is not stored .*Pass it to the program, to `configure` or to `context`"):
         Run(agent(), (), {"task": "x", "lm": ScriptedLM([])}).to_json()
+
+
+def test_the_limits_of_a_call_are_stored_with_its_run_and_bound_it_when_it_resumes() -> None:
+    """Such as what is left of a user's budget."""
+    store = ferrule.MemoryStore()
+    bounds = ferrule.Limits(tokens=1_000, cost=0.5, tool_calls=1)
+    last = {"outputs": {"reasoning": "No more calls.", "answer": "one room"}}
+    with answers(ASKING[0], last):
+        agent().start(task="rooms", limits=bounds, store=store, run_id="r")
+        again = Run.load(store, "r", agent())
+        assert again.inputs["limits"] == bounds
+        assert Run.from_json(again.to_json(), agent()).inputs["limits"] == bounds
+        again.answer(again.pending[0].approve())
+        again.resume()
+    assert (again.prediction.answer, again.prediction.reason) == ("one room", "limits.tool_calls")
+    with pytest.raises(RunError, match="declares no type that restores"):
+        Run(Plain(agent()), (), {"task": "x", "limits": bounds}).to_json()
+
+
+def test_an_input_called_deps_that_cannot_be_stored_is_told_apart_from_the_deps_of_tools() -> None:
+    """The error advised to pass it as `deps=`, which is what the caller had done."""
+
+    class Shop(Module):
+        def forward(self, task: str, deps: Any) -> Any:
+            return deps
+
+    with pytest.raises(RunError, match=r"`Shop` has an input called `deps`.*Only tools get the `deps=` of a run.*`context\(extra="):
+        Shop().start(task="x", deps=Lock(), store=ferrule.MemoryStore())

@@ -221,6 +221,35 @@ class TestRaised:
 
         assert ran(fail).content.startswith("Execution error in fail: RuntimeError: gone (test_run.py:")
 
+    def test_an_exception_group_shows_the_exceptions_inside_without_their_paths(self):
+        """A `TaskGroup` raises one whose message has only the number of them."""
+        import asyncio
+
+        async def refused(port: int):
+            raise ConnectionError(f"{Path.home()}/{port}.sock: refused")
+
+        async def fetch():
+            async with asyncio.TaskGroup() as group:
+                group.create_task(refused(1))
+                group.create_task(refused(2))
+
+        first, *inside = ran(fetch).content.split("\n")
+        assert first.startswith(
+            "Execution error in fetch: ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions) (test_run.py:"
+        )
+        assert [line.partition(" (test_run.py:")[0] for line in inside] == [f"- ConnectionError: {port}.sock: refused" for port in (1, 2)]
+
+    def test_an_exception_group_of_many_and_of_groups_stays_short(self):
+        """Ours."""
+
+        def fail():
+            group = ExceptionGroup("deep", [ValueError(str(number)) for number in range(1_000)])
+            for _ in range(50):
+                group = ExceptionGroup("around", [group])
+            raise group
+
+        assert ran(fail).content.count("\n") < 20
+
     def test_frames_are_the_users_own_and_few(self):
         """D19: no frame of ferrule, the library or what is installed."""
         import json

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
+from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Any, Literal
 
@@ -126,6 +127,20 @@ def test_a_boolean_is_no_number_in_a_union_either(kind: Any, value: Any, is_valu
     """The house's rule."""
     with pytest.raises(ValueError, match=f"should be a number, got {value!r}"):
         made(kind).check_output("a", value, is_value=is_value)
+
+
+@pytest.mark.parametrize("text", ["12345678901234567.89", " 1234.50\n", '"1234.50"', "-0.10", "1e3"])
+@pytest.mark.parametrize("kind", [Decimal, Decimal | None, Annotated[Decimal, Field(decimal_places=2)]], ids=str)
+def test_a_decimal_keeps_the_digits_that_the_model_wrote(kind: Any, text: str) -> None:
+    """A float in between lost digits of an amount of money."""
+    assert str(made(kind).check_output("a", text)) == str(Decimal(text.strip().strip('"')))
+
+
+def test_other_texts_of_a_decimal_are_read_as_before() -> None:
+    assert made(Decimal | None).check_output("a", "null") is None
+    assert is_same(made(int | Decimal).check_output("a", "5"), 5)
+    with pytest.raises(ValueError, match="greater than 0"):
+        made(Annotated[Decimal, Field(gt=0)]).check_output("a", "-1.50")
 
 
 def test_a_value_that_fits_in_no_way_is_told() -> None:

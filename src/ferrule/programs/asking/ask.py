@@ -137,7 +137,7 @@ def ask_model(
 
     `request` is the rendered question; `render` makes its messages again for another adapter; `read` replaces `adapter.read`; `reader`
     splits a streamed answer into fields.
-    An answer in the form of the fallback adapter is read at once.
+    An answer in the form of the fallback adapter is read at once, and one that keeps the first form is read when the fallback is tried.
     Raises `AdapterParseError` when the answer could not be parsed after `adapter.repairs` repairs and one try with the fallback adapter;
     its cause is the first such error.
     """
@@ -170,7 +170,10 @@ def ask_model(
         except AdapterParseError as error:
             error.signature = error.signature or signature
             if attempt == last:
-                raise error from first
+                try:
+                    return _in_first_form(asker.adapter, signature, response, read, error), response
+                except AdapterParseError as last_error:
+                    raise last_error from first
             if (fields := _in_form_of(adapter.fallback, signature, response, read)) is not None:
                 return fields, response
             first, latest = first or error, error
@@ -227,6 +230,19 @@ def _in_form_of(fallback: Adapter | None, signature: type[Signature], response: 
         return _parse(fallback, signature, response, read)
     except AdapterParseError:
         return None
+
+
+def _in_first_form(
+    adapter: Adapter, signature: type[Signature], response: Response, read: _Read, error: AdapterParseError
+) -> dict[str, Any]:  # fmt: skip
+    """The fields of an answer to the fallback adapter that kept the form of the adapter before it. Raises the error that says more."""
+    if (response.text or "").lstrip().startswith(("{", "```")):
+        raise error
+    try:
+        return _parse(adapter, signature, response, read)
+    except AdapterParseError as found:
+        found.signature = found.signature or signature
+        raise found if len(found.absent) < len(error.absent) else error from None
 
 
 def _as_request(made: Any) -> Request:

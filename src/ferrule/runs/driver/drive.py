@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 
 _NONE_DUE: frozenset[str] = frozenset()
+_LOOKS_AGAIN_S = 0.01
 _LAST_CALLS = 4
 """An extraction call, two calls to repair its answer, and one by the fallback adapter."""
 
@@ -106,10 +107,22 @@ async def _perform_program(frame: Frame, program: Program, args: tuple[Any, ...]
     frame.blocks = not (program.is_only_async if blocks else program.is_async)
     if not blocks:
         forward = partial(program.forward, *args, **inputs)
-        return await (program.aforward(*args, **inputs) if program.is_async else offload.in_worker_thread(forward))
+        return await (_aforward(frame, program, args, inputs) if program.is_async else offload.in_worker_thread(forward))
     if program.is_only_async:
-        return offload.run_async(cancellable(frame.life, program.aforward(*args, **inputs)))
+        return offload.run_async(cancellable(frame.life, _aforward(frame, program, args, inputs)))
     return program.forward(*args, **inputs)
+
+
+async def _aforward(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
+    """Its `aforward`. Before it waits for a person, the programs beside it without `gather` end: else their calls would be cut off."""
+    try:
+        return await program.aforward(*args, **inputs)
+    except Suspended:
+        import asyncio  # late: sync tools do not need it
+
+        while frame.active:  # noqa: ASYNC110  a program may end in another thread
+            await asyncio.sleep(_LOOKS_AGAIN_S)
+        raise
 
 
 def perform_as_tool(program: Any, inputs: Mapping[str, Any]) -> Any:

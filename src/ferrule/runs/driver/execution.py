@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ferrule import settings
 from ferrule.concurrency import offload
-from ferrule.errors import StoreError
+from ferrule.errors import RunError, StoreError
 from ferrule.runs.driver.drive import perform
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import Execution, started
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
     from ferrule.runs.observers import CallPlace
     from ferrule.runs.state import RunState
+
+_IN_A_GROUP = (
+    "A program in a task group (`asyncio.TaskGroup`) must ask a person, and the group cancelled its other tasks. "
+    "Run programs at once with `await ferrule.gather(...)`: it lets the others end, and all their questions wait together."
+)
 
 
 def execute(run: RunState, *, observers: tuple[Any, ...] = (), wants_deltas: bool = False, is_silent: bool = False) -> None:
@@ -101,6 +106,8 @@ async def _carry(
                 from ferrule.runs.driver.migration import lost_answers  # late, as in `drive.py`
 
                 found = lost_answers(run.journal, error)
+            elif isinstance(error, BaseExceptionGroup) and cast("BaseExceptionGroup[Any]", error).subgroup(Suspended) is not None:
+                found = RunError(_IN_A_GROUP)
             run.stopped(found)
         else:
             run.done(outcome)

@@ -26,6 +26,7 @@ from ferrule.runs.journal.encode import (
     record_form,
 )
 from ferrule.runs.journal.spending import spent
+from ferrule.runs.limits import Limits
 from ferrule.runs.store.fingerprint import differences, program_fingerprint
 from ferrule.tools.tool import Tool
 from ferrule.values.content.convert import marked_parts, read_marked
@@ -172,6 +173,12 @@ def _input_form(program: Program, name: str | int, value: Any) -> Any:
                 "`context`, so that a resumed run has it."
             )
             raise RunError(msg)
+        if name == "deps":
+            msg = (
+                f"`{program.name}` has an input called `deps`, and inputs are stored; found {shown(value)}. Only tools get the `deps=` of "
+                "a run. Give the program what it needs itself as an attribute, or with `context(extra=...)` and `ferrule.settings.extra`."
+            )
+            raise RunError(msg)
         msg = (
             f"A stored run needs inputs that JSON can represent and restore. `{name}` is {shown(value)}, and the program declares no "
             "type that restores all of it. Declare one, pass plain data, or pass it as `deps=`, which is never stored."
@@ -269,6 +276,8 @@ def _reader(program: Program, name: str | int) -> Callable[[Any], Any]:
     field = signature.plan.inputs.get(name) if signature is not None else None
     if field is not None:
         return input_check(field) or (lambda value: value)
+    if name == "limits" and program.is_flow:  # an option of the call
+        return lambda value: Limits(**value)
     method = type(program).forward if not program.is_only_async else type(program).aforward
     names = method.__code__.co_varnames[1 : method.__code__.co_argcount]
     kind = get_type_hints(method).get(names[name] if isinstance(name, int) and name < len(names) else str(name))

@@ -9,7 +9,7 @@ import re
 import sys
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import ToolTimeoutError
 from ferrule.values.encoding.encode import json_text, printed
@@ -19,13 +19,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MOST_FRAMES = 3
+_MOST_EXCEPTIONS = 5
+_DEEPEST = 10
+"""How many characters groups inside groups are indented at most, by two for each."""
 
 
 def error_text(tool: str, args: dict[str, Any], error: BaseException) -> str:
     """The observation for a call of `tool` with `args` that raised `error`."""
+    return f"Execution error in {tool}: {_described(error, args)}"
+
+
+def _described(error: BaseException, args: dict[str, Any], indent: str = "") -> str:
     kind, message = type(error).__name__, _without_paths(printed(error) or "", args)
     frames = [] if isinstance(error, ToolTimeoutError) else _frames(error)
-    return f"Execution error in {tool}: {kind}{': ' if message else ''}{message}{' (' + ', '.join(frames) + ')' if frames else ''}"
+    text = f"{kind}{': ' if message else ''}{message}{' (' + ', '.join(frames) + ')' if frames else ''}"
+    # What failed in a `TaskGroup` is in the group's exceptions; its own message has only their number.
+    is_group = isinstance(error, BaseExceptionGroup) and len(indent) < _DEEPEST
+    inside = cast("BaseExceptionGroup[BaseException]", error).exceptions[:_MOST_EXCEPTIONS] if is_group else ()
+    return text + "".join(f"\n{indent}- {_described(each, args, indent + '  ')}" for each in inside)
 
 
 def _frames(error: BaseException) -> list[str]:

@@ -105,6 +105,8 @@ class CompiledSignature:
         close = nearest(str(name), self.inputs)
         if close:
             return f"is unknown (did you mean `{close}`?)"
+        if name == "limits":  # an option of a call of `ReAct` alone
+            return "is unknown (for a program that is no `ReAct`, set it with `context(limits=...)`)"
         return "is an output, not an input" if name in self.outputs else "is unknown"
 
     def output_schema(self) -> dict[str, Any]:

@@ -7,6 +7,8 @@ object or an array.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from decimal import Decimal
 from enum import Enum
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Union, get_args, get_origin
@@ -93,7 +95,7 @@ def _check_anything(value: Any, *, is_value: bool = False) -> Any:
 class _Typed:
     """The check of any type except text and `Any`."""
 
-    __slots__ = ("_has_more", "_in_json", "_in_python", "_no_booleans", "_takes_text", "_words")
+    __slots__ = ("_has_more", "_in_json", "_in_python", "_is_decimal", "_no_booleans", "_takes_text", "_words")
 
     def __init__(self, field: SignatureField) -> None:
         adapter = adapter_of(field)
@@ -104,6 +106,7 @@ class _Typed:
         # pydantic accepts true as 1; here a boolean is never a number.
         self._no_booleans = any(each is int or each is float for each in members) and not any(map(_holds_booleans, members))
         self._words = _words(members)
+        self._is_decimal = Decimal in members and all(each is Decimal or each is type(None) for each in members)
 
     def __call__(self, value: Any, *, is_value: bool = False) -> Any:
         if self._no_booleans and _is_boolean(value):
@@ -135,6 +138,9 @@ class _Typed:
             return self._text_itself(text)
         if text in self._words:
             return self._words[text]
+        if self._is_decimal:  # the JSON reader takes a number for a float, which has 17 digits and no trailing zeros
+            with suppress(ValueError):
+                return self._in_python(text.strip())
         problem = ""
         try:
             return self._in_json(text)
