@@ -245,6 +245,15 @@ def test_a_decision_that_contradicts_itself_is_refused(decision: Decision) -> No
     assert run.decisions == []
 
 
+@pytest.mark.parametrize("word", ["no", "false", 1, None])
+def test_a_response_approves_with_true_alone(word: Any) -> None:
+    """U90: text of a web form, such as "false", is true in Python."""
+    run = Shop([pays("ada")]).start()
+    with pytest.raises(DecisionError, match="`approved` is True or False"):
+        respond_to_confirmation(run.pending[0].id, approved=word)
+    assert run.decisions == []
+
+
 def test_an_edit_that_does_not_fit_the_tool_is_asked_about_again_and_nothing_runs() -> None:
     """U85, U84, U86: and a part of the arguments is enough."""
     shop = Shop([pays("ada")])

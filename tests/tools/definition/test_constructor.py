@@ -13,6 +13,7 @@ from ferrule.errors import ToolDefinitionError
 from ferrule.tools.decorator import tool
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.context import Context
+from ferrule.values.confirmation.policy import allow, deny
 
 
 def act(n: int) -> int:
@@ -48,6 +49,9 @@ def test_a_tool_may_say_how_it_is_found_out_and_what_is_done_if_not() -> None:
         pytest.param({"effect": "twice"}, "`effect` of `act`", id="effect"),
         pytest.param({"unknown": "guess"}, "`unknown` of `act`", id="unknown"),
         pytest.param({"reconcile": "check"}, "`reconcile` of `act`", id="reconcile"),
+        pytest.param({"name": 5}, "name must be text, found 5", id="name"),
+        pytest.param({"require_confirmation": deny()}, "`require_confirmation` of `act`", id="a rule that denies"),
+        pytest.param({"require_confirmation": allow()}, "`require_confirmation` of `act`", id="a rule that allows"),
         pytest.param({"effect": "transactional"}, "annotated `Context`", id="transactional without a context"),
     ],
 )
