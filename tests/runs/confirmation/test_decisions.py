@@ -318,6 +318,12 @@ def test_a_response_approves_with_true_alone(word: Any) -> None:
     assert run.decisions == []
 
 
+def test_always_takes_a_grant() -> None:
+    question = Shop([pays("ada")]).start().pending[0]
+    with pytest.raises(DecisionError, match=r"`always` takes a `Grant\(...\)`, found True"):
+        question.approve(always=True)  # type: ignore[arg-type]
+
+
 def test_an_edit_that_does_not_fit_the_tool_is_asked_about_again_and_nothing_runs() -> None:
     """U85, U84, U86: and a part of the arguments is enough."""
     shop = Shop([pays("ada")])
