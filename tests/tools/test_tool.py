@@ -415,6 +415,7 @@ class TestAsAValue:
         """ours: `model_copy` never keeps what was made of the old fields."""
         made = Tool(add)
         _ = made.declaration
+        assert made.model_copy(update={"description": "Sums."}).desc == made.model_copy(update={"desc": "Sums."}).description == "Sums."
         other = made.model_copy(update={"name": "plus", "effect": "read"})
         assert (other.name, other.wire_name, other.declaration["function"]["name"], other.effect) == ("plus", "plus", "plus", "read")
         assert other(1, 2) == 3

@@ -100,3 +100,13 @@ def test_a_function_is_given_once() -> None:
     """Ours: `func` and `callable` are two names of one option."""
     with pytest.raises(ToolDefinitionError, match="a function twice: as `func` and as `callable`"):
         Tool(func=act, callable=check)
+
+
+@pytest.mark.parametrize(
+    "make", [Tool, lambda made: Tool(made, "pay"), lambda made: Tool("pay", None, made), tool, tool(name="pay")], ids=range(5)
+)
+def test_a_tool_is_not_made_of_a_tool(make: Any) -> None:
+    """It would have the description of the class `Tool`, and neither the confirmation nor the effect of the first one."""
+    with pytest.raises(ToolDefinitionError, match=r"`act` is a tool already.*model_copy"):
+        make(Tool(act, require_confirmation=True))
+    assert Tool(act, require_confirmation=True).model_copy(update={"name": "pay"}).require_confirmation is True
