@@ -83,7 +83,7 @@ class _Spec:
             _ = made.declaration
         except ToolDefinitionError as error:
             reason = "invalid_parameters" if isinstance(given, (Mapping, Tool)) or callable(given) else "unsupported_value"
-            if callable(given) and not isinstance(given, Tool) and not name_of(given):
+            if reason == "invalid_parameters" and not isinstance(given, (Mapping, Tool)) and not name_of(given):
                 reason = "invalid_name"  # a lambda
             raise self._fault(reason, str(error).rstrip(".")) from error
         return made

@@ -147,7 +147,8 @@ def _function(func: Any, also: Any, schema: Any, name: Any) -> tuple[Callable[..
             which = f" for {shown(name)}" if name else ""
             raise ToolDefinitionError(f"`Tool` needs a function, or, for a tool that lives elsewhere, `schema=`; found neither{which}.")
         return None, True
-    if hasattr(type(function), "acall_result"):  # its confirmation, time limit and effect would be lost
+    kind: Any = type(function)  # pyright: ignore[reportUnknownVariableType]
+    if hasattr(kind, "acall_result"):  # a tool: its confirmation, time limit and effect would be lost
         msg = f"`{function.name}` is a tool already. A copy with another name is `tool.model_copy(update={{'name': ...}})`."
         raise ToolDefinitionError(msg)
     if not _is_callable(function):
