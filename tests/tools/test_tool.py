@@ -983,6 +983,11 @@ class TestKindsOfCallables:
             def of(cls, x: int) -> int:
                 return x
 
+            @classmethod
+            @tool
+            def named(cls, x: int) -> str:
+                return f"{cls.__name__} {x}"
+
             @staticmethod
             def plain(x: int) -> int:
                 return x
@@ -1005,6 +1010,7 @@ class TestKindsOfCallables:
             made = Tool(each)
             assert list(made.args) == ["x"]
             assert made(x="4") == 4
+        assert (Adder.named(x="4"), one.named(x="4")) == ("Adder 4", "Adder 4")
         assert Tool(one.method).description == "The method."
         assert Tool(cached).description == "Cached."
         assert Tool(wrapped).parameters == Tool(add).parameters

@@ -213,5 +213,6 @@ def bound_method(function: Any, instance: object | None, owner: type | None) -> 
     if instance is None or not isinstance(function, FunctionType):
         return None
     home, _, _ = function.__qualname__.rpartition(".")
-    is_method = any(each.__qualname__ == home and each.__module__ == function.__module__ for each in type(instance).__mro__)
+    kinds = type(instance).__mro__ + (instance.__mro__ if isinstance(instance, type) else ())  # the second: `classmethod(tool)`
+    is_method = any(each.__qualname__ == home and each.__module__ == function.__module__ for each in kinds)
     return function.__get__(instance, owner) if is_method else None
