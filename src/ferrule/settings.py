@@ -200,7 +200,7 @@ def _checked(changes: dict[str, Any]) -> dict[str, Any]:
     for name, (meant, given) in _NO_CLASSES.items():
         if isinstance(changes.get(name), type):
             raise ConfigurationError(f"`{name}` takes {meant} class: configure({name}={changes[name].__name__}({given})).")
-    _check_limits(changes.get("limits"))
+    check_limits(changes.get("limits"))
     _check_prices(changes.get("prices"))
     check_policy(changes.get("policy"))
     _check_lm(changes.get("lm"))
@@ -208,8 +208,9 @@ def _checked(changes: dict[str, Any]) -> dict[str, Any]:
     return changes
 
 
-def _check_limits(limits: Any) -> None:
-    if limits is not None and not hasattr(limits, "are_shared"):
+def check_limits(limits: Any) -> None:
+    """Raise `ConfigurationError` for anything but limits or None, such as a dict of them."""
+    if limits is not None and (isinstance(limits, type) or not hasattr(limits, "are_shared")):
         raise ConfigurationError(f"`limits` takes `Limits(...)`, found {shown(limits)}.")
 
 

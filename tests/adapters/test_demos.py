@@ -9,6 +9,7 @@ import pytest
 from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.demos import NOT_GIVEN
 from ferrule.errors import InputError
+from ferrule.tools.tool import Tool
 from ferrule.values.calls.call import ToolResult
 from ferrule.values.calls.results import ToolCallResults
 from ferrule.values.calls.tool_calls import ToolCalls
@@ -53,6 +54,19 @@ def test_calls_of_a_demo_stand_in_the_text_where_calls_do(adapter: Adapter) -> N
     shown = ToolCalls.from_dict_list(CALLS)
     text = adapter.format_assistant_message_content(MADE, {"calls": shown, "answer": "x"})
     assert adapter.parse(MADE, text)["calls"] == shown
+
+
+def test_a_function_that_declares_a_tool_stands_in_an_earlier_turn_as_in_a_question(adapter: Adapter) -> None:
+    """E12, E54: not as `<function add>`."""
+
+    def add(a: int) -> int:
+        """Add one."""
+        return a + 1
+
+    asking = MADE.append("tools", InputField(), list[Tool])
+    turn = {"question": "d", "tools": [add], "answer": "x"}
+    messages = adapter.opening(asking, {"question": "q", "past": History([turn]), "tools": [Tool(add)]}, demos=[turn])
+    assert [message.text.count("whose description is") for message in messages if message.role == "user"] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("calls", [5, "words", [{"args": {}}]], ids=["number", "words", "nameless"])

@@ -415,6 +415,7 @@ class TestAsAValue:
         """ours: `model_copy` never keeps what was made of the old fields."""
         made = Tool(add)
         _ = made.declaration
+        assert made.model_copy(update={"description": "Sums."}).desc == made.model_copy(update={"desc": "Sums."}).description == "Sums."
         other = made.model_copy(update={"name": "plus", "effect": "read"})
         assert (other.name, other.wire_name, other.declaration["function"]["name"], other.effect) == ("plus", "plus", "plus", "read")
         assert other(1, 2) == 3
@@ -982,6 +983,11 @@ class TestKindsOfCallables:
             def of(cls, x: int) -> int:
                 return x
 
+            @classmethod
+            @tool
+            def named(cls, x: int) -> str:
+                return f"{cls.__name__} {x}"
+
             @staticmethod
             def plain(x: int) -> int:
                 return x
@@ -1004,6 +1010,7 @@ class TestKindsOfCallables:
             made = Tool(each)
             assert list(made.args) == ["x"]
             assert made(x="4") == 4
+        assert (Adder.named(x="4"), one.named(x="4")) == ("Adder 4", "Adder 4")
         assert Tool(one.method).description == "The method."
         assert Tool(cached).description == "Cached."
         assert Tool(wrapped).parameters == Tool(add).parameters

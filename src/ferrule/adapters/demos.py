@@ -7,23 +7,26 @@ assistant's message, each followed by a result, which providers require. Without
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ferrule.adapters.parse import read_calls
-from ferrule.adapters.render import as_read, calls_output
+from ferrule.adapters.render import as_read, calls_output, tool_inputs
 from ferrule.errors import InputError, shown
 from ferrule.values.calls.shapes import calls_and_results
 from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.convert import content_of, render
 from ferrule.values.conversation.history import History, after_system
 from ferrule.values.conversation.message import Message
+from ferrule.values.signatures.fields import adapter_of
 
 if TYPE_CHECKING:
     from ferrule.adapters.render import Shown
     from ferrule.values.calls.call import ToolCall
     from ferrule.values.calls.results import ToolCallResult
     from ferrule.values.content.convert import Piece
+    from ferrule.values.signatures.signature import Signature
 
 NOT_GIVEN = "(not given in this example)"
 
@@ -105,7 +108,7 @@ def _turn(
     made: tuple[tuple[ToolCall, ...], tuple[ToolCallResult | None, ...]],
 ) -> list[Message]:
     calls, results = made
-    messages = [Message("user", content_of(writer.drawn_fields(asked)))] if asked else []
+    messages = [Message("user", content_of(writer.drawn_fields(_with_tools(fields.signature, asked))))] if asked else []
     if answered or calls:
         written = {name: _without_results(value) for name, value in as_read(fields.signature, answered).items()}
         messages.append(Message("assistant", content_of(writer.drawn_answer(written)) if written else "", calls))
@@ -115,6 +118,15 @@ def _turn(
         told = [{"name": each.name, "value": each.value, **({"is_error": True} if each.is_error else {})} for each in results if each]
         messages.append(Message("user", content_of(writer.drawn_fields({"tool_call_results": told}))))
     return messages
+
+
+def _with_tools(signature: type[Signature], asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The inputs of a turn, with functions and dicts as the tools that they declare: so they stand in a question, too."""
+    made = dict(asked)
+    for name in tool_inputs(signature).keys() & asked.keys():
+        with suppress(ValueError):  # it declares no tool, and stands there unchanged
+            made[name] = adapter_of(signature.plan.inputs[name]).validate_python(asked[name])
+    return made
 
 
 def _result(call: ToolCall, result: ToolCallResult | None) -> Message:

@@ -53,7 +53,7 @@ OPTIONS = (
         "max_turns",
         "native",
     ),
-    *("policy", "signature", "tools"),
+    *("parallel", "policy", "require_confirmation", "signature", "tools"),
 )
 """The options of all programs here: one that a program does not take is no setting of its model."""
 

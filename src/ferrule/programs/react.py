@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ConfigurationError
 from ferrule.programs.module import Module
-from ferrule.settings import check_policy
+from ferrule.settings import check_limits, check_policy
 from ferrule.values.typed import D, P, S
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ class ReAct(Module[S, D, P]):
         self.max_iters = check_positive("max_iters", max_iters)
         self.calls: Calls | None = choose_calls(calls, native)
         self.intention = intention
-        self.limits = limits or Limits()
+        check_limits(limits)
+        self.limits = Limits() if limits is None else limits
         self.enable_user_clarification = enable_user_clarification
         check_policy(policy)
         self.policy = policy

@@ -216,7 +216,7 @@ class Tool(attributes.ToolAttributes, Type, late=True):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """The same tool with some of its options changed."""
         del deep
-        return type(self)(**{**attributes.constructor_arguments(self._given), **(update or {})})
+        return type(self)(**attributes.constructor_arguments(self._given, update))
 
     # -- description -------------------------------------------------------------------------------------------
 

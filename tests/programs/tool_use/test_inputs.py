@@ -144,6 +144,7 @@ WRONG: dict[str, tuple[str, Any, str, int | None]] = {
     "an empty function": ("tools", [{"type": "function", "function": {}}], "missing_key", 0),
     "a name that is no text": ("tools", [{**BARE, "name": 5}], "invalid_name", 0),
     "an empty name": ("tools", [{**BARE, "name": ""}], "invalid_name", 0),
+    "a function without a name": ("tools", [lambda a: a], "invalid_name", 0),
     "a name too long": ("tools", [{**BARE, "name": "x" * 65}], "invalid_name", 0),
     "a description that is no text": ("tools", [{**BARE, "description": 5}], "invalid_description", 0),
     "parameters that are a text": ("tools", [{**BARE, "parameters": "city"}], "invalid_parameters", 0),

@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any
+from uuid import UUID, uuid4
 
 import pytest
 from agent_script import native_step
-from pydantic import AfterValidator, Json, SecretStr
+from pydantic import AfterValidator, BaseModel, Field, Json, SecretStr
 
 from ferrule import (
     ConfirmationRequired,
@@ -91,6 +92,69 @@ def pays(*to: str, **more: Any) -> Any:
 
 
 # -- binding and single use ------------------------------------------------------------------------------------------
+
+
+class Order(BaseModel):
+    """What its factory makes differs at every check."""
+
+    number: UUID = Field(default_factory=uuid4)
+    article: str
+
+
+def _order_agent(placed: list[Any], turns: int = 1) -> Any:
+    @tool(require_confirmation=True)
+    def order(what: Order, note: str = Field(default_factory=lambda: uuid4().hex)) -> str:
+        placed.append((str(what.number), what.article, note))
+        return "ordered"
+
+    wanted = [{"name": "order", "args": {"what": {"article": each}}} for each in ("ink", "pen")[:turns]]
+    return ReAct("task -> answer", [order], native=True, lm=ScriptedLM([wanted, DONE]))
+
+
+def _order_shown(question: Question) -> tuple[str, str, str]:
+    what = question.call.args["what"]
+    return what["number"], what["article"], question.call.args["note"]
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_a_call_runs_with_the_defaults_that_were_shown(is_loaded: bool) -> None:
+    """U74, U78: the check of the call is repeated when the run resumes, and a factory makes another value."""
+    placed: list[Any] = []
+    store, agent = MemoryStore(), _order_agent(placed)
+    run = agent.start(task="x", store=store, run_id="r")
+    shown = _order_shown(run.pending[0])
+    run = Run.load(store, "r", agent) if is_loaded else run
+    assert _order_shown(run.pending[0]) == shown
+    run.answer(run.pending[0].approve())
+    assert run.resume().status == "done"
+    assert placed == [shown]
+
+
+def test_an_edit_keeps_the_defaults_that_were_shown() -> None:
+    """U86."""
+    placed: list[Any] = []
+    run = _order_agent(placed).start(task="x")
+    number, article, _ = _order_shown(run.pending[0])
+    run.answer(run.pending[0].edit({"note": "soon"}))
+    assert run.resume().status == "done"
+    assert placed == [(number, article, "soon")]
+
+
+def test_defaults_that_were_shown_stay_while_another_call_of_the_turn_waits() -> None:
+    placed: list[Any] = []
+    store, agent = MemoryStore(), _order_agent(placed, turns=2)
+    run = agent.start(task="x", store=store, run_id="r")
+    shown = [_order_shown(each) for each in run.pending]
+    for k in (1, 0):
+        run = Run.load(store, "r", agent)
+        ids = [each.id for each in run.pending]
+        run.resume()  # without a decision: the same questions wait
+        assert [each.id for each in run.pending] == ids
+        run.answer(run.pending[k].approve())
+        run.resume()
+    assert run.status == "done"
+    assert sorted(placed) == sorted(shown)
+    assert Run.load(store, "r", agent).prediction == run.prediction
 
 
 def test_the_question_shows_what_will_run_and_why() -> None:
@@ -243,6 +307,21 @@ def test_a_decision_that_contradicts_itself_is_refused(decision: Decision) -> No
     with pytest.raises(DecisionError):
         run.answer(replace(decision, question_id=run.pending[0].id))
     assert run.decisions == []
+
+
+@pytest.mark.parametrize("word", ["no", "false", 1, None])
+def test_a_response_approves_with_true_alone(word: Any) -> None:
+    """U90: text of a web form, such as "false", is true in Python."""
+    run = Shop([pays("ada")]).start()
+    with pytest.raises(DecisionError, match="`approved` is True or False"):
+        respond_to_confirmation(run.pending[0].id, approved=word)
+    assert run.decisions == []
+
+
+def test_always_takes_a_grant() -> None:
+    question = Shop([pays("ada")]).start().pending[0]
+    with pytest.raises(DecisionError, match=r"`always` takes a `Grant\(...\)`, found True"):
+        question.approve(always=True)  # type: ignore[arg-type]
 
 
 def test_an_edit_that_does_not_fit_the_tool_is_asked_about_again_and_nothing_runs() -> None:

@@ -10,10 +10,12 @@ import sqlite3
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
 
 import pytest
+from pydantic import BaseModel, Field
 
-from ferrule import ReAct, ScriptedLM, UnknownOutcomeError, context
+from ferrule import MemoryStore, ReAct, ScriptedLM, UnknownOutcomeError, context
 from ferrule.concurrency.offload import run_blocking
 from ferrule.errors import ConfigurationError, DecisionError, RunError, StoreError, ToolError
 from ferrule.runs.driver.execution import aexecute, execute
@@ -608,3 +610,36 @@ class TestTransactional:
         assert all("has rolled back its transaction" in each for each in undone)
         assert kept == "order 1"
         assert (rows.count("orders"), rows.count("entries")) == (1, 6)
+
+
+class Order(BaseModel):
+    """What its factory makes differs at every check."""
+
+    number: UUID = Field(default_factory=uuid4)
+    article: str
+
+
+@pytest.mark.parametrize("effect", ["idempotent", "once", "read"])
+def test_a_call_that_was_cut_off_keeps_the_defaults_with_which_it_began(effect: str) -> None:
+    """The number of an order is made at each check: the second attempt is for the same order, with the same key."""
+    seen: list[tuple[str, str]] = []
+
+    def order(what: Order, ctx: Context) -> str:
+        seen.append((str(what.number), ctx.key))
+        if len(seen) == 1:
+            raise Killed
+        return "ordered"
+
+    call = {"name": "order", "args": {"what": {"article": "ink"}}}
+    lm = ScriptedLM([call, {"name": "finish", "args": {"answer": "done"}}])
+    agent = ReAct("task -> answer", [Tool(order, effect=effect)], lm=lm)
+    store = MemoryStore()
+    with suppress(Killed):
+        agent.start(task="x", store=store, run_id="r")
+    run = Run.load(store, "r", agent).resume()
+    if effect == "once":
+        assert seen[0][0] in run.pending[0].text
+        run.answer(run.pending[0].approve())
+        run.resume()
+    assert run.status == "done"
+    assert seen == [seen[0]] * 2

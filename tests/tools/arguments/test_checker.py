@@ -414,6 +414,26 @@ class TestAbuse:
             prepare(search, {"query": "q", "\ud800": 1, "limit": "\udfff"})
         str(caught.value).encode()
 
+    def test_a_value_that_compares_by_element_is_passed_on(self):
+        """As numpy's arrays do: the result of `==` is neither true nor false."""
+
+        class Answers:
+            def __bool__(self):
+                raise ValueError("The truth value of an array is ambiguous.")
+
+        class Array:
+            __hash__ = None  # type: ignore[assignment]
+
+            def __eq__(self, other):
+                return Answers()
+
+        array = Array()
+
+        def use(x: Any, y: list[Any] = []): ...
+
+        assert prepare(use, {"x": array}).named["x"] is array
+        assert prepare(use, {"x": 1, "y": [array]}).named["y"][0] is array
+
     def test_names_that_are_no_text_are_told(self):
         """ours."""
         assert problems(search, {1: 2, None: 3, "query": "q"}).keys() == {"1", "None"}

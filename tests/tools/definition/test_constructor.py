@@ -13,6 +13,7 @@ from ferrule.errors import ToolDefinitionError
 from ferrule.tools.decorator import tool
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.context import Context
+from ferrule.values.confirmation.policy import allow, deny
 
 
 def act(n: int) -> int:
@@ -48,6 +49,9 @@ def test_a_tool_may_say_how_it_is_found_out_and_what_is_done_if_not() -> None:
         pytest.param({"effect": "twice"}, "`effect` of `act`", id="effect"),
         pytest.param({"unknown": "guess"}, "`unknown` of `act`", id="unknown"),
         pytest.param({"reconcile": "check"}, "`reconcile` of `act`", id="reconcile"),
+        pytest.param({"name": 5}, "name must be text, found 5", id="name"),
+        pytest.param({"require_confirmation": deny()}, "`require_confirmation` of `act`", id="a rule that denies"),
+        pytest.param({"require_confirmation": allow()}, "`require_confirmation` of `act`", id="a rule that allows"),
         pytest.param({"effect": "transactional"}, "annotated `Context`", id="transactional without a context"),
     ],
 )
@@ -96,3 +100,13 @@ def test_a_function_is_given_once() -> None:
     """Ours: `func` and `callable` are two names of one option."""
     with pytest.raises(ToolDefinitionError, match="a function twice: as `func` and as `callable`"):
         Tool(func=act, callable=check)
+
+
+@pytest.mark.parametrize(
+    "make", [Tool, lambda made: Tool(made, "pay"), lambda made: Tool("pay", None, made), tool, tool(name="pay")], ids=range(5)
+)
+def test_a_tool_is_not_made_of_a_tool(make: Any) -> None:
+    """It would have the description of the class `Tool`, and neither the confirmation nor the effect of the first one."""
+    with pytest.raises(ToolDefinitionError, match=r"`act` is a tool already.*model_copy"):
+        make(Tool(act, require_confirmation=True))
+    assert Tool(act, require_confirmation=True).model_copy(update={"name": "pay"}).require_confirmation is True

@@ -25,6 +25,7 @@ from ferrule import (
     ToolArgumentsError,
     ToolCall,
     ask,
+    confirm_first,
     context,
     get_confirmation_status,
     gt,
@@ -278,6 +279,50 @@ def test_a_method_that_asks_is_the_same_call_each_time() -> None:
     respond_to_confirmation(asked(disk.wipe, name="a").confirmation_id)
     asked(other.wipe, name="a")
     assert disk.wipe(name="a") == "a"
+
+
+def test_a_decision_on_one_object_is_for_no_other() -> None:
+    """All objects of a class look alike in a question."""
+    ran: list[Any] = []
+
+    class Account:
+        @confirm_first
+        def withdraw(self, euros: int) -> None:
+            ran.append((self, euros))
+
+    @tool(require_confirmation=True)
+    def close(account: Any) -> None:
+        ran.append(account)
+
+    mine, theirs = Account(), Account()
+    for call in (lambda each: each.withdraw(5), close):
+        with pytest.raises(ConfirmationRequired) as raised:
+            call(mine)
+        respond_to_confirmation(raised.value.confirmation_id)
+        with pytest.raises(ConfirmationRequired):
+            call(theirs)
+        call(mine)
+    assert ran == [(mine, 5), mine]
+
+
+def test_a_call_runs_with_the_defaults_that_were_shown() -> None:
+    """A factory makes another value when the call is made again."""
+    ran: list[Any] = []
+
+    @tool(require_confirmation=True)
+    def order(article: str, number: str = Field(default_factory=lambda: uuid.uuid4().hex)) -> None:
+        ran.append((article, number))
+
+    first = asked(order, article="ink")
+    respond_to_confirmation(first.confirmation_id)
+    order("ink")
+    second = asked(order, article="ink")
+    respond_to_confirmation(second.confirmation_id, data={"article": "pen"})
+    order("ink")
+    assert ran == [("ink", first.tool_call.args["number"]), ("pen", second.tool_call.args["number"])]
+    third = asked(order, article="ink")
+    respond_to_confirmation(third.confirmation_id)
+    assert asked(order, article="pen").confirmation_id != third.confirmation_id
 
 
 def test_the_oldest_questions_are_forgotten(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

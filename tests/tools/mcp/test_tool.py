@@ -25,6 +25,7 @@ from ferrule.tools.mcp.tool import ConversionRules, confirmation_of, effect_of, 
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
 from ferrule.values.calls.tool_calls import ToolCalls
+from ferrule.values.confirmation.policy import ask, deny, gt
 from ferrule.values.content.parts import Image, Text
 
 ENTRY = {
@@ -378,6 +379,15 @@ def test_a_model_is_asked_about_where_code_is_not():
     assert by_arguments(a=1) == "3"
     with pytest.raises(ConfirmationRequired):
         by_arguments(a=2)
+
+
+def test_a_rule_for_confirm_is_about_the_arguments():
+    by_rule = Tool.from_mcp_tool(Server(), ENTRY, confirm=ask(a=gt(1)))
+    assert by_rule(a=1) == "3"
+    with pytest.raises(ConfirmationRequired):
+        by_rule(a=2)
+    with pytest.raises(ToolDefinitionError, match="belongs into a policy"):
+        Tool.from_mcp_tool(Server(), ENTRY, confirm=deny("t"))
 
 
 def test_options_by_name_are_rules():

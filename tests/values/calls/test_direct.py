@@ -26,6 +26,7 @@ from ferrule.errors import (
     ToolStop,
     UnknownToolError,
 )
+from ferrule.runs.confirmation.decisions import respond_to_confirmation
 from ferrule.tools.decorator import tool
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import Toolbox
@@ -195,6 +196,25 @@ def test_a_tool_that_needs_a_person_asks_before_it_runs():
     careful = Tool(careful, require_confirmation=True)
     with pytest.raises(ConfirmationRequired, match=r"Confirm execution of careful with args: \{\"a\":1\}"):
         ToolCall(name="careful", args={"a": 1}).execute([careful])
+    assert ran == []
+
+
+def test_of_many_calls_one_that_needs_a_person_says_that_it_did_not_run():
+    """U75: its result holds the question, for the caller to decide and to make the call again."""
+    ran: list[int] = []
+
+    @tool(require_confirmation=True)
+    def careful(a: int) -> None:
+        ran.append(a)
+
+    batch = ToolCalls.from_dict_list([{"name": "careful", "args": {"a": 1}}, {"name": "add", "args": {"a": 1, "b": 2}}])
+    waiting = "This call waits for a person's decision; it was not run."
+    for results in (batch.execute_all([careful, add]), asyncio.run(_awaited(batch.aexecute_all([careful, add])))):
+        assert [(each.content, each.is_error, each.is_fault) for each in results] == [(waiting, True, False), ("3", False, False)]
+        error = results[0].error
+    assert isinstance(error, ConfirmationRequired)
+    respond_to_confirmation(error.confirmation_id, approved=False, data="not today")
+    assert batch.execute_all([careful, add])[0].content == "not today"
     assert ran == []
 
 

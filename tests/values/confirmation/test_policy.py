@@ -130,7 +130,19 @@ def test_a_pattern_with_stars_alone_never_covers_a_call_without_that_argument(ar
     assert given_on({}, args={"path": "*"}).covers("rm", "f", args) is ("path" in args)
 
 
-@pytest.mark.parametrize("how", [{"args": "all"}, {"calls": 0}, {"args": {"path": lambda _: True}}], ids=["word", "no_calls", "function"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"args": "all"},
+        {"args": ["path"]},
+        {"calls": 0},
+        {"calls": "5"},
+        {"calls": 1.5},
+        {"until": "noon"},
+        {"args": {"path": lambda _: True}},
+    ],
+    ids=["word", "list", "no_calls", "text", "half_a_call", "no_time", "function"],
+)
 def test_a_grant_that_makes_no_sense_is_refused(how: dict[str, object]) -> None:
     """A6."""
     with pytest.raises(ConfigurationError):

@@ -25,6 +25,7 @@ from ferrule.programs.react_loop.agent import OWN_KEYWORDS, check_names, with_bu
 from ferrule.programs.react_loop.modes import Mode, Turn, native_mode, text_mode
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.use import UsingTools, has_changes, use_tools
+from ferrule.settings import check_limits
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.content.convert import content_text
@@ -62,7 +63,9 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     asker = yield from make_asker(agent.react.lm, agent.react.config, own, calls=agent.calls, must_call=True)
     native, max_iters = calls_natively(asker, agent.native), check_positive("max_iters", own.get("max_iters", agent.max_iters))
     demos = list_demos(own.get("demos", agent.react.demos), InputError)
-    limits: Limits = own.get("limits", agent.limits)
+    limits: Limits | None = own.get("limits")
+    check_limits(limits)
+    limits = agent.limits if limits is None else limits
     if limits.are_shared:
         yield Within(limits)
     loop = _Loop(agent, asker, values, demos, tools, limits=limits, native=native)

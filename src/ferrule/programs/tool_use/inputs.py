@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule.adapters.render import tool_inputs
 from ferrule.errors import ToolCallError, ToolDefinitionError, shown
 from ferrule.tools.definition.export import wire_name
+from ferrule.tools.definition.inspect_function import name_of
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.encoding.repair import kind_of
@@ -82,6 +83,8 @@ class _Spec:
             _ = made.declaration
         except ToolDefinitionError as error:
             reason = "invalid_parameters" if isinstance(given, (Mapping, Tool)) or callable(given) else "unsupported_value"
+            if reason == "invalid_parameters" and not isinstance(given, (Mapping, Tool)) and not name_of(given):
+                reason = "invalid_name"  # a lambda
             raise self._fault(reason, str(error).rstrip(".")) from error
         return made
 

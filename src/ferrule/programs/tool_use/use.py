@@ -261,8 +261,6 @@ def _note_edit(checked: CheckedCall, result: ToolResult) -> ToolResult:
 
 def _decide(asked: list[_Pending], results: list[ToolResult | None], policies: tuple[Policy, ...]) -> Generator[Act, Any, None]:
     """Ask, and do what was decided. An edit that does not fit the tool's arguments is asked about again, and nothing runs."""
-    from ferrule.values.calls.edit import edit_arguments
-
     while asked:
         ruled_out = _ruled_out(asked, policies) if policies else ()
         decisions: list[Decision] = yield AskPerson(tuple(each.question() for each in asked), ruled_out)
@@ -276,15 +274,11 @@ def _decide(asked: list[_Pending], results: list[ToolResult | None], policies: t
             elif decision.kind == "reply" or checked.tool is CLARIFY:  # "approve" alone is a yes to the model's question
                 said = decision.text if decision.kind == "reply" else "yes"
                 results[each.at] = ToolResult(checked.call.name, said, checked.call.id)
-            elif decision.kind == "edit":
+            elif decision.kind == "edit" or decision.args:  # an approval with arguments: as shown, not as this check made them
                 try:
-                    if checked.misfit:  # its arguments do not fit together: the edit replaces all of them
-                        arguments = checked.tool.prepare(decision.args)
-                    else:
-                        arguments = edit_arguments(checked.arguments, decision.args, checked.tool.prepare)
-                    call = checked.call.changed(args=arguments.shown)  # for observers
-                    approved.append((each.at, replace(checked, call=call, arguments=arguments, misfit="")))
-                    edited.add(each.at)
+                    approved.append((each.at, _changed(checked, decision)))
+                    if decision.kind == "edit":
+                        edited.add(each.at)
                 except ToolArgumentsError as error:
                     again.append(replace(each, why=f"The edited arguments do not fit. {error}\n"))
             else:
@@ -293,6 +287,19 @@ def _decide(asked: list[_Pending], results: list[ToolResult | None], policies: t
                 approved.append((each.at, checked))
         yield from _run(approved, results, policies, edited)
         asked = again
+
+
+def _changed(checked: CheckedCall, decision: Decision) -> CheckedCall:
+    """The call with the arguments of a decision; raises `ToolArgumentsError` if they do not fit, or not as they were shown."""
+    from ferrule.values.calls.edit import edit_arguments
+
+    prepare = checked.tool.prepare
+    # Where they do not fit together, an edit replaces all of them.
+    arguments = prepare(decision.args) if checked.misfit else edit_arguments(checked.arguments, decision.args, prepare)
+    if decision.kind == "approve" and any(arguments.shown.get(name) != value for name, value in decision.args.items()):
+        raise ToolArgumentsError(checked.tool.name, [("", "checking the arguments as they were shown changed them")])
+    call = checked.call.changed(args=arguments.shown)  # for observers
+    return replace(checked, call=call, arguments=arguments, misfit="")
 
 
 def _why_denied(decision: Decision) -> tuple[str, str]:

@@ -117,6 +117,8 @@ _Response = tuple[Literal["approve", "edit", "deny", "reply"], Any]
 
 
 def _parse_response(approved: bool, data: Any, status: str | None) -> _Response:
+    if not isinstance(approved, bool):  # pyright: ignore[reportUnnecessaryIsInstance]  the "no" of a web form would approve
+        raise DecisionError(f"`approved` is True or False, found {shown(cast('object', approved))}.")
     is_edit, is_text = isinstance(data, dict), isinstance(data, str)
     status = status or (("edited" if is_edit else "approved") if approved else "rejected")
     kinds: dict[str, tuple[Literal["approve", "edit", "deny", "reply"], bool]] = {

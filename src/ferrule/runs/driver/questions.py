@@ -2,6 +2,9 @@
 
 A decision holds for the question as it was shown. Its id is made of the question's slot in the run and its digest (the tool's
 definition, the arguments), so that a decision on another question is not found here. Each decision is used once.
+
+The program checks its calls again when a run resumes, and a default made by a factory (an id, a time) differs then. The question stays as
+it was shown, and the decision holds these arguments for the call.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import threading
 from functools import partial
 from time import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ferrule.concurrency import offload
 from ferrule.runs.confirmation.decisions import decide_by_grant, register
@@ -22,6 +25,8 @@ from ferrule.values.run import event as events
 from ferrule.values.run.act import Suspended
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ferrule.runs.state import Frame, RunState
     from ferrule.values.confirmation.question import Question
     from ferrule.values.run.act import AskPerson
@@ -37,12 +42,15 @@ async def decide(frame: Frame, act: AskPerson) -> list[Decision]:
     waiting: list[Question] = []
     for k, bare in enumerate(act.questions):
         at = f"{slot}.{k}"
+        made = await _made_before(frame, at, bare) if run.asked or run.journal.has(f"{at}??") else {}
+        if made:
+            bare = replace(bare, text=made["text"], call=bare.call.changed(args={**bare.call.args, **made["args"]}))  # noqa: PLW2901
         digest = f"{bare.kind} {bare.call.name} {json_text(bare.call.args)}"
         asked = run.journal.take(f"{at}?", "once", digest) if run.journal.has(f"{at}?") else None
         entry = run.journal.take(at, "decision", digest)
         if entry is not None and not _is_void(run, entry, bare):
             run.tally.note(run.decisions, entry.value)
-            found.append(entry.value)
+            found.append(_with_args(entry.value, made))
             continue
         question = replace(bare, id=run.question_id(f"{at} {bare.digest}"), path=frame.path)
         if bare.expires_s is not None or asked is not None:
@@ -58,11 +66,36 @@ async def decide(frame: Frame, act: AskPerson) -> list[Decision]:
             if frame.tell is not None:
                 frame.tell.inside(at)(events.QuestionAsked(question))
         else:
-            found.append(decision)
+            found.append(_with_args(decision, made))
     if waiting:
         register(run, waiting)
         raise Suspended(waiting)
     return found
+
+
+async def _made_before(frame: Frame, at: str, bare: Question) -> dict[str, Any]:
+    """The text and the arguments of this question as it was shown, if checking the same call again made other arguments."""
+    run = frame.run
+    if run.journal.has(f"{at}??"):
+        entry = run.journal.take(f"{at}??", "once", bare.call.name)
+        return entry.value if entry is not None else {}
+    asked = next((each for each in run.asked if each.id == run.question_id(f"{at} {each.digest}")), None)
+    if asked is None or asked.kind != "confirm" or asked.call.args == bare.call.args or _written(asked) != _written(bare):
+        return {}
+    args = {name: value for name, value in asked.call.args.items() if bare.call.args[name] != value}
+    made = Entry(f"{at}??", "once", bare.call.name, {"text": asked.text, "args": args})
+    await frame.write(made)
+    return made.value
+
+
+def _written(question: Question) -> tuple[Any, ...]:
+    """What a question shows of the model's call and the tool, without what checking the call added."""
+    return question.kind, question.call.name, question.fingerprint, question.raw, question.call.args.keys()
+
+
+def _with_args(decision: Decision, made: Mapping[str, Any]) -> Decision:
+    """A decision with the arguments as shown, for the program: beside those of an edit."""
+    return replace(decision, args={**made["args"], **decision.args}) if made and decision.kind in {"approve", "edit"} else decision
 
 
 async def _decision(frame: Frame, question: Question, at: str, digest: str, denial: str | None) -> Decision | None:

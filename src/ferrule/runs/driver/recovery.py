@@ -9,13 +9,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from ferrule.errors import UnknownOutcomeError
+from ferrule.errors import StoreError, ToolArgumentsError, UnknownOutcomeError
 from ferrule.runs.confirmation.decisions import register
 from ferrule.runs.journal.entry import Entry
 from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolResult, ToolSpec
 from ferrule.values.calls.context import NotDone, Unknown, key_of
+from ferrule.values.calls.edit import edit_arguments
 from ferrule.values.confirmation.question import Question, misfit_text
 from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.stored import parse_object
 from ferrule.values.record import Record, replace
 from ferrule.values.run import event as events
 
@@ -56,6 +58,26 @@ class CutOff(Record):
         """What was recorded when it last began: its effect and key."""
         then: Any = self.begun[-1].value
         return cast("dict[str, Any]", then) if isinstance(then, dict) else {}
+
+
+def as_begun(checked: CheckedCall, begun: Entry) -> CheckedCall:
+    """The call with the arguments with which it began, if each check makes others: a default made by a factory, such as an id or a time.
+
+    Unchanged if the arguments differ because the program has changed.
+    """
+    tool, now = checked.tool, checked.arguments.shown
+    if checked.misfit or begun.kind != "begun" or begun.digest == checked.digest:
+        return checked
+    try:
+        then = parse_object(begun.digest.removeprefix(f"{tool.name} "), "the arguments of a call")
+        again = tool.prepare(checked.call.args).shown
+        made = {name: value for name, value in then.items() if now.get(name) != value}
+        if any(now.get(name) == again.get(name) for name in made):
+            return checked
+        found = replace(checked, arguments=edit_arguments(checked.arguments, made, tool.prepare))
+    except (ToolArgumentsError, StoreError):
+        return checked
+    return found if found.digest == begun.digest else checked
 
 
 def reconcile_call(run_id: str, left: CutOff) -> CheckedCall | None:

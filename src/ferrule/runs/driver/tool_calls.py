@@ -155,9 +155,10 @@ def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[L
                 recount(frame, at)
             over += frame.budget is not None and entry not in refused and entry.value == refuse_over_limit(at, digest, checked).value
         elif checked.misfit or cut_off:
-            from ferrule.runs.driver.recovery import CutOff  # late: few calls were cut off
+            from ferrule.runs.driver.recovery import CutOff, as_begun  # late: few calls were cut off
 
-            left.append((k, CutOff(at, digest, checked, cut_off)))
+            begun = as_begun(checked, cut_off[-1]) if cut_off else checked
+            left.append((k, CutOff(at, begun.digest, begun, cut_off)))
         else:
             live.append((k, at, digest, checked))
     if frame.budget is not None and over > len(act.calls) - allowed:

@@ -261,7 +261,7 @@ class Checker:
             return problems
         for name, given in args.items():
             taken = shown.get(self._names.get(name, name))
-            if self._wants_booleans or given != taken:  # `0 == False`
+            if self._wants_booleans or not _are_equal(given, taken):  # `0 == False`
                 notes.extend(coercions(given, taken))
         if any(type(value) is Reread for value in values.values()):
             values = {name: iterate_again(value) if type(value) is Reread else value for name, value in values.items()}
@@ -322,6 +322,13 @@ class Checker:
     @cached_property
     def _validator(self) -> Validator:
         return build_validator(self.tool, self.parameters.schema)
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except ValueError:  # an array of comparisons, as numpy's
+        return False
 
 
 def _is_name(name: object) -> bool:

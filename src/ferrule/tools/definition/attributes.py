@@ -17,7 +17,7 @@ from ferrule.values.calls.context import Context
 from ferrule.values.display import Displayed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from ferrule.tools.definition.constructor import ToolDefinition
     from ferrule.tools.definition.mcp import MCPDefinition
@@ -153,13 +153,14 @@ def late_attribute(name: str, given: ToolDefinition, found: FunctionSpec, parame
     raise AttributeError(f"`Tool` has no attribute `{name}`.")
 
 
-def constructor_arguments(given: ToolDefinition) -> dict[str, Any]:
-    """The arguments of `Tool(...)` that make an equal tool."""
+def constructor_arguments(given: ToolDefinition, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The arguments of `Tool(...)` that make an equal tool, or one with these changes."""
     function = {"callable": given.func} if given.with_caller else {"func": given.func}
     by_hand: dict[str, Any] = {"args": given.args or None, "schema": given.schema}
     same = ("name", "arg_types", "arg_desc", "mcp", *FLAGS)
     made = {**function, "desc": given.description, **by_hand, **{each: getattr(given, each) for each in same}}
-    return made if given.says_effect else {**made, "effect": None}
+    effect = {} if given.says_effect else {"effect": None}
+    return {**made, **effect, **{"desc" if name == "description" else name: value for name, value in (changes or {}).items()}}
 
 
 def importable_name(tool: Any) -> str | None:
@@ -212,5 +213,6 @@ def bound_method(function: Any, instance: object | None, owner: type | None) -> 
     if instance is None or not isinstance(function, FunctionType):
         return None
     home, _, _ = function.__qualname__.rpartition(".")
-    is_method = any(each.__qualname__ == home and each.__module__ == function.__module__ for each in type(instance).__mro__)
+    kinds = type(instance).__mro__ + (instance.__mro__ if isinstance(instance, type) else ())  # the second: `classmethod(tool)`
+    is_method = any(each.__qualname__ == home and each.__module__ == function.__module__ for each in kinds)
     return function.__get__(instance, owner) if is_method else None

@@ -15,6 +15,7 @@ from pydantic_core import PydanticUndefined
 
 from ferrule.errors import ToolDefinitionError, nearest, refuse_async, shown
 from ferrule.tools.definition.inspect_function import FunctionSpec, Parameter, doc_of, field_of, inspect_function, is_required, name_of
+from ferrule.values.confirmation.policy import Rule
 from ferrule.values.record import Record, field, replace
 from ferrule.values.schema.nodes import Schema, children, find_pointer, is_list, is_object, names_elsewhere
 from ferrule.values.schema.patterns import is_pattern
@@ -79,7 +80,9 @@ def define_tool(positional: tuple[Any, ...], options: Mapping[str, Any]) -> tupl
         asking: Any = function  # one layer only: other wrappers stay
         function, require_confirmation = asking.__wrapped__, require_confirmation or True
     own_name = given["name"] if given["name"] is not None else name_of(function) if function is not None else ""
-    if not isinstance(own_name, str) or not own_name:
+    if not isinstance(own_name, str):
+        raise ToolDefinitionError(f"A tool's name must be text, found {shown(own_name)}.")
+    if not own_name:
         raise ToolDefinitionError(f"A tool needs a name; {shown(function)} has none. Give one: Tool(function, name=...).")
     text = _description(own_name, given["description"], given["desc"])
     single, whole = _by_hand(own_name, given["args"], schema, function)
@@ -99,7 +102,7 @@ def define_tool(positional: tuple[Any, ...], options: Mapping[str, Any]) -> tupl
         arg_desc=_texts(own_name, "arg_desc", given["arg_desc"]),
         mcp_server=given["mcp_server"],
         mcp=mcp,
-        require_confirmation=require_confirmation,
+        require_confirmation=_confirmation(own_name, require_confirmation),
         effect=_one_of(own_name, "effect", "once" if effect is None else effect, get_args(Effect)),
         says_effect=effect is not None,
         reconcile=_reconcile(own_name, given["reconcile"]),
@@ -108,8 +111,6 @@ def define_tool(positional: tuple[Any, ...], options: Mapping[str, Any]) -> tupl
         concurrent=bool(given["concurrent"]),
         with_caller=with_caller,
     )
-    if callable(require_confirmation):
-        refuse_async(require_confirmation, f"`require_confirmation` of `{own_name}`")
     _check_agreement(made, found)
     return made, _add_typed_extras(found, single, types)
 
@@ -146,6 +147,10 @@ def _function(func: Any, also: Any, schema: Any, name: Any) -> tuple[Callable[..
             which = f" for {shown(name)}" if name else ""
             raise ToolDefinitionError(f"`Tool` needs a function, or, for a tool that lives elsewhere, `schema=`; found neither{which}.")
         return None, True
+    kind: Any = type(function)  # pyright: ignore[reportUnknownVariableType]
+    if hasattr(kind, "acall_result"):  # a tool: its confirmation, time limit and effect would be lost
+        msg = f"`{function.name}` is a tool already. A copy with another name is `tool.model_copy(update={{'name': ...}})`."
+        raise ToolDefinitionError(msg)
     if not _is_callable(function):
         raise ToolDefinitionError(f"A tool is made of a function or another callable, found {shown(function)}.")
     return function, func is None
@@ -265,6 +270,16 @@ def _one_of(name: str, what: str, value: Any, known: tuple[str, ...]) -> str:
     if value not in known:
         raise ToolDefinitionError(f"`{what}` of `{name}` must be one of {', '.join(map(repr, known))}, found {shown(value)}.")
     return value
+
+
+def _confirmation(name: str, said: Any) -> Any:
+    """When a person is asked; a rule that denies would be called like a function of the arguments, and let every call run."""
+    if isinstance(said, Rule) and said.verdict != "ask":
+        msg = f"`require_confirmation` of `{name}` says when a person is asked: {said} belongs into a policy, `policy=Policy([...])`."
+        raise ToolDefinitionError(msg)
+    if callable(said):
+        refuse_async(said, f"`require_confirmation` of `{name}`")
+    return said
 
 
 def _reconcile(name: str, reconcile: Any) -> Callable[..., Any] | None:

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import secrets
 import threading
+from operator import eq
 from typing import TYPE_CHECKING, Any
+
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from ferrule import settings
 from ferrule.errors import ConfirmationRejected, ConfirmationRequired, DecisionError
 from ferrule.values.calls.call import CheckedArguments, ToolCall
-from ferrule.values.calls.edit import edit_arguments
+from ferrule.values.calls.edit import Coerced, edit_arguments
 from ferrule.values.confirmation.policy import Rule, arguments_digest, check_arguments
 from ferrule.values.confirmation.question import Question, check_second, confirmation_text, tool_fingerprint
-from ferrule.values.record import Changing, replace
+from ferrule.values.record import Changing, Record, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -38,11 +41,45 @@ class Asked(Changing):
     """One direct call that needs consent."""
 
     key: Hashable
+    given: _Given
     question: Question
     checked: CheckedArguments
     prepare: Callable[[dict[str, Any]], CheckedArguments]
     decision: Decision | None = None
     is_used: bool = False
+
+
+class _Given(Record):
+    """The arguments of a call as it was made, to recognise the same call."""
+
+    digests: tuple[str, str]
+    """Of the arguments as given, and as shown: with defaults, which a factory makes anew for each call."""
+    objects: tuple[Any, ...]
+    """Values without a JSON form, which look like others of their class."""
+
+    @classmethod
+    def of(cls, checked: CheckedArguments) -> _Given:
+        given = checked.given if isinstance(checked, Coerced) else checked.named
+        return cls((arguments_digest(given), arguments_digest(checked.shown)), tuple(filter(_is_object, given.values())))
+
+    def is_same(self, other: _Given) -> bool:
+        """Whether two calls were given, or show, the same."""
+        if not any(map(eq, self.digests, other.digests)):
+            return False
+        try:
+            return self.objects == other.objects
+        except (ValueError, TypeError):  # arrays, which cannot be compared so
+            return False
+
+
+def _is_object(value: Any) -> bool:
+    if hasattr(value, "__next__"):  # it was read, and another one may give the same
+        return False
+    try:
+        to_jsonable_python(value)
+    except (PydanticSerializationError, ValueError, RecursionError):
+        return True
+    return False
 
 
 _lock = threading.Lock()
@@ -69,13 +106,15 @@ def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
     place = settings.scope().call
     function: Hashable = tool.func if getattr(tool.func, "__hash__", None) is not None else id(tool.func)
     bound = tool_fingerprint(tool.declaration, tool.effect)
-    key = (function, bound, arguments_digest(checked.shown), tuple(checked.secrets.values()), place.run_id if place is not None else "")
+    key = (function, bound, tuple(checked.secrets.values()), place.run_id if place is not None else "")
+    given = _Given.of(checked)
     call = ToolCall(name=tool.name, args=checked.shown)
     with _lock:
-        found = next((each for each in _table.values() if each.key == key and each.decision is not None and not each.is_used), None)
+        decided = [each for each in _table.values() if each.key == key and each.decision is not None and not each.is_used]
+        found = next((each for each in decided if each.given.is_same(given)), None)
         if found is None:
             question = Question("confirm", confirmation_text(tool.name, checked.shown), call, secrets.token_hex(10), bound)
-            _table[question.id] = Asked(key, question, checked, tool.prepare)
+            _table[question.id] = Asked(key, given, question, checked, tool.prepare)
             while len(_table) > _MOST:
                 del _table[next(iter(_table))]
             asking = ConfirmationRequired(question.text, confirmation_id=question.id, tool_call=call)
@@ -88,6 +127,8 @@ def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
         said = decision.text if decision is not None else ""
         message = said or f"A person decided against `{tool.name}`; it was not run."
         raise ConfirmationRejected(message, confirmation_id=found.question.id, tool_call=call)
+    if found.given.digests[1] != given.digests[1]:
+        checked = found.checked  # as shown
     return checked if decision.kind == "approve" else edit_arguments(checked, decision.args, tool.prepare)
 
 

@@ -18,6 +18,7 @@ from ferrule.tools.definition.export import LONGEST, wire_name
 from ferrule.tools.definition.mcp import MCPDefinition, as_plain, read_definition
 from ferrule.tools.mcp.result import RESULT_MODES, MCPResult, ShowRules, asks_for_input, read_result
 from ferrule.tools.mcp.safety import fence_untrusted, scrub
+from ferrule.values.confirmation.policy import Rule
 from ferrule.values.content.parts import Text
 from ferrule.values.record import Record, field, replace
 
@@ -212,7 +213,7 @@ def confirmation_of(definition: MCPDefinition, rules: ConversionRules) -> tuple[
     if isinstance(said, Mapping):
         by_name = cast("Mapping[str, Any]", said)
         said = next((by_name[glob] for glob in by_name if fnmatchcase(definition.name, glob)), None)
-    elif callable(said):
+    elif callable(said) and not isinstance(said, Rule):  # a rule is about the arguments
         said = said(definition)
     said = setting("mcp_confirm") if said is None else said
     is_destructive = definition.hint("destructiveHint")

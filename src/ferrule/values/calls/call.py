@@ -10,7 +10,7 @@ import pydantic
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import core_schema
 
-from ferrule.errors import ToolArgumentsError, ToolCallError, ToolRetry, UnknownToolError
+from ferrule.errors import ConfirmationRejected, ConfirmationRequired, ToolArgumentsError, ToolCallError, ToolRetry, UnknownToolError
 from ferrule.values.calls.error_text import error_text
 from ferrule.values.calls.shapes import CallFault, call_fields, fields_at, schema_of
 from ferrule.values.content.convert import render
@@ -204,7 +204,12 @@ def failure(call: ToolCall, error: BaseException, *, is_raised: bool = False) ->
     the tool made.
     """
     is_fault = isinstance(error, ToolRetry if is_raised else _FAULTS)
-    text = str(error) or _NO_REASON if is_fault else error_text(call.name, call.args, error)
+    if isinstance(error, ConfirmationRequired):  # of a direct call: a run waits instead
+        text = "This call waits for a person's decision; it was not run."
+    elif is_fault or isinstance(error, ConfirmationRejected):
+        text = str(error) or _NO_REASON
+    else:
+        text = error_text(call.name, call.args, error)
     return ToolResult(call.name, text, call.id, is_error=True, is_fault=is_fault, error=error, repairs=call.repairs)
 
 

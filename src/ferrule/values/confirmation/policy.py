@@ -186,9 +186,15 @@ class Grant(Record):
     """The digest of the arguments in the question."""
 
     def __post_init__(self) -> None:
-        patterns = isinstance(self.args, Mapping) and all(isinstance(name, str) for name in cast("Mapping[Any, Any]", self.args))
-        if not (patterns or self.args in {"same", "any"}) or (self.calls is not None and self.calls < 1):
-            msg = f"A grant is for the 'same' arguments, 'any', or patterns by name, and for 1 or more calls; found {self!r}."
+        args: Any = self.args
+        patterns = isinstance(args, Mapping) and all(isinstance(name, str) for name in cast("Mapping[Any, Any]", args))
+        counts = self.calls is None or (type(self.calls) is int and self.calls > 0)
+        ends = self.until is None or (type(self.until) in {int, float} and self.until == self.until)
+        if not (patterns or (isinstance(args, str) and args in {"same", "any"})) or not counts or not ends:
+            msg = (
+                "A grant is for the 'same' arguments, 'any', or patterns by name, for 1 or more calls, and until a time in seconds since "
+                f"1970; found {self!r}."
+            )
             raise ConfigurationError(msg)
         if isinstance(self.args, Mapping) and any(callable(each) for each in self.args.values()):
             raise ConfigurationError("A grant is stored with its run as JSON: its arguments are patterns and values, not functions.")

@@ -111,8 +111,10 @@ class Question(Record):
 
     def bound(self, grant: Grant) -> Grant:
         """The grant, bound to this tool and the arguments shown. Raises `DecisionError` if the question is not about consent to a call."""
-        from ferrule.values.confirmation.policy import arguments_digest
+        from ferrule.values.confirmation.policy import Grant, arguments_digest
 
+        if not isinstance(grant, Grant):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass True
+            raise DecisionError(f"`always` takes a `Grant(...)`, found {shown(cast('object', grant))}.")
         if self.kind != "confirm":
             raise DecisionError("A grant is for calls that ask before they run; this question is about one call alone.")
         same = arguments_digest(self.call.args)
