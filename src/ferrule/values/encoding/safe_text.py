@@ -37,6 +37,20 @@ def reveal(text: str) -> str:
     return "".join(f"\\u{ord(each):04x}" if each not in "\n\t" and category(each) in _INVISIBLE else each for each in text)
 
 
+def conceal(text: str, original: str) -> str:
+    """What a person made of `reveal(original)`, with the invisible characters of the original again.
+
+    An escape that the original has as plain text stays.
+    """
+    if original.isprintable():
+        return text
+    for each in {each for each in original if each not in "\n\t" and category(each) in _INVISIBLE}:
+        escape = reveal(each)
+        if escape not in original:
+            text = text.replace(escape, each)
+    return text
+
+
 def clip_lines(text: str, *, characters: int = 1_200, lines: int = 15) -> str:
     """Printable text of at most `characters` and `lines`; a last line says how much is missing."""
     text = printable(text).strip("\n")
