@@ -230,6 +230,14 @@ def test_a_form_sent_as_it_was_shown_changes_nothing(schema: Any, args: dict[str
         assert form.edits(values) == {}
 
 
+def test_what_was_typed_comes_back_as_it_was_typed(ann: Any, store: SQLiteStore) -> None:
+    """W15: an emoji of several characters came back with their escapes, and was sent so."""
+    typed = "\U0001f468\u200d\U0001f469"
+    answer = decide(ann, store, "order-1042", "approve", words=typed, v__reason=f"for the {typed}", v__euros="much")
+    assert answer.status == 422
+    assert answer.text.count(typed) == 2
+
+
 def test_what_is_typed_beside_an_invisible_character_leaves_it_there() -> None:
     """W15."""
     form = HTMLForm({"type": "object", "properties": {"a": {"type": "string"}}}, {"a": "co\u00adop\r\nbye"})

@@ -305,7 +305,7 @@ def _value(shown: Field, text: str) -> Any:
         case "json":
             return _parsed(text, "This is not JSON.")
         case _:
-            return text
+            return str(text)
 
 
 def _parsed(text: str, problem: str) -> Any:
