@@ -150,6 +150,21 @@ def test_an_error_of_the_server_is_its_own_word_whatever_the_code(kind: str) -> 
         assert (error.value.code, error.value.data, talk.calls) == (-32000, {"x": 1}, 1)
 
 
+@pytest.mark.parametrize("status", [200, 500, 404])
+def test_what_nobody_can_see_in_an_error_reaches_no_model(status: int) -> None:
+    """M64: a result is without such characters, and so is an error: its text becomes the observation."""
+    hidden = "a\u200b\u202e\U000e0041\x1b[31mz"
+    error = {"jsonrpc": "2.0", "id": "ID", "error": {"code": -32000, "message": hidden}}
+    body = json.dumps(error).replace('"ID"', "ID") if status == 200 else hidden
+    with talking() as (talk, server):
+        look = server.tools["look"]
+        talk.status, talk.body, talk.kind = status, body.encode(), "application/json" if status == 200 else "text/plain"
+        with pytest.raises(MCPError) as raised:
+            look()
+    assert str(raised.value).isprintable()
+    assert "az" in str(raised.value)
+
+
 def test_a_redirect_within_the_origin_is_followed() -> None:
     """M21."""
     with talking() as (talk, server):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from agent_script import native_step
 
-from ferrule import InputError, Predict, ReAct, Response, ScriptedLM, configure, context, inspect_history, progress
+from ferrule import InputError, MemoryStore, Predict, ReAct, Response, Run, ScriptedLM, configure, context, inspect_history, progress, tool
 from ferrule.runs.observers import without_traces
 from ferrule.values.run import event as events
 
@@ -196,3 +196,83 @@ def test_an_observer_that_needs_nothing_of_a_run_receives_that_of_a_run_in_its_t
             question="q", lm=ScriptedLM([native_step("a", "ask", {}), native_step("e", "finish", {"answer": 2})])
         )
     assert observer.seen == ["RunFinished"]
+
+
+class Careful:
+    """An object with hooks and with what else an observer may have."""
+
+    wants_details = False
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.opened: list[str] = []
+
+    def open_run(self, event: events.RunStarted, notes: dict[str, str]) -> None:
+        self.opened.append(event.run_id)
+        notes["mine"] = "1"
+
+    def on_event(self, event: events.Event) -> None:
+        self.seen.append(event.type)
+
+
+def test_an_object_with_hooks_has_the_rest_of_an_observer_too() -> None:
+    """`open_run` was never called, and `wants_details` not read."""
+    one = Careful()
+    with context(callbacks=[one]):
+        ReAct("question -> answer: int", [add], native=True)(question="q", lm=lm())
+    assert len(one.opened) == 1
+    assert "Formatted" not in one.seen
+    assert "RunFinished" in one.seen
+
+
+class Broken:
+    """Each of its attributes fails, and so does each event."""
+
+    def __init__(self) -> None:
+        self.told = 0
+
+    @property
+    def is_idle(self) -> bool:
+        raise ValueError("idle")
+
+    def open_run(self, *_: Any) -> None:
+        raise ValueError("open")
+
+    def note_caller(self, _: dict[str, str]) -> None:
+        raise ValueError("caller")
+
+    def __call__(self, _: events.Event) -> None:
+        self.told += 1
+
+
+def test_whatever_fails_in_an_observer_changes_neither_a_run_nor_a_decision() -> None:
+    """O19: only its events and `open_run` were behind the wall."""
+    pay = tool(require_confirmation=True)(add)
+    program, one, store = ReAct("question -> answer: int", [pay], native=True), Broken(), MemoryStore()
+
+    def decide() -> Any:
+        program.start(question="q", store=store, run_id="r")
+        run = Run.load(store, "r", program)
+        run.answer(run.pending[0].approve())
+        return run.resume()
+
+    with context(callbacks=[one], lm=lm()), pytest.warns(RuntimeWarning, match=r"an observer failed .* and was skipped") as warned:
+        run = decide()
+    assert run.prediction.answer == 2
+    assert one.told > 0
+    assert {str(each.message).rpartition("ValueError")[2] for each in warned} == {"('idle')", "('open')", "('caller')"}
+
+
+def test_an_idle_observer_receives_nothing_of_direct_calls_either() -> None:
+    class Idle:
+        is_idle = True
+        seen: list[str] = []  # noqa: RUF012
+
+        def __call__(self, event: events.Event) -> None:
+            self.seen.append(event.type)
+
+    with context(callbacks=[Idle()]):
+        tool(add)(a=1, b=2)
+        ScriptedLM(["hello"])("hi")
+        ReAct("question -> answer: int", [add], native=True)(question="q", lm=lm())
+    assert Idle.seen == []

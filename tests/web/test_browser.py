@@ -108,6 +108,18 @@ def test_a_person_approves_a_refund_with_another_amount(tab: Any, store: SQLiteS
     check_page(tab)
 
 
+def test_a_call_approved_unchanged_keeps_its_invisible_characters(tab: Any, store: SQLiteStore) -> None:
+    """W15, W25: a family and the line ends of a letter were sent as `\\u200d` and `\\u000d`."""
+    args = {"order": "A-1042", "euros": 5, "reason": "Dear \U0001f468\u200d\U0001f469\u200d\U0001f467,\r\n\r\nbye"}
+    start(store, "letter", "Write to the family.", answer("", call("refund", **args)))
+    tab.goto("/runs/letter")
+    tab.get_by_role("button", name="Approve", exact=True).click()
+    expect(tab.locator(".question")).to_contain_text("Decided by ann via web")
+    [made] = decided(store, "letter").values()
+    assert (made.kind, made.args) == ("approve", {})
+    check_page(tab)
+
+
 def test_keys_alone_are_enough_and_none_of_them_decides(tab: Any, store: SQLiteStore) -> None:
     """W19."""
     expect(tab.get_by_role("button", name="Keys")).to_be_visible()

@@ -114,6 +114,23 @@ def test_a_run_that_is_deleted_is_said_so(ann: Any, store: SQLiteStore) -> None:
         assert "has no run" in live.event()
 
 
+@pytest.mark.parametrize("answers", [1, 12])
+def test_a_run_that_took_the_id_of_a_deleted_one_is_not_mixed_with_it(app: Any, ann: Any, store: SQLiteStore, answers: int) -> None:
+    """W10: the page went on to show the steps of the run before, under the state of the new one."""
+    steps = [answer("", call("look_up_order", order=f"A-{k}")) for k in range(answers - 1)]
+    with stream(ann, "/runs/order-1009/live") as live:
+        live.event()
+        last = live.last_id
+        with app.pages._readings.read("order-1009").lock:  # the stream sees both at once
+            store.delete("order-1009")
+            start(store, "order-1009", "Another customer.", *steps, finish("Good day."))
+        assert "another one has its id" in live.event()
+        assert live.kind == "gone"
+    if answers == 1:
+        with stream(ann, "/runs/order-1009/live", last_id=last) as again:
+            assert "another one has its id" in again.event()
+
+
 def test_a_stream_outlives_trouble_with_its_store(ann: Any, store: SQLiteStore) -> None:
     """W31: it says what is wrong, and goes on where it was as soon as the file is back. A page had to be loaded anew."""
     path, elsewhere = Path(store.path), Path(store.path + ".moved")

@@ -14,6 +14,7 @@ from ferrule.errors import DecisionError, FerruleError, StoreError
 from ferrule.runs.store.listing import stored_head
 from ferrule.values.confirmation.policy import Grant
 from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.safe_text import TypedText
 from ferrule.values.record import replace
 from ferrule.web import reading
 from ferrule.web.forms import HTMLForm
@@ -126,7 +127,8 @@ class Deciding:
         self, request: Request, asked: reading.AskedQuestion, form: HTMLForm | None, sent: Mapping[str, str], problem: str
     ) -> Response:
         """The question again, with what was typed and what does not fit."""
-        shown = self._pages.question(request, asked, form=form, sent=sent, problem=problem, back=sent.get("back", "run"))
+        typed = {name: TypedText(text) for name, text in sent.items()}
+        shown = self._pages.question(request, asked, form=form, sent=typed, problem=problem, back=sent.get("back", "run"))
         return self._pages.html(request, "question_page.html", status=422, each=shown)
 
 

@@ -6,8 +6,11 @@ Fields are text, numbers, choices, lists of scalars and nested objects. Anything
 from __future__ import annotations
 
 import json
+import re
+from datetime import date
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from ferrule.values.encoding.safe_text import conceal, reveal
 from ferrule.values.encoding.stored import parse_json
 from ferrule.values.record import Changing, field
 from ferrule.values.schema.nodes import resolve_reference
@@ -27,7 +30,9 @@ _DEEPEST = 4
 _MOST_WORDS = 60
 _EXACT = 2**53
 """Below it, each whole number is one float."""
-_SCALARS = frozenset({"string", "number", "integer", "boolean"})
+_SCALARS = ("string", "number", "integer", "boolean")  # no set: a `type` may be a list
+_EMAIL = re.compile(r"[a-zA-Z0-9.!#$%&'*+/=?^_`{|}~-]+@[a-zA-Z0-9]+(?:[.-][a-zA-Z0-9]+)*")
+_URL = re.compile(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,4})?(?:[/?#][!-~]*)?")
 _MISSING: Any = object()
 
 
@@ -54,8 +59,8 @@ class Field(Changing, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What it is called in the sent form."""
-        return "v:" + "/".join(each.replace("~", "~0").replace("/", "~1") for each in self.path)
+        """What it is called in the sent form. A page shows an invisible character as its escape, so that a backslash is doubled."""
+        return reveal("v:" + "/".join(each.replace("~", "~0").replace("/", "~1").replace("\\", "\\\\") for each in self.path))
 
     @property
     def label(self) -> str:
@@ -66,6 +71,10 @@ class Field(Changing, kw_only=True):
     def hint(self) -> str:
         """The description of the argument."""
         return str(self.schema.get("description", ""))
+
+    def is_default(self, value: Any) -> bool:
+        """Whether a value is the default of an argument that was left out."""
+        return self.value is _MISSING and "default" in self.schema and _same(self.schema["default"], value)
 
     def leaves(self) -> Iterator[Field]:
         """The fields that hold a value of their own."""
@@ -109,7 +118,9 @@ class HTMLForm:
 
     def edits(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The values that differ from those that were shown."""
-        return {name: each for name, each in values.items() if name not in self._values or not _same(self._values[name], each)}
+        defaults = {each.label: each.schema["default"] for each in self.all if each.is_default(values.get(each.label))}
+        shown = {**defaults, **self._values}
+        return {name: each for name, each in values.items() if name not in shown or not _same(shown[name], each)}
 
     def changed(self, args: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         """Other values for some of those that were shown, in few words: name, new, old. Empty for what takes more."""
@@ -164,12 +175,13 @@ def _object(node: Schema, value: Any, root: Schema, path: tuple[str, ...], depth
 def _field(schema: Any, value: Any, root: Schema, path: tuple[str, ...], depth: int, *, required: bool) -> Field:
     node, nullable = _node(schema, root)
     shown = node.get("default", _MISSING) if value is _MISSING else value
-    made = Field(path=path, kind="json", schema=node, value=value, nullable=nullable, required=required, is_null=shown is None)
-    kind = node.get("type")
-    choices: Any = node.get("enum", [node["const"]] if "const" in node else None)
-    if isinstance(choices, list) and choices and (shown in choices or shown in (_MISSING, None)):
-        made.kind, made.options = "choice", tuple(map(_json, cast("list[Any]", choices)))
-        made.text = "" if shown in (_MISSING, None) else _json(shown)
+    kind, choices = node.get("type"), _choices(node)
+    nullable = nullable or None in choices
+    made = Field(path=path, kind="json", schema=node, value=value, nullable=nullable, required=required, is_null=nullable and shown is None)
+    chosen = choices if shown is _MISSING or shown is None else [each for each in choices if _same(each, shown)]
+    if chosen:
+        made.kind, made.options = "choice", tuple(_json(each) for each in choices if each is not None)
+        made.text = "" if shown is _MISSING or shown is None else _json(chosen[0])
         return made
     if kind == "object" and shown is not None:
         inside = _object(node, shown if shown is not _MISSING else {}, root, path, depth)
@@ -179,19 +191,19 @@ def _field(schema: Any, value: Any, root: Schema, path: tuple[str, ...], depth: 
     fits = shown is _MISSING or shown is None
     if kind == "string" and (fits or isinstance(shown, str)):
         text = shown if isinstance(shown, str) else ""
-        made.kind = _FORMATS.get(node.get("format"), "long" if len(text) > _LONG or "\n" in text else "text")
+        made.kind = _text_kind(node, text)
         made.text = "" if made.kind == "secret" else text
-    elif kind in {"number", "integer"} and (fits or (isinstance(shown, (int, float)) and not isinstance(shown, bool))):
+    elif kind in ("number", "integer") and (fits or (isinstance(shown, (int, float)) and not isinstance(shown, bool))):
         made.kind, made.text = "number", "" if fits else _json(whole_number(shown))
         bounds = {"min": node.get("minimum"), "max": node.get("maximum")}
         made.attributes = {name: bound for name, bound in bounds.items() if isinstance(bound, (int, float))}
         made.attributes["step"] = "1" if kind == "integer" else "any"
     elif kind == "boolean" and (fits or isinstance(shown, bool)):
         made.kind, made.options, made.text = "boolean", ("true", "false"), "" if fits else _json(shown)
-    elif kind == "array" and _is_list(node, shown, root):
-        made.kind = "list"
-        items: Any = [] if fits else shown
-        made.text = "\n".join(each if isinstance(each, str) else _json(each) for each in items)
+    elif kind == "array" and (items := _line_schema(node, shown, root)) is not None:
+        made.kind, made.schema = "list", {**node, "items": items}
+        lines: Any = [] if fits else shown
+        made.text = "\n".join(each if isinstance(each, str) else _json(each) for each in lines)
     else:
         made.text = "" if shown is _MISSING else _json(shown)
     if len(made.text) > _LONGEST:
@@ -199,10 +211,34 @@ def _field(schema: Any, value: Any, root: Schema, path: tuple[str, ...], depth: 
     return made
 
 
-def _node(schema: Any, root: Schema) -> tuple[dict[str, Any], bool]:
+def _choices(node: Schema) -> list[Any]:
+    """The values of which a schema admits no others; empty if there are too many to name."""
+    found: Any = node.get("enum", [node["const"]] if "const" in node else None)
+    return cast("list[Any]", found) if isinstance(found, list) else []
+
+
+def _text_kind(node: Schema, text: str) -> FieldKind:
+    """The kind of a field for a text. A browser refuses, or empties, a field of a format that its text does not have."""
+    kind = _FORMATS.get(str(node.get("format")))
+    if kind is not None and (not text or kind not in _TESTS or _TESTS[kind](text)):
+        return kind
+    return "long" if len(text) > _LONG or "\n" in text else "text"
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+_TESTS: dict[FieldKind, Any] = {"date": _is_date, "email": _EMAIL.fullmatch, "url": _URL.fullmatch}
+
+
+def _node(schema: Any, root: Schema, depth: int = 0) -> tuple[dict[str, Any], bool]:
     """A schema without its reference, and without null as an alternative; and whether null was one."""
     node: Any = resolve_reference(schema, root)
-    if not isinstance(node, dict):
+    if not isinstance(node, dict) or depth > _DEEPEST:  # one that leads to itself
         return {}, False
     found = cast("dict[str, Any]", node)
     options: Any = found.get("anyOf", found.get("oneOf"))
@@ -210,7 +246,7 @@ def _node(schema: Any, root: Schema) -> tuple[dict[str, Any], bool]:
         every = cast("list[Any]", options)
         some = [each for each in every if each != {"type": "null"}]
         if len(some) == 1:
-            inner, _ = _node(some[0], root)
+            inner, _ = _node(some[0], root, depth + 1)
             return {**inner, **{key: found[key] for key in ("description", "default") if key in found}}, len(some) < len(every)
     kinds: Any = found.get("type")
     if isinstance(kinds, list):
@@ -220,30 +256,33 @@ def _node(schema: Any, root: Schema) -> tuple[dict[str, Any], bool]:
     return found, False
 
 
-def _is_list(node: Schema, value: Any, root: Schema) -> bool:
-    """Whether each item can stand on a line of its own."""
+def _line_schema(node: Schema, value: Any, root: Schema) -> Schema | None:
+    """The schema of the items, if each can stand on a line of its own."""
     items, nullable = _node(node.get("items"), root)
-    if items.get("type") not in _SCALARS or nullable:
-        return False
+    if items.get("type") not in _SCALARS or nullable or value is None:
+        return None
     given = cast("list[Any]", value) if isinstance(value, list) else []
-    return value is not None and not any("\n" in each or not each.strip() for each in given if isinstance(each, str))
+    return items if not any("\n" in each or not each.strip() for each in given if isinstance(each, str)) else None
 
 
 def _read(shown: Field, sent: Mapping[str, str]) -> Any:
     """The value of a field in a sent form; `_MISSING` for one that is left out."""
     if shown.kind == "object":
         given = cast("dict[str, Any]", shown.value) if isinstance(shown.value, dict) else {}
-        found = {each.label: value for each in shown.fields if (value := _read(each, sent)) is not _MISSING}
+        read = ((each, _read(each, sent)) for each in shown.fields)
+        found = {each.label: value for each, value in read if value is not _MISSING and not each.is_default(value)}
         return {**{name: each for name, each in given.items() if name in found}, **found}
     text = sent.get(shown.name)
     if text is None:
         return shown.value
-    before, text = shown.text, text.replace("\r\n", "\n")
-    shown.text = text
-    shown.is_null = shown.nullable and (f"null:{shown.name}" in sent or (text == "" and shown.kind not in {"text", "long"}))
+    before, was_null, is_text = shown.text, shown.is_null, shown.kind in {"text", "long"}
+    text = text.replace("\r\n", "\n")
+    shown.is_null = shown.nullable and (f"null:{shown.name}" in sent or (text == "" and not is_text))
+    is_same = text == reveal(before) and (shown.is_null == was_null or not is_text)
+    text = shown.text = conceal(text, before)
     if shown.kind == "secret" and not text:
         return shown.value
-    if text == before.replace("\r\n", "\n") and (shown.value is None) == shown.is_null and shown.value is not _MISSING:
+    if is_same and (shown.value is not _MISSING or not (shown.required or "default" in shown.schema)):
         return shown.value  # exactly as it was, also where JSON has another text for it
     if shown.is_null:
         return None
@@ -261,13 +300,12 @@ def _value(shown: Field, text: str) -> Any:
         case "number" | "boolean" | "choice":
             return _parsed(text, "Expected a number." if shown.kind == "number" else "Choose one.")
         case "list":
-            items, _ = _node(shown.schema.get("items"), shown.schema)
-            lines = [each for each in text.split("\n") if each.strip()]
-            return lines if items.get("type") == "string" else [_parsed(each, f"{each!r} is no {items.get('type')}.") for each in lines]
+            kind, lines = shown.schema["items"]["type"], [each for each in text.split("\n") if each.strip()]
+            return lines if kind == "string" else [_parsed(each, f"{each!r} is no {kind}.") for each in lines]
         case "json":
             return _parsed(text, "This is not JSON.")
         case _:
-            return text
+            return str(text)
 
 
 def _parsed(text: str, problem: str) -> Any:

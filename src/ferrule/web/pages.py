@@ -49,14 +49,8 @@ class Pages:
 
     def html(self, request: Request, name: str, *, status: int = 200, stream: str = "", **values: Any) -> HTMLResponse:
         """A whole page."""
-        page = {
-            "place": request.url.path,
-            "stream": stream,
-            "store": self._title,
-            "now": time(),
-            "waiting": reading.count_waiting(self.store),
-        }
-        return HTMLResponse(self.part(request, name, **page, **values), status_code=status)
+        page = {"place": request.url.path, "stream": stream, "store": self._title, "waiting": reading.count_waiting(self.store)}
+        return HTMLResponse(self.part(request, name, now=time(), **page, **values), status_code=status)
 
     def part(self, request: Request, name: str, **values: Any) -> str:
         """A template with what all of them use."""
@@ -123,13 +117,18 @@ class Pages:
         after = request.headers.get("last-event-id") or request.query_params.get("after", "0")
         seen = _number(after) or 0
         found: reading.Read | None = None
+        key: Any = None
         sent, drafted = "", -1
 
         def read() -> Iterator[PageEvent]:
-            nonlocal found
-            found = found or self._run(request, seen)
+            nonlocal found, key
+            if found is None:
+                found = self._run(request, seen)
+                key = found.head.get("key")
             with found.lock:
                 found.more()
+                if seen > found.story.entries or found.head.get("key") != key:  # the page shows steps of the run before
+                    raise Refused(404, "This run was deleted, and another one has its id. Reload the page to see it.")
                 yield from news(found)
 
         def news(found: reading.Read) -> Iterator[PageEvent]:

@@ -62,5 +62,5 @@ def _templates() -> Any:
     return made
 
 
-def _visible(value: Any) -> Any:
+def _visible(value: Any) -> Any:  # not a `TypedText`
     return reveal(value) if type(value) is str else value

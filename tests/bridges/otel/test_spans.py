@@ -713,3 +713,24 @@ def test_wrong_options_are_refused() -> None:
     wrong: dict[str, Any] = {"contents": True}
     with pytest.raises(ConfigurationError, match=r"`OTel` has no option `contents`. Did you mean `content`\?"):
         OTel(**wrong)
+
+
+def test_ferrule_without_its_metadata_and_providers_that_fail_change_no_run(monkeypatch: pytest.MonkeyPatch, sent: Sent) -> None:
+    """O19: a program that was made one file of has no metadata, and each of its runs failed."""
+    import importlib.metadata
+
+    def is_gone(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", is_gone)
+    with context(callbacks=[OTel(tracer_provider=sent.provider)], lm=ScriptedLM(["[[ ## answer ## ]]\nRome"])):
+        Predict("question -> answer")(question="q")
+    assert len(sent.spans) == 2
+
+    class Broken:
+        def get_tracer(self, *_: Any) -> Any:
+            raise RuntimeError("no tracer")
+
+    lm = ScriptedLM(["[[ ## answer ## ]]\nRome"])
+    with context(callbacks=[OTel(tracer_provider=Broken())], lm=lm), pytest.warns(RuntimeWarning, match="no tracer"):
+        assert Predict("question -> answer")(question="q").answer == "Rome"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.values.encoding.safe_text import clip_lines, one_line, printable, reveal
+from ferrule.values.encoding.safe_text import clip_lines, conceal, one_line, printable, reveal
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,9 @@ def test_long_text_is_shortened_and_says_so() -> None:
 
 def test_what_a_person_decides_on_shows_what_cannot_be_seen() -> None:
     assert reveal("a\u202eb\u200bc\x1b[2J\ud800\nd\té") == "a\\u202eb\\u200bc\\u001b[2J\\ud800\nd\té"
+
+
+def test_what_a_person_sends_back_has_its_invisible_characters_again() -> None:
+    assert conceal(reveal("a\u200db\r\nc"), "a\u200db\r\nc") == "a\u200db\r\nc"
+    assert conceal("x\\u200dy\\u202e", "a\u200db") == "x\u200dy\\u202e", "only those of the original"
+    assert conceal("\\u200d", "\\u200d \u200d") == "\\u200d", "the original has the escape as text"

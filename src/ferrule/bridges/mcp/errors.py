@@ -1,6 +1,7 @@
 """Errors of the SDK and of the transports as `MCPError`s.
 
-Each names the server, the tool and the phase of the request, and says whether the server may have executed the call.
+Each names the server, the tool and the phase of the request, and says whether the server may have executed the call. What the server
+said is in the text without invisible characters: a model may read it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.bridges.mcp.transport.redact import redact
 from ferrule.errors import ConfigurationError, FerruleError, MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError
+from ferrule.tools.mcp.safety import scrub
 from ferrule.values.record import Record, replace
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ def missing_extra(error: ImportError) -> ConfigurationError:
 def timeout_error(attempt: Attempt, seconds: float, detail: str = "") -> MCPTimeoutError:
     """The error for a request without an answer in time."""
     ran = " It may still have been executed." if attempt.may_have_run else ""
-    return MCPTimeoutError(f"{attempt.subject} did not answer within {seconds:g} s.{ran}{_after(detail)}", **attempt.facts())
+    return MCPTimeoutError(scrub(f"{attempt.subject} did not answer within {seconds:g} s.{ran}{_after(detail)}"), **attempt.facts())
 
 
 def silent_error(attempt: Attempt, seconds: float) -> MCPTimeoutError:
@@ -77,7 +79,7 @@ def silent_error(attempt: Attempt, seconds: float) -> MCPTimeoutError:
 def connection_error(attempt: Attempt, why: str, cause: BaseException | None = None) -> MCPConnectionError:
     """The error for a connection that is lost or cannot be made."""
     ran = {True: " The call may have been executed.", False: " The call was not sent.", None: ""}[attempt.may_have_run]
-    made = MCPConnectionError(f"{attempt.subject}: {why}.{ran}", **attempt.facts())
+    made = MCPConnectionError(scrub(f"{attempt.subject}: {why}.{ran}"), **attempt.facts())
     made.__cause__ = cause
     return made
 
@@ -92,7 +94,8 @@ def login_error(attempt: Attempt, why: str) -> MCPConnectionError:
 def error_answer(attempt: Attempt, code: int, message: str, data: object = None, *, status: int | None = None) -> MCPProtocolError:
     """The error for a JSON-RPC error that the server sent."""
     facts = attempt.facts(ran=code not in _SURELY_NOT_RUN)
-    return MCPProtocolError(f"{attempt.subject} answered with error {code}: {message}", code=code, data=data, status=status, **facts)
+    text = scrub(f"{attempt.subject} answered with error {code}: {message}")
+    return MCPProtocolError(text, code=code, data=data, status=status, **facts)
 
 
 def error_of_note(attempt: Attempt, note: Note, code: int, message: str, data: object) -> MCPError:
@@ -102,7 +105,7 @@ def error_of_note(attempt: Attempt, note: Note, code: int, message: str, data: o
     elif note.was_answered or (note.status is not None and note.status < _CLIENT_ERROR):
         http = f"HTTP {note.status}, " if note.status is not None else ""
         text = f"{attempt.subject} sent an invalid response: {http}{note.text or 'no body'}."
-        made = MCPProtocolError(text, status=note.status, **attempt.facts())
+        made = MCPProtocolError(scrub(text), status=note.status, **attempt.facts())
     elif note.status is None:
         return connection_error(replace(attempt, was_sent=note.was_sent), f"the connection failed ({note.text})", note.cause)
     else:
@@ -110,7 +113,7 @@ def error_of_note(attempt: Attempt, note: Note, code: int, message: str, data: o
         wait = f" Retry in {note.retry_after_s:g} s." if note.retry_after_s is not None else ""
         hint = _PATHS if attempt.phase == "handshake" and note.status in _NO_MCP else ""
         text = f"{attempt.subject}: HTTP {note.status}, {why}.{hint}{wait}{_after(note.text)}"
-        made = MCPConnectionError(text, status=note.status, **attempt.facts(ran=note.status >= _SERVER_ERROR))
+        made = MCPConnectionError(scrub(text), status=note.status, **attempt.facts(ran=note.status >= _SERVER_ERROR))
     made.retry_after_s = note.retry_after_s
     return made
 

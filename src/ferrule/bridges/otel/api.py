@@ -9,6 +9,16 @@ from typing import Any
 from ferrule.errors import ConfigurationError
 
 
+def own_version() -> str:
+    """The version of ferrule, as the scope of its spans and metrics."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("ferrule")
+    except PackageNotFoundError:  # run from source, or from one file that was made of it
+        return "0"
+
+
 def load_api() -> Any:
     """The functions and classes of the API; raises `ConfigurationError` if it is not installed."""
     try:

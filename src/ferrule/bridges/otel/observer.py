@@ -11,7 +11,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
 from ferrule.bridges.otel import names
-from ferrule.bridges.otel.api import load_api
+from ferrule.bridges.otel.api import load_api, own_version
 from ferrule.bridges.otel.attributes import (
     about_answer,
     about_model,
@@ -121,9 +121,7 @@ class OTel:
         has_loggers = self._has_events and not isinstance(loggers, api.no_loggers)
         if isinstance(tracers, api.no_tracers) and isinstance(meters, api.no_meters) and not has_loggers:
             return None
-        from importlib.metadata import version
-
-        about = "ferrule", version("ferrule")
+        about = "ferrule", own_version()
         with self._setting_up:  # two first runs may get here at once
             if self._spans is None:
                 if not isinstance(meters, api.no_meters):

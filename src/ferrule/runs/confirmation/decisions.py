@@ -16,6 +16,7 @@ from ferrule.tools.execution.consent import asked_directly, decide_directly
 from ferrule.values.confirmation.question import Decision, DecisionStatus, Question, check_second, describe_form, read_form
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import replace
+from ferrule.values.run.observers import note_caller
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -36,11 +37,7 @@ _deciding = threading.Lock()
 
 def caller_notes() -> dict[str, str]:
     """What the observers note of the caller who submits a run or decides a question, for the segment in another process."""
-    notes: dict[str, str] = {}
-    for observer in settings.current().callbacks:
-        if (hook := getattr(observer, "note_caller", None)) is not None:
-            hook(notes)
-    return notes
+    return note_caller(settings.current().callbacks)
 
 
 def register(run: RunState, questions: Iterable[Question]) -> None:

@@ -19,7 +19,7 @@ from ferrule.runs.observers import Execution, started
 from ferrule.settings import Scope
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Suspended
-from ferrule.values.run.observers import Observers
+from ferrule.values.run.observers import Observers, observing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,7 +133,7 @@ def _begin(run: RunState, execution: Execution, observers: tuple[Any, ...], *, w
     outer: CallPlace | None = execution.outer
     # A program called by a tool reports to the observers of the tool's run.
     told = () if is_silent else (*(outer.tell.each if outer is not None and outer.tell is not None else here.callbacks), *observers)
-    told = [each for each in told if not getattr(each, "is_idle", False)] if told else told
+    told = observing(told) if told else told
     tell = Observers(told, run_id=run.id, name=run.program.name, outer=outer, earlier=run.tell) if told else None
     frame = run.begin(execution, tell, wants_deltas=wants_deltas)
     run.prices = here.prices

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
-from ferrule.errors import MCPConnectionError, MCPToolError, ToolDefinitionError, shown
+from ferrule.errors import MCPConnectionError, MCPError, MCPToolError, ToolDefinitionError, shown
 from ferrule.settings import setting
 from ferrule.tools.definition.export import LONGEST, wire_name
 from ferrule.tools.definition.mcp import MCPDefinition, as_plain, read_definition
@@ -99,6 +99,14 @@ class RemoteCall(Record):
 
     async def __call__(self, /, **arguments: Any) -> ToolResult:
         """Call the tool. Raises an `MCPError` if there is no result."""
+        try:
+            return await self._call(arguments)
+        except MCPError as error:
+            if self.show.fence:  # a model reads what the server says in it
+                error.args = (fence_untrusted(str(error), self.server or self.definition.name),)
+            raise
+
+    async def _call(self, arguments: dict[str, Any]) -> ToolResult:
         own = self.definition.name
         if self.lacks_tasks:
             raise MCPToolError(f"`{own}` was not called. {_NO_TASKS}", server=self.server, tool=own, phase="call", may_have_run=False)

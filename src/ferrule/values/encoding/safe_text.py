@@ -37,6 +37,27 @@ def reveal(text: str) -> str:
     return "".join(f"\\u{ord(each):04x}" if each not in "\n\t" and category(each) in _INVISIBLE else each for each in text)
 
 
+class TypedText(str):
+    """What a person typed. It is shown to them as it is: what they see in its place they would send."""
+
+    __slots__ = ()
+
+
+def conceal(text: str, original: str) -> str:
+    """What a person made of `reveal(original)`, with the invisible characters of the original again.
+
+    An escape that the original has as plain text stays. If there are none, it is a `TypedText`.
+    """
+    hidden = set[str]() if original.isprintable() else {each for each in original if each not in "\n\t" and category(each) in _INVISIBLE}
+    if not hidden:
+        return TypedText(text)
+    for each in hidden:
+        escape = reveal(each)
+        if escape not in original:
+            text = text.replace(escape, each)
+    return text
+
+
 def clip_lines(text: str, *, characters: int = 1_200, lines: int = 15) -> str:
     """Printable text of at most `characters` and `lines`; a last line says how much is missing."""
     text = printable(text).strip("\n")

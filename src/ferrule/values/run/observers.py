@@ -87,16 +87,35 @@ class Observers:
         event.path, event.depth, event.at = self.path, self.depth, time.time()
         kept, wanted, wants_all = dict(notes), set[type[events.Event]](), False
         for observer in self.each:
-            hook = getattr(observer, "open_run", None)
-            try:
-                needed = hook(event, kept) if hook is not None else None
-                wants_all = wants_all or needed is None
-                wanted.update(needed or ())
-            except Exception as error:  # noqa: BLE001  the wall, as above
-                warnings.warn(f"an observer failed at the start of a run and was skipped: {error!r}", RuntimeWarning, stacklevel=2)
-                wants_all = True
+            needed = _asked(observer, "open_run", "at the start of a run", event, kept, read=frozenset)
+            wants_all = wants_all or needed is None
+            wanted.update(needed or ())
         self.wanted = None if wants_all else wanted
         return kept
+
+
+def observing(callbacks: Iterable[Any]) -> list[Any]:
+    """The observers that are not idle."""
+    return [each for each in callbacks if not _asked(each, "is_idle", "when it was asked whether it is idle")]
+
+
+def note_caller(callbacks: Iterable[Any]) -> dict[str, str]:
+    """What observers keep with a run of the caller who submits it, or decides on a question of it."""
+    notes: dict[str, str] = {}
+    for each in callbacks:
+        _asked(each, "note_caller", "when a run was submitted, or a question decided,", notes)
+    return notes
+
+
+def _asked(observer: Any, name: str, when: str, *given: Any, read: Callable[[Any], Any] | None = None) -> Any:
+    """An attribute of an observer, or what its method returns, as `read` reads it; None if there is none, or if it raises."""
+    try:
+        found = getattr(observer, name, None)
+        found = found(*given) if given and found is not None else found
+        return read(found) if read is not None and found is not None else found
+    except Exception as error:  # noqa: BLE001  the wall, as above
+        warnings.warn(f"an observer failed {when} and was skipped: {error!r}", RuntimeWarning, stacklevel=3)
+        return None
 
 
 @contextmanager
@@ -134,7 +153,7 @@ def telling(
 
 def _observers(here: Any, callbacks: Iterable[Any], own: str) -> Observers:
     if here.call is None and here.frame is None:
-        return Observers(callbacks, run_id=own)
+        return Observers(observing(callbacks), run_id=own)
     around: Observers = here.call.tell if here.call is not None else here.frame.tell
     if here.call is None:
         return around.inside(f"{here.frame.path}{own}")
@@ -161,6 +180,9 @@ class _Hooks:
 
     def __init__(self, one: Any) -> None:
         self._one = one
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "_one"), name)  # `open_run`, `wants_details`, and the like
 
     def __call__(self, event: events.Event) -> None:
         self._call("on_event", event)

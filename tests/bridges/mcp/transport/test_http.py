@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 import os
 
 import httpx2
@@ -130,6 +132,19 @@ def test_an_error_of_the_server_is_told_from_one_that_the_sdk_makes() -> None:
     assert (guarded.notes, response.json()["id"]) == ({}, 7)
     guarded, _ = sent(lambda request: httpx2.Response(400, json={"detail": "odd"}))
     assert (guarded.notes[7].has_error, guarded.notes[7].text) == (False, '{"detail":"odd"}')
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_answer_without_measure_is_cut_off_also_if_it_is_small_on_the_wire(monkeypatch, status: int) -> None:
+    """A body of JSON had no limit, and 300 KB of gzip became 300 MB."""
+    monkeypatch.setattr("ferrule.bridges.mcp.transport.http.LARGEST", 100_000)
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    body = json.dumps({"jsonrpc": "2.0", "id": 7, "result": {"content": "A" * 200_000}}).encode()
+    guarded, response = sent(lambda request: httpx2.Response(status, headers=headers, content=gzip.compress(body)))
+    assert (response.status_code, guarded.notes[7].status, guarded.notes[7].was_sent) == (503, None, True)
+    assert "more than 100000 bytes" in guarded.notes[7].text
+    guarded, response = sent(lambda request: httpx2.Response(status, headers=headers, content=gzip.compress(body[:50] + body[-50_000:])))
+    assert (response.status_code, "content-encoding" in response.headers) == (status, False)
 
 
 def test_a_redirect_that_is_followed_leaves_no_note() -> None:

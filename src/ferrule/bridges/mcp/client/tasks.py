@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.bridges.mcp.errors import Attempt, error_answer, timeout_error
 from ferrule.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError, MCPToolError, shown
+from ferrule.tools.mcp.safety import scrub
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -234,7 +235,7 @@ class TaskCall:
     def _error(self, why: str, state: Mapping[str, Any]) -> MCPToolError:
         said = state.get("statusMessage")
         text = f"{self._attempt.subject}: {why}{f' ({said})' if isinstance(said, str) and said else ''}. It may have been executed."
-        return MCPToolError(text, **self._attempt.facts())
+        return MCPToolError(scrub(text), **self._attempt.facts())
 
 
 def _leave(work: Any) -> None:

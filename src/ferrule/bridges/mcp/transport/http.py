@@ -83,7 +83,7 @@ class GuardedClient:
             return watch_events(response, self, asked)
         is_accepted = response.status_code == 202  # noqa: PLR2004  accepted: nothing to read
         if not response.is_redirect and not is_accepted:
-            await response.aread()  # a body that breaks off fails here, not where it would end the transport
+            response = await _read_whole(response)  # a body that breaks off fails here, not where it would end the transport
         if asked is None or (self.answers_apart and response.is_success):
             return response
         if kind.startswith("application/json") and not response.is_redirect and not is_accepted:
@@ -151,6 +151,27 @@ def _rpc_of(request: Any) -> tuple[bool, Any]:
     return True, body.get("id") if "method" in body else None
 
 
+async def _read_whole(response: Any) -> Any:
+    """The same response, read. Raises `StreamError` for a body of more than `LARGEST` bytes, as it is after decompression."""
+    import httpx2
+
+    pieces: list[bytes] = []
+    size_bytes = 0
+    async for each in response.aiter_bytes():
+        size_bytes += len(each)
+        if size_bytes > LARGEST:
+            await response.aclose()
+            raise httpx2.StreamError(f"the answer has more than {LARGEST} bytes")
+        pieces.append(each)
+    return httpx2.Response(response.status_code, headers=_kept_headers(response), content=b"".join(pieces), request=response.request)
+
+
+def _kept_headers(response: Any) -> list[tuple[str, str]]:
+    """The headers that hold for a body which was decoded."""
+    hidden = ("content-encoding", "content-length", "transfer-encoding")
+    return [(name, value) for name, value in response.headers.multi_items() if name.lower() not in hidden]
+
+
 def _kind(response: Any) -> str:
     return response.headers.get("content-type", "").lower()
 
@@ -198,9 +219,7 @@ def watch_events(response: Any, client: GuardedClient, asked: Any) -> Any:
         async def aclose(self) -> None:
             await response.aclose()
 
-    hidden = ("content-encoding", "content-length", "transfer-encoding")
-    headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in hidden]
-    return httpx2.Response(response.status_code, headers=headers, stream=RepairedStream(), request=response.request)
+    return httpx2.Response(response.status_code, headers=_kept_headers(response), stream=RepairedStream(), request=response.request)
 
 
 async def _events(response: Any, client: GuardedClient, asked: Any) -> AsyncGenerator[bytes]:
