@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from pydantic_core import from_json
-
 from ferrule.models.http.errors import payload_error
 from ferrule.models.http.sse import EventAssembly
 from ferrule.models.wires.openai_chat.codec import content_of, read
 from ferrule.models.wires.payload import Json, decode_event, mapping, text_of
 from ferrule.values.conversation.exchange import CallPiece, Delta, Response
 from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.repair import strict_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +62,7 @@ class _Call:
 
     def _is_whole(self) -> bool:
         try:
-            return isinstance(from_json("".join(self.arguments)), dict)
+            return isinstance(strict_json("".join(self.arguments)), dict)
         except ValueError:
             return False
 
@@ -108,9 +107,6 @@ class Assembly(EventAssembly):
         return read({**self._body, "choices": [{"index": 0, "message": message, "finish_reason": self._reason}]})
 
     def _event(self, data: bytes) -> Iterator[Delta]:
-        if data.strip() == b"[DONE]":
-            self.is_done = True
-            return
         chunk = decode_event(data)
         if chunk.get("error"):
             raise payload_error(chunk)
