@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from types import SimpleNamespace
 
 import httpx2
@@ -455,6 +456,23 @@ def test_an_answer_that_was_whole_before_the_connection_broke_counts(way):
     """L4: some servers close after `[DONE]` without the end of the body."""
     with raw_server(begin(STREAM + b"data: [DONE]\n\n", hang_up)) as server:
         assert WAYS[way](lm_at(server, max_retries=0)).text == "hello"
+
+
+@pytest.mark.parametrize("way", ["stream", "astream"])
+def test_a_server_that_keeps_a_finished_stream_open_is_not_waited_for(way, monkeypatch):
+    """L4: gateways close theirs minutes after the last event (earendil-works/pi, issue 5592). Comments between do not count."""
+
+    def chatter(connection):
+        with suppress(OSError):
+            while not connection.server.client_left.wait(0.01):
+                connection.send(b"8\r\n: ping\n\n\r\n")
+
+    monkeypatch.setattr(http, "_END_S", 0.05)
+    for last in (say_nothing, chatter):
+        with raw_server(begin(STREAM + b"data: [DONE]\n\n", last)) as server:
+            begun = time.monotonic()
+            assert WAYS[way](lm_at(server, timeout_s=20)).text == "hello"
+            assert time.monotonic() - begun < 20
 
 
 def answering_once(connection):

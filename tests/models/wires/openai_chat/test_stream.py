@@ -171,7 +171,12 @@ def test_a_name_that_is_repeated_without_its_id_is_one_name(last):
 
 def test_calls_without_an_index_may_hold_half_a_character():
     """L3: a server that cuts text by UTF-16 puts the halves of one character into two chunks."""
-    chunks = [call(None, "a", "one", '{"x": "\ud83c'), call(None, None, "one", '\udf0d"}'), call(None, None, "two", "{}"), delta(finish="stop")]
+    chunks = [
+        call(None, "a", "one", '{"x": "\ud83c'),
+        call(None, None, "one", '\udf0d"}'),
+        call(None, None, "two", "{}"),
+        delta(finish="stop"),
+    ]
     _, response = assembled(b"".join(b"data: %b\n\n" % json.dumps(each).encode() for each in chunks))
     assert [each.name for each in response.tool_calls] == ["one", "two"]
 
