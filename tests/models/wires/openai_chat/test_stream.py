@@ -181,6 +181,14 @@ def test_calls_without_an_index_may_hold_half_a_character():
     assert [each.name for each in response.tool_calls] == ["one", "two"]
 
 
+def test_reasoning_under_other_names_is_streamed():
+    """L3: Databricks', GitHub Copilot's."""
+    part = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm, "}]}
+    deltas, response = assembled(sent(delta(content=[part]), delta(reasoning_text="so."), delta(content="4"), delta(finish="stop")))
+    assert deltas == [Delta("", "Hm, "), Delta("", "so."), Delta("4")]
+    assert (response.text, response.reasoning) == ("4", "Hm, so.")
+
+
 def test_arguments_as_an_object_are_taken():
     """L3: Ollama."""
     chunk = delta(tool_calls=[{"index": 0, "id": "a", "function": {"name": "one", "arguments": {"x": 1}}}])

@@ -184,6 +184,12 @@ def headers(key: str | None) -> dict[str, str]:
 # -- answers ----------------------------------------------------------------------------------------------------
 
 
+_REASONS = {"function_call": "tool_calls", "model_length": "length"}
+"""The second is Mistral's: the context is full."""
+_THOUGHTS = ("thinking", "reasoning")
+"""Parts of content, and where their text is: `thinking` (Mistral, Cohere), `summary` (Databricks), `text`."""
+
+
 def read(payload: Json | bytes) -> Response:
     """The answer in a body.
 
@@ -193,19 +199,21 @@ def read(payload: Json | bytes) -> Response:
     if body.get("error"):
         raise payload_error(body)
     choice = mapping(next(iter(list_of(body.get("choices"))), None))
+    if choice.get("error"):  # OpenRouter, where the provider behind it fails
+        raise payload_error(choice)
     message = mapping(choice.get("message"))
     request_id, model, reason = text_of(body.get("id")), text_of(body.get("model")), text_of(choice.get("finish_reason"))
     if not message:
         found = "a choice without a message" if choice else "no choices"
         raise MissingContentError(no_answer(found, body), request_id=request_id, raw=body)
-    refusal, reasoning = text_of(message.get("refusal")), text_of(message.get("reasoning_content")) or text_of(message.get("reasoning"))
+    refusal, reasoning = text_of(message.get("refusal")), reasoning_of(message)
     counts = mapping(body.get("usage"))
     text, thought = content_of(message.get("content"))
     extra = _extra(message)
     calls = _calls(message)
     if reason == "content_filter" and not text and not calls and not refusal:
         raise RefusalError("the provider's content filter withheld the answer", request_id=request_id)
-    reason = "tool_calls" if reason == "function_call" else reason
+    reason = _REASONS.get(reason, reason) if reason else None
     return Response(text, calls, reasoning or thought, reason, refusal, _usage(counts), model, cost_of(counts), extra, raw)
 
 
@@ -219,6 +227,11 @@ def _usage(counts: Json) -> Usage:
     return Usage(entered, written, count_of(cached), 1, reasoning, count_of(details.get("cache_write_tokens")))
 
 
+def reasoning_of(message: Json) -> str | None:
+    """The reasoning beside the content of a message, or of a piece of one: DeepSeek's, OpenRouter's and vLLM's, GitHub Copilot's."""
+    return text_of(message.get("reasoning_content")) or text_of(message.get("reasoning")) or text_of(message.get("reasoning_text"))
+
+
 def content_of(content: Any) -> tuple[str | None, str | None]:
     """Text and reasoning of a message; some providers send a list of parts."""
     if isinstance(content, str) or content is None:
@@ -229,8 +242,8 @@ def content_of(content: Any) -> tuple[str | None, str | None]:
     thoughts: list[str] = []
     for part in cast("list[Any]", content):
         part = {"type": "text", "text": part} if isinstance(part, str) else mapping(part)  # noqa: PLW2901  the part in its full form
-        if part.get("type") == "thinking":
-            inner, _ = content_of(part.get("thinking"))
+        if part.get("type") in _THOUGHTS:
+            inner, _ = content_of(part.get("thinking") or part.get("summary") or part.get("text"))
             thoughts.append(inner or "")
         else:
             text.append(text_of(part.get("text")) or text_of(part.get("refusal")) or "")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.models.http.errors import payload_error
 from ferrule.models.http.sse import EventAssembly
-from ferrule.models.wires.openai_chat.codec import content_of, read
+from ferrule.models.wires.openai_chat.codec import content_of, read, reasoning_of
 from ferrule.models.wires.payload import Json, decode_event, mapping, text_of
 from ferrule.values.conversation.exchange import CallPiece, Delta, Response
 from ferrule.values.encoding.encode import json_text
@@ -127,7 +127,7 @@ class Assembly(EventAssembly):
         piece = mapping(choice.get("delta")) or mapping(choice.get("message"))
         self._answered = self._answered or bool(piece) or self._reason is not None
         content, thought = content_of(piece.get("content"))
-        thought = text_of(piece.get("reasoning_content")) or text_of(piece.get("reasoning")) or thought
+        thought = reasoning_of(piece) or thought
         if isinstance(piece.get("refusal"), str):
             self._refusal.append(cast("str", piece["refusal"]))
         if isinstance(piece.get("reasoning_details"), list):
