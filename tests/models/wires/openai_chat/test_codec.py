@@ -235,6 +235,19 @@ def test_each_of_30_requests_with_pictures_begins_with_the_one_before():
     assert all(later.startswith(earlier.removesuffix(b"]}") + b",") for earlier, later in pairwise(bodies))
 
 
+def test_the_address_of_a_sound_is_a_note_and_bytes_in_an_address_are_sent():
+    """L2: the protocol takes the bytes of a sound only."""
+    far, near = Audio(url="https://example.com/a.mp3"), Audio(url="data:audio/mp3;base64,AAAA")
+    for request in (
+        asking(Message("user", (far, near))),
+        asking(Message("assistant", "", (CALL,)), Message("tool", (far, near), tool_call_id="call_1")),
+    ):
+        body = said(request)
+        parts = [part for message in body["messages"] for part in message["content"] or [] if part["type"] == "input_audio"]
+        assert [part["input_audio"] for part in parts] == [{"data": "AAAA", "format": "mp3"}]
+        assert "was left out" in str(body)
+
+
 def test_a_result_added_after_a_request_stands_before_the_pictures_of_its_turn():
     """L2: a message of the user between two results of a turn is refused by the API."""
     start = Messages([Message("assistant", "", BOTH.tool_calls), Message("tool", (PICTURE,), tool_call_id="call_1")])

@@ -21,6 +21,7 @@ from ferrule.models.wires.payload import (
     no_answer,
     openai_function,
     opened,
+    placeholder,
     refuse_settings,
     text_of,
 )
@@ -92,7 +93,8 @@ def _conversation(messages: Iterable[Message], wire: str, dialect: Dialect) -> l
     form = partial(_sent, dialect=dialect)
     pieces: list[bytes] = []
     media: list[bytes] = []
-    for message in messages:
+    for each in messages:
+        message = each if type(each.content) is str else _without_far_sounds(each)
         if media and message.role != "tool":
             pieces.append(_USER % b",".join(media))
             media = []
@@ -105,6 +107,17 @@ def _conversation(messages: Iterable[Message], wire: str, dialect: Dialect) -> l
         else:
             pieces.append(message.rendered(wire, form))
     return [*pieces, _USER % b",".join(media)] if media else pieces
+
+
+def _without_far_sounds(message: Message) -> Message:
+    """The message with a note for each sound that has an address: the protocol takes bytes only."""
+    from ferrule.values.content.parts import Audio, Text
+
+    content = tuple([
+        Text(text=placeholder(part, WIRE, "messages")) if isinstance(part, Audio) and not part.address.startswith("data:") else part
+        for part in message.content
+    ])  # fmt: skip
+    return message if content == message.content else replace(message, content=content)
 
 
 _PLAIN_ROLES = ("system", "user")
