@@ -157,8 +157,7 @@ class LM(TurnsLM):
     def _stream(self, request: Request) -> Iterator[Delta | Response]:
         """The answer piece by piece; leaving the loop closes the request."""
         key, auth, body = self._sent(request, stream=True)
-        streaming = self._transport.stream(body, auth, key, lambda: reader.is_done)
-        with streaming as (headers, pieces), self._naming_provider(headers, key):
+        with self._transport.stream(body, auth, key, lambda: reader.is_done) as (headers, pieces), self._naming_provider(headers, key):
             reader = self._reader(request, headers)
             with _ending(reader):
                 for piece in pieces:
