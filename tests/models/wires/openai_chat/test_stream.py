@@ -181,6 +181,15 @@ def test_calls_without_an_index_may_hold_half_a_character():
     assert [each.name for each in response.tool_calls] == ["one", "two"]
 
 
+@pytest.mark.parametrize("call_id", [None, ""])
+def test_an_empty_name_in_later_chunks_is_none(call_id):
+    """L3: Qwen's provider sends one beside each piece of the arguments."""
+    chunks = [call(0, "a", "get", '{"x"'), *[call(0, None, "", piece) for piece in (": ", "[1, ", "2]", "}")]]
+    for chunk in chunks[1:]:
+        chunk["choices"][0]["delta"]["tool_calls"][0]["id"] = call_id
+    assert calls_of(*chunks) == [("a", "get", {"x": [1, 2]})]
+
+
 def test_reasoning_under_other_names_is_streamed():
     """L3: Databricks', GitHub Copilot's."""
     part = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm, "}]}

@@ -35,12 +35,12 @@ class _Call:
 
     def take(self, entry: Json) -> Delta:
         function = mapping(entry.get("function"))
-        call_id, name, arguments = entry.get("id"), function.get("name"), function.get("arguments")
+        call_id, name, arguments = entry.get("id"), text_of(function.get("name")), function.get("arguments")
         repeated = isinstance(call_id, str) and call_id != "" and call_id == self.id
         if isinstance(call_id, str) and call_id:
             self.id = call_id
         # Pieces of a name add up; but servers that repeat the id in every chunk, or send it once, may repeat the whole name too.
-        if isinstance(name, str) and not ((repeated or any(self.arguments)) and name == self.name):
+        if name is not None and not ((repeated or any(self.arguments)) and name == self.name):
             self.names = [name] if any(self.arguments) and name in self.names else [*self.names, name]
         piece = "" if arguments is None else arguments if isinstance(arguments, str) else json_text(arguments)
         if piece:
