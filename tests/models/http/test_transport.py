@@ -451,6 +451,17 @@ def test_an_event_that_is_no_json_is_a_broken_stream(wire):
         list(lm_at(server, wire=wire).stream(ASKED))
 
 
+@pytest.mark.parametrize("wire", ["openai_chat", "openai_responses", "anthropic", "gemini"])
+def test_an_error_that_is_no_event_of_its_stream_is_told(wire):
+    """L4: gateways call the body of an error a stream, too, or write it between events."""
+    error = (
+        b'{"error": {"code": "rate_limit_exceeded", "type": "rate_limit_error", "message": "slow down", "status": "RESOURCE_EXHAUSTED"}}'
+    )
+    for body in (error, b": ping\n\n" + error + b"\n"):
+        with raw_server(begin(body, end)) as server, pytest.raises(RateLimitError, match="slow down"):
+            list(lm_at(server, wire=wire).stream(ASKED))
+
+
 @pytest.mark.parametrize("way", ["stream", "astream"])
 def test_an_answer_that_was_whole_before_the_connection_broke_counts(way):
     """L4: some servers close after `[DONE]` without the end of the body."""

@@ -64,6 +64,8 @@ class Events:
                 yield data
         elif line.startswith(b"data:"):
             self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
+        elif line.startswith(b"{"):  # no field of an event: JSON that a gateway did not make one of, mostly an error
+            yield line
 
 
 class EventAssembly:
