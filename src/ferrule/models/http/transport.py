@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from ferrule.models.http.loop_connection import HTTPAnswer
     from ferrule.models.http.pace import Pace
 
-    Headers, Told = Mapping[str, str], Callable[[], bool]
+    Headers = Mapping[str, str]
+    Told = Callable[[], bool]
 
 T = TypeVar("T")
 

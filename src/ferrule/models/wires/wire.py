@@ -146,7 +146,8 @@ class _Halves:
     def join(self, delta: Delta) -> Delta:
         """The piece with what was kept back of the one before, without half a character at its end."""
         text, thought, call = delta.text, delta.reasoning, delta.call
-        if not self._kept and max(text[-1:], thought[-1:], "" if call is None else call.arguments[-1:]) < _FIRST_HALF:
+        are_whole = (not text or text[-1] < _FIRST_HALF) and (not thought or thought[-1] < _FIRST_HALF)
+        if are_whole and not self._kept and (call is None or call.arguments[-1:] < _FIRST_HALF):
             return delta
         call = None if call is None else replace(call, arguments=self._whole(call.index, call.arguments))
         return Delta(self._whole("text", text), self._whole("reasoning", thought), call)
@@ -154,7 +155,10 @@ class _Halves:
     def rest(self) -> Iterator[Delta]:
         """The halves that nothing followed."""
         for place, half in self._kept.items():
-            yield Delta(**{place: half}) if isinstance(place, str) else Delta(call=CallPiece(place, arguments=half))
+            if isinstance(place, int):
+                yield Delta(call=CallPiece(place, arguments=half))
+            else:
+                yield Delta(half) if place == "text" else Delta(reasoning=half)
 
     def join_response(self, found: Response) -> Response:
         """The whole answer, whose wire joined the same pieces."""
