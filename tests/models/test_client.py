@@ -61,8 +61,12 @@ async def closed(client: Any) -> None:
         await found
 
 
+async def collected(stream: Any) -> list[Any]:
+    return [item async for item in stream]
+
+
 async def last_of(stream: Any) -> Any:
-    return [item async for item in stream][-1]
+    return (await collected(stream))[-1]
 
 
 WAYS: dict[str, Any] = {
@@ -184,6 +188,32 @@ def test_whatever_has_the_same_create_is_a_client(answer):
     assert lm("hello") == "hi"
     assert client.seen == [{"model": "m", "top_p": 0.1, "messages": [{"role": "user", "content": "hello"}]}]
     assert repr(lm) == "ClientLM('openai/m', top_p=0.1)"
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    "answer", [{"choices": [{"message": {"content": "hi"}}]}, SimpleNamespace(choices=[{"message": {"content": "hi"}}])]
+)
+def test_a_client_that_does_not_stream_answers_at_once(answer, is_async):
+    """L5: a wrapper or a stand-in, which may ignore `stream=True`."""
+
+    def create(**body: Any) -> Any:
+        return answer
+
+    async def acreate(**body: Any) -> Any:
+        return answer
+
+    lm = LM.from_client(SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=acreate if is_async else create))), "m")
+    found = asyncio.run(collected(lm.astream(ASKED))) if is_async else list(lm.stream(ASKED))
+    assert [found[0], found[1].text] == [Delta("hi"), "hi"]
+
+
+@pytest.mark.parametrize("answer", [None, 3])
+def test_a_stream_that_is_none_is_told(answer):
+    """L5."""
+    lm = LM.from_client(SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=lambda **body: answer))), "m")
+    with pytest.raises(BadRequestError, match="the client returned no answer"):
+        list(lm.stream(ASKED))
 
 
 def test_an_answer_that_is_none_is_told():

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from ferrule import LM, ConstraintError, Message, Messages, ReAct, Request, ScriptedLM, UnavailableError, tool
+from ferrule import LM, ConstraintError, Message, Messages, RateLimitError, ReAct, Request, ScriptedLM, UnavailableError, tool
 from ferrule.testing import serve
 from ferrule.values.conversation.exchange import Declarations, Shape
 
@@ -92,6 +92,18 @@ def test_a_server_that_is_not_there_says_nothing_about_constraints():
         address = server.base_url
     with pytest.raises(UnavailableError):
         LM(address, model="m", max_retries=0).constrained().complete(CALL)
+
+
+@pytest.mark.parametrize("busy", [RateLimitError("slow down", status=429), UnavailableError("Loading model", status=503)])
+def test_a_busy_server_says_nothing_about_constraints(busy):
+    """C15: nor is another form than the best one remembered for it."""
+    obedient = Server("grammar", "I double.<tool_call>" + WRITTEN)
+    answers = iter([busy])
+    with serve(ScriptedLM(by=lambda request: next(answers, None) or obedient(request))) as server:
+        lm = guided(server)
+        with pytest.raises(type(busy)):
+            lm.complete(CALL)
+        assert lm.complete(CALL).tool_calls[0].args == {"n": 21}
 
 
 def test_other_requests_pass_unchanged_and_stream():

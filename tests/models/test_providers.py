@@ -143,6 +143,14 @@ def test_what_is_no_address_is_refused_without_showing_secrets(bad):
     with pytest.raises(ConfigurationError) as caught:
         address(bad)
     assert "pass" not in str(caught.value).replace("password", "")
+    for made in (
+        lambda: LM("m", base_url=bad),
+        lambda: LM("openai/m", base_url=bad),
+        lambda: LM(bad, model="m") if "://" in bad else address(bad),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            made()
+        assert "pass" not in str(caught.value).replace("password", "")
 
 
 def test_what_may_be_secret_in_an_address_is_not_shown():

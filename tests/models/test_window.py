@@ -44,6 +44,7 @@ WRONG = {
     "list": reply("[3]"),
     "text": reply(json.dumps({"data": [{"id": "m", "max_model_len": "big"}]})),
     "other": reply(json.dumps({"data": [{"id": "a", "max_model_len": 1}, {"id": "b", "max_model_len": 2}]})),
+    "odd_names": reply(json.dumps({"data": [{"id": ["m"], "max_model_len": 1}, {"id": {}, "name": [], "max_model_len": 2}]})),
     "404": reply("{}", "404 x"),
     "gone": hang_up,
 }

@@ -18,7 +18,7 @@ from ferrule.models.http.sse import event
 from ferrule.models.model import TurnsLM, answer_of, as_stream
 from ferrule.models.providers import PROVIDERS, Provider, capabilities_of, check_settings
 from ferrule.models.turns import Turns
-from ferrule.models.wires.wire import assembly, body_of, wire
+from ferrule.models.wires.wire import assembly, body_of, is_answer, wire
 from ferrule.values.conversation.thoughts import split_thoughts
 from ferrule.values.record import Record
 
@@ -111,6 +111,9 @@ class ClientLM(TurnsLM):
         answer = assembly(self._wire_name, request)
         with self._translated():
             chunks = self._create(**self._arguments(request, self._create, stream=True))
+            if _is_whole(chunks, "__next__", "__iter__"):
+                yield from as_stream(self._read(request, chunks))
+                return
             try:
                 for chunk in chunks:
                     yield from answer.feed(event(_json_of(chunk)))
@@ -130,6 +133,10 @@ class ClientLM(TurnsLM):
         answer = assembly(self._wire_name, request)
         with self._translated():
             chunks = await create(**self._arguments(request, create, stream=True))
+            if _is_whole(chunks, "__anext__", "__aiter__"):
+                for item in as_stream(self._read(request, chunks)):
+                    yield item
+                return
             try:
                 async for chunk in chunks:
                     for delta in answer.feed(event(_json_of(chunk))):
@@ -222,6 +229,11 @@ class _BoundLoop:
 
 def _is_async(create: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(inspect.unwrap(create))  # the SDKs wrap theirs to check keywords
+
+
+def _is_whole(found: Any, of_iterators: str, of_iterables: str) -> bool:
+    """Whether a client answered at once though it was asked to stream: a wrapper or a stand-in may."""
+    return not hasattr(found, of_iterators) and (is_answer(found) or not hasattr(found, of_iterables))
 
 
 def _end(answer: Assembly) -> Iterator[Delta | Response]:

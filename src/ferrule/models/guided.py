@@ -29,6 +29,8 @@ _log = logging.getLogger("ferrule.models")
 _WORD = "ferrule-probe-7f3a"
 """No model writes this by chance."""
 _PROBE_TOKENS = 64
+_FAILED = 500
+"""What llama.cpp answers to a grammar that it cannot read."""
 _END = 256
 
 
@@ -144,8 +146,8 @@ class GuidedLM(BaseLM):
             try:
                 response = yield asked
             except (BadRequestError, UnavailableError) as error:
-                if isinstance(error, UnavailableError) and error.status is None:
-                    raise  # not there: that says nothing about constraints
+                if isinstance(error, UnavailableError) and error.status != _FAILED:
+                    raise  # not there, or busy: that says nothing about constraints
                 refusals.append(f"{guide.name}: {str(error).partition(chr(10))[0][:200]}")
                 continue
             if "".join((response.text or "").split()) == _OBEYED:

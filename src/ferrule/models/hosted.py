@@ -157,7 +157,7 @@ class LM(TurnsLM):
     def _stream(self, request: Request) -> Iterator[Delta | Response]:
         """The answer piece by piece; leaving the loop closes the request."""
         key, auth, body = self._sent(request, stream=True)
-        with self._transport.stream(body, auth, key) as (headers, pieces), self._naming_provider(headers, key):
+        with self._transport.stream(body, auth, key, lambda: reader.is_done) as (headers, pieces), self._naming_provider(headers, key):
             reader = self._reader(request, headers)
             with _ending(reader):
                 for piece in pieces:
@@ -168,7 +168,7 @@ class LM(TurnsLM):
     async def _astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
         """The answer piece by piece; leaving the loop and closing the generator, or cancelling, closes the request."""
         key, auth, body = self._sent(request, stream=True)
-        async with self._transport.astream(body, auth, key) as (headers, pieces):
+        async with self._transport.astream(body, auth, key, lambda: reader.is_done) as (headers, pieces):
             with self._naming_provider(headers, key):
                 reader = self._reader(request, headers)
                 with _ending(reader):

@@ -249,7 +249,7 @@ def _chosen(model: object, base_url: str | None, model_at_url: object) -> tuple[
 
 
 def _at(base_url: str) -> Provider:
-    return Provider(urlsplit(base_url).netloc.rpartition("@")[2], base_url, capabilities=Capabilities(json_schema=True))
+    return Provider(urlsplit(address(base_url)).netloc, base_url, capabilities=Capabilities(json_schema=True))
 
 
 def address(base_url: str, path: str = "/chat/completions") -> str:

@@ -22,7 +22,7 @@ def find_window(base_url: str, model: str, fetch: Callable[[str], object]) -> in
     """
     listed = mapping(fetch(address(base_url, "/models")))
     entries = [mapping(each) for each in list_of(listed.get("data")) or list_of(listed.get("models"))]
-    own = [each for each in entries if model in {each.get("id"), each.get("name"), str(each.get("name")).removeprefix("models/")}]
+    own = [each for each in entries if model in (each.get("id"), each.get("name"), str(each.get("name")).removeprefix("models/"))]
     for entry in own or (entries if len(entries) == 1 else []):  # a server of one model answers to any name
         for place in (mapping(entry.get("meta")), entry):
             if found := next(filter(None, (count_of(place.get(name)) for name in _NAMES)), 0):

@@ -10,7 +10,7 @@ from ferrule.compat.dspy.utils import DummyLM
 from pydantic import BaseModel
 
 import ferrule.compat.dspy as dspy
-from ferrule import ScriptedLM
+from ferrule import Capabilities, ContextOverflowError, ScriptedLM
 
 
 def get_weather(city: str) -> str:
@@ -332,6 +332,46 @@ def test_react_v2() -> None:
     assert len(result.history.messages) > 1
 
 
+@pytest.mark.parametrize("native", [False, True])
+def test_agent_that_truncates_its_trajectory_in_its_own_way(native: bool) -> None:
+    """ReAct: an override takes DSPy's dict, changes it, and may put a summary in the place of what it removed."""
+
+    class Agent(dspy.ReAct):
+        def truncate_trajectory(self, trajectory):
+            for key in [*trajectory][:4]:
+                del trajectory[key]
+            trajectory["observation_1"] = "cut"
+            return {"summary": "It was sunny in Rome.", **trajectory}
+
+    texts, asked_last = iter(["Rome", "Oslo", "Bern", None]), []
+
+    def answer(request):
+        city, asked_last[:] = next(texts), [*request.messages][1:]
+        if city == "Bern":
+            raise ContextOverflowError("too long")
+        call = {"name": "get_weather", "args": {"city": city}} if city else {"name": "finish", "args": {"answer": "ok"}}
+        if native:
+            return call
+        asked = {"next_thought": "hm", "next_tool_name": call["name"], "next_tool_args": call["args"]}
+        return request.form.write(asked)
+
+    dspy.configure(lm=ScriptedLM(by=answer, capabilities=Capabilities(native_tools=native)))
+    result = Agent("question -> answer", tools=[get_weather])(question="?")
+    assert result.answer == "ok"
+    assert result.trajectory["observation_1"] == "The weather in Oslo is sunny."
+    shown = "\n".join(message.text for message in asked_last)
+    assert "It was sunny in Rome." in shown
+    assert "cut" in shown
+    assert "The weather in" not in shown
+
+
+def test_a_dict_of_a_trajectory_is_truncated() -> None:
+    """ReAct: `truncate_trajectory` removes the first four keys."""
+    trajectory = {f"{key}_{i}": i for i in range(2) for key in ("thought", "tool_name", "tool_args", "observation")}
+    shorter = dspy.ReAct("question -> answer", tools=[get_weather]).truncate_trajectory(trajectory)
+    assert [*shorter] == ["thought_1", "tool_name_1", "tool_args_1", "observation_1"]
+
+
 def test_agent_whose_trajectory_is_truncated() -> None:
     """ReAct: `truncate_trajectory` is overridden, and called when the context is full."""
     seen: list[int] = []
@@ -348,8 +388,6 @@ def test_agent_whose_trajectory_is_truncated() -> None:
     def answer(request):
         found = next(texts)
         return found if isinstance(found, Exception) else dummy.complete(request)
-
-    from ferrule import Capabilities
 
     dspy.configure(lm=ScriptedLM(by=answer, capabilities=Capabilities(native_tools=False)))
     assert Agent("question -> answer", tools=[get_weather])(question="?").answer == "ok"

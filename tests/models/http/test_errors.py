@@ -27,6 +27,16 @@ OVERFLOWS = [
     "Please reduce the length of the messages or completion.",
     "input length and `max_tokens` exceed context limit: context window full",
     "Trying to keep the first 5000 tokens when context the overflows.",
+    "Unable to submit request because the input token count is 1251952 but model only supports up to 1048576.",  # Vertex
+    "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 204800]",  # Qwen's provider
+    "Invalid request: Your request exceeded model token limit: 262144 (requested: 287431)",  # Moonshot
+    "Prompt exceeds max length",  # Zhipu
+    "Input Tokens Exceeded: Number of input tokens exceeds maximum length. Please update the input.",  # Bedrock
+    "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 8192. Given: 9000 `inputs` tokens",  # Hugging Face, Together
+    "Input validation error: `inputs` must have less than 4095 tokens. Given: 5000",
+    "The decoder prompt (length 5000) is longer than the maximum model length of 4096.",  # vLLM
+    "Total tokens of image and text exceed max message tokens.",  # Doubao
+    "litellm.ContextWindowExceededError: ContextWindowExceededError: OpenAIException - x",
 ]
 
 
@@ -40,8 +50,14 @@ def test_a_prompt_that_is_too_long_is_known_by_its_words(message):
 
 @pytest.mark.parametrize(
     "message",
-    ["Request too large for model `x` on tokens per minute (TPM)", "Too many tokens per minute", "temperature exceeds the maximum of 2"],
-    ids=range(3),
+    [
+        "Request too large for model `x` on tokens per minute (TPM)",
+        "Too many tokens per minute",
+        "temperature exceeds the maximum of 2",
+        "max_tokens is too large: 200000. This model supports at most 16384 completion tokens",
+        "tools.0.name exceeds maximum length of 64",
+    ],
+    ids=range(5),
 )
 def test_not_everything_that_is_too_much_is_a_prompt_that_is_too_long(message):
     """L4."""
@@ -200,6 +216,20 @@ def test_any_other_5xx_may_pass(message):
     """L4."""
     error, again = status_error(503, {}, json.dumps({"error": {"message": message}}).encode())
     assert (type(error), again) == (UnavailableError, True)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"message": "Content Exists Risk", "type": "invalid_request_error", "code": "invalid_request_error"},
+        {"message": "Input data may contain inappropriate content.", "code": "data_inspection_failed"},
+        {"message": "x", "code": "DataInspectionFailed"},
+    ],
+    ids=["deepseek", "qwen", "qwen_code"],
+)
+def test_a_refusal_is_known_by_its_words_or_code(error):
+    """L4: the same request is refused again, so changing it may help, and the settings are right."""
+    assert type(status_error(400, {}, json.dumps({"error": error}).encode())[0]) is RefusalError
 
 
 QUOTAS = {

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from types import SimpleNamespace
 
 import httpx2
@@ -450,11 +451,39 @@ def test_an_event_that_is_no_json_is_a_broken_stream(wire):
         list(lm_at(server, wire=wire).stream(ASKED))
 
 
+@pytest.mark.parametrize("wire", ["openai_chat", "openai_responses", "anthropic", "gemini"])
+def test_an_error_that_is_no_event_of_its_stream_is_told(wire):
+    """L4: gateways call the body of an error a stream, too, or write it between events."""
+    error = (
+        b'{"error": {"code": "rate_limit_exceeded", "type": "rate_limit_error", "message": "slow down", "status": "RESOURCE_EXHAUSTED"}}'
+    )
+    for body in (error, b": ping\n\n" + error + b"\n"):
+        with raw_server(begin(body, end)) as server, pytest.raises(RateLimitError, match="slow down"):
+            list(lm_at(server, wire=wire).stream(ASKED))
+
+
 @pytest.mark.parametrize("way", ["stream", "astream"])
 def test_an_answer_that_was_whole_before_the_connection_broke_counts(way):
     """L4: some servers close after `[DONE]` without the end of the body."""
     with raw_server(begin(STREAM + b"data: [DONE]\n\n", hang_up)) as server:
         assert WAYS[way](lm_at(server, max_retries=0)).text == "hello"
+
+
+@pytest.mark.parametrize("way", ["stream", "astream"])
+def test_a_server_that_keeps_a_finished_stream_open_is_not_waited_for(way, monkeypatch):
+    """L4: gateways close theirs minutes after the last event (earendil-works/pi, issue 5592). Comments between do not count."""
+
+    def chatter(connection):
+        with suppress(OSError):
+            while not connection.server.client_left.wait(0.01):
+                connection.send(b"8\r\n: ping\n\n\r\n")
+
+    monkeypatch.setattr(http, "_END_S", 0.05)
+    for last in (say_nothing, chatter):
+        with raw_server(begin(STREAM + b"data: [DONE]\n\n", last)) as server:
+            begun = time.monotonic()
+            assert WAYS[way](lm_at(server, timeout_s=20)).text == "hello"
+            assert time.monotonic() - begun < 20
 
 
 def answering_once(connection):

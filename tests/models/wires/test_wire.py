@@ -17,9 +17,10 @@ from pydantic import BaseModel
 from ferrule import Tool
 from ferrule.errors import LMError, MissingContentError
 from ferrule.models.model import as_model
-from ferrule.models.wires.wire import response_of
-from ferrule.values.conversation.exchange import Declarations, Request, Response
+from ferrule.models.wires.wire import assembly, response_of
+from ferrule.values.conversation.exchange import Declarations, Delta, Request, Response
 from ferrule.values.conversation.message import Message, Messages
+from ferrule.values.encoding.encode import json_bytes
 
 ARGS = '{"a": 1}'
 CHAT_CALL = {"id": "c", "type": "function", "function": {"name": "add", "arguments": ARGS}}
@@ -149,3 +150,74 @@ def test_a_wire_adds_to_a_declaration_only_what_its_provider_demands(wire: str, 
     body = json.loads(import_module(f"ferrule.models.wires.{wire}.codec").render(request, model="m", settings={}))
     assert TOLD[wire](body) == {**demanded, **schema}
     assert made.declaration["function"]["parameters"] == schema
+
+
+def _streamed(wire: str, *events: dict[str, Any]) -> tuple[list[Delta], Response]:
+    reader = assembly(wire, Request(Messages([Message("user", "hi")])))
+    body = b"".join(b"data: %b\n\n" % json.dumps(event).encode() for event in events)
+    return [*reader.feed(body), *reader.end()], reader.response()
+
+
+def _of_chat(finish: str | None = None, **delta: Any) -> dict[str, Any]:
+    return {"choices": [{"delta": delta, "finish_reason": finish}]}
+
+
+def _of_claude(index: int, **delta: Any) -> dict[str, Any]:
+    return {"type": "content_block_delta", "index": index, "delta": delta}
+
+
+CUT = ("so \ud83c", "\udf0d!")
+"""A text that was cut in the middle of a character."""
+CUT_STREAMS: dict[str, list[dict[str, Any]]] = {
+    "openai_chat": [
+        *[_of_chat(reasoning_content=each) for each in CUT],
+        *[_of_chat(content=each) for each in CUT],
+        _of_chat(tool_calls=[{"index": 0, "id": "c", "function": {"name": "add", "arguments": '{"a": "' + CUT[0]}}]),
+        _of_chat(tool_calls=[{"index": 0, "function": {"arguments": CUT[1] + '"}'}}]),
+        _of_chat("tool_calls"),
+    ],
+    "openai_responses": [
+        *[{"type": "response.reasoning_text.delta", "output_index": 0, "delta": each} for each in CUT],
+        *[{"type": "response.output_text.delta", "output_index": 1, "delta": each} for each in CUT],
+        {"type": "response.output_item.added", "output_index": 2, "item": {"type": "function_call", "call_id": "c", "name": "add"}},
+        {"type": "response.function_call_arguments.delta", "output_index": 2, "delta": '{"a": "' + CUT[0]},
+        {"type": "response.function_call_arguments.delta", "output_index": 2, "delta": CUT[1] + '"}'},
+        {"type": "response.completed", "response": {"status": "completed"}},
+    ],
+    "anthropic": [
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking"}},
+        *[_of_claude(0, type="thinking_delta", thinking=each) for each in CUT],
+        {"type": "content_block_start", "index": 1, "content_block": {"type": "text"}},
+        *[_of_claude(1, type="text_delta", text=each) for each in CUT],
+        {"type": "content_block_start", "index": 2, "content_block": {"type": "tool_use", "id": "c", "name": "add"}},
+        _of_claude(2, type="input_json_delta", partial_json='{"a": "' + CUT[0]),
+        _of_claude(2, type="input_json_delta", partial_json=CUT[1] + '"}'),
+        {"type": "message_stop"},
+    ],
+    "gemini": [
+        *[{"candidates": [{"content": {"parts": [{"text": each, "thought": True}]}}]} for each in CUT],
+        *[{"candidates": [{"content": {"parts": [{"text": each}]}}]} for each in CUT],
+        {"candidates": [{"content": {"parts": [{"functionCall": {"id": "c", "name": "add", "args": {"a": "so 🌍!"}}}]}}]},
+        {"candidates": [{"finishReason": "STOP"}]},
+    ],
+}
+
+
+@pytest.mark.parametrize("wire", CUT_STREAMS)
+def test_a_character_that_was_cut_in_two_is_whole(wire: str) -> None:
+    """L3: a server that cuts text by UTF-16 sends its halves in two events (openclaw, pull request 115536)."""
+    deltas, response = _streamed(wire, *CUT_STREAMS[wire])
+    assert (response.text, response.reasoning, response.tool_calls[0].args) == ("so 🌍!", "so 🌍!", {"a": "so 🌍!"})
+    assert "".join(each.text for each in deltas) == "".join(each.reasoning for each in deltas) == "so 🌍!"
+    assert json.loads("".join(each.call.arguments for each in deltas if each.call)) == {"a": "so 🌍!"}
+    for each in deltas:
+        repr(each).encode()
+    json_bytes(response.extra)
+
+
+def test_half_a_character_stays_where_nothing_follows_it() -> None:
+    """L3: streamed and whole, the text is the same."""
+    call = {"index": 0, "id": "c", "function": {"name": "add", "arguments": '{"a": "' + CUT[0]}}
+    deltas, response = _streamed("openai_chat", _of_chat(content=CUT[0]), _of_chat(tool_calls=[call]), _of_chat("length"))
+    assert "".join(each.text for each in deltas) == response.text == CUT[0]
+    assert "".join(each.call.arguments for each in deltas if each.call) == response.tool_calls[0].arguments_text

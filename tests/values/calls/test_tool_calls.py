@@ -143,3 +143,16 @@ def test_calls_are_equal_that_call_the_same():
     for differs in ([{"name": "g", "args": {"a": 1}}], [{"name": "f", "args": {"a": 2}}], [], [{"name": "f", "args": "{"}]):
         assert one != ToolCalls.from_dict_list(differs)
     assert one != one.tool_calls
+
+
+def test_calls_are_taken_as_they_are() -> None:
+    """D28: as DSPy's validator does, and of another class too."""
+
+    class Own(ToolCalls):
+        pass
+
+    calls = ToolCalls.from_dict_list([{"name": "add", "args": {"a": 1}}])
+    assert ToolCalls.validate_input(calls) is calls
+    assert ToolCalls.model_validate(calls) is calls
+    assert type(Own.model_validate(calls)) is Own
+    assert Own.model_validate(calls).tool_calls == calls.tool_calls

@@ -26,7 +26,13 @@ def test_texts_beside_each_other_become_one() -> None:
 
 @pytest.mark.parametrize(
     "part",
-    [PHOTO, Image(data="QUJD"), Audio(data="QUJD", media_type="audio/mp3"), File(data="QUJD", name="a.pdf", media_type="application/pdf")],
+    [
+        PHOTO,
+        Image(data="QUJD"),
+        Audio(data="QUJD", media_type="audio/mp3"),
+        Audio(url="https://x.example/a.mp3"),
+        File(data="QUJD", name="a.pdf", media_type="application/pdf"),
+    ],
 )
 def test_openais_parts_come_back(part: Any) -> None:
     """E54."""

@@ -237,3 +237,18 @@ def test_the_history_is_one_object_that_results_may_be_added_to():
     made = Prediction.of({"answer": 1}, messages=Messages([Message("user", "q")]))
     made.history.add_message("user", "more")
     assert [each.text for each in made.history.messages] == ["q", "more"]
+
+
+def test_a_mapping_says_which_steps_are_kept():
+    """D21: DSPy's way to shorten a trajectory; other entries stand in the place of steps, and calls stay what they were."""
+    steps = [
+        Step(f"thought {i}", (ToolCall(name="read", args={"n": i}, id=f"c{i}"),), (ToolResult("read", f"page {i}", f"c{i}"),))
+        for i in range(3)
+    ]
+    whole = Trajectory(steps)
+    assert whole.kept_by(whole) is whole
+    assert list(whole.kept_by(dict([*whole.items()][4:])).steps) == steps[1:]
+    kept = whole.kept_by({"summary": "two pages", "thought_2": "short", "observation_2": "p", "thought_7": 7, "tool_args_1": {}})
+    assert [step.results[0].content for step in kept.steps] == ["two pages", "p", "7", "page 1"]
+    assert [step.thought for step in kept.steps] == ["", "short", "", "thought 1"]
+    assert [step.calls for step in kept.steps] == [(), steps[2].calls, (), steps[1].calls]

@@ -148,8 +148,10 @@ class ReAct(Module, ferrule.ReAct):
         ferrule.ReAct.__init__(self, signature, tools, max_iters, **{"enable_user_clarification": False, **options})
         self.react.__class__ = self.extract.predict.__class__ = Predict
 
+    truncate_trajectory = lambda self, trajectory: dict([*trajectory.items()][4:])
+
     def flow(self, /, **inputs):
-        program = copy.copy(self)
+        program, program.truncate_trajectory = copy.copy(self), lambda found: self.truncate_trajectory(dict(found))
         program.react, inputs = self.react.loosened(inputs)
         return Prediction.dressed((yield from ferrule.ReAct.flow(program, **inputs)))
 

@@ -67,10 +67,9 @@ class Prediction(Example):
         return recast(found, cls, {**steps, **found})
 
     def get_lm_usage(self):
-        usage = super().get_lm_usage()
-        read, written = usage.input_tokens, usage.output_tokens
-        tokens = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
-        return {getattr(core.current().lm, "name", "lm"): tokens} if usage.calls else {}
+        used = super().get_lm_usage()
+        tokens = {"prompt_tokens": used.input_tokens, "completion_tokens": used.output_tokens, "total_tokens": used.total_tokens}
+        return {getattr(core.current().lm, "name", "lm"): tokens} if used.calls else {}
 
 
 def _observed(value: Any) -> Any:

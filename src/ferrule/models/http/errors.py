@@ -39,15 +39,18 @@ _OVERFLOW_CODES = frozenset(
 _OVERFLOW = re.compile(
     r"context[ _](?:length|window|size|limit)|maximum (?:context|prompt|input)"
     r"|(?:prompt|input|request) (?:is )?too (?:long|large)(?! for model)|too many (?:input )?tokens(?! per)"
-    r"|exceeds? the (?:max|available context|model)[^.]*token|token count[^.]*exceeds|reduce the length of|context the overflows",
+    r"|exceeds? the (?:max|available context|model)[^.]*token|token count[^.]*(?:exceeds|only supports)|reduce the length of"
+    r"|(?:prompt|tokens) exceeds? max(?:imum)? length|exceeded model token limit|exceed max message tokens|ContextWindowExceeded"
+    r"|maximum model length|context the overflows|range of input length|`inputs` (?:must have less than|tokens \+)",
     re.IGNORECASE,
 )
 _REFUSAL_CODES = frozenset({
     "content_filter", "content_policy_violation", "responsibleaipolicyviolation", "moderation_blocked", "safety", "bio_policy",
-    "misalignment_policy_violation", "image_content_policy_violation",
+    "misalignment_policy_violation", "image_content_policy_violation", "data_inspection_failed", "datainspectionfailed",
 })  # fmt: skip
 _REFUSAL = re.compile(
-    r"content (?:management )?policy|content filter|flagged (?:by|as|for)|requires moderation|safety system", re.IGNORECASE
+    r"content (?:management )?policy|content filter|flagged (?:by|as|for)|requires moderation|safety system|content exists risk",
+    re.IGNORECASE,
 )
 _QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "budget_exceeded"})
 _QUOTA = re.compile(r"insufficient_quota|exceeded your current quota, please check your plan", re.IGNORECASE)

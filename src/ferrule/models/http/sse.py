@@ -64,6 +64,8 @@ class Events:
                 yield data
         elif line.startswith(b"data:"):
             self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
+        elif line.startswith(b"{"):  # no field of an event: JSON that a gateway did not make one of, mostly an error
+            yield line
 
 
 class EventAssembly:
@@ -76,18 +78,27 @@ class EventAssembly:
 
     def feed(self, piece: bytes) -> Iterator[Delta]:
         """The next bytes of the body, cut anywhere."""
-        for data in self._events.feed(piece):
-            if not self.is_done and data.strip():
-                yield from self._event(data)
+        return self._deltas(self._events.feed(piece))
 
     def end(self) -> Iterator[Delta]:
         """The body has ended."""
-        for data in self._events.end():
-            if not self.is_done and data.strip():
+        return self._deltas(self._events.end())
+
+    def _deltas(self, events: Iterator[bytes]) -> Iterator[Delta]:
+        for data in events:
+            said = data.strip()
+            if self.is_done or not said:
+                continue
+            if said == b"[DONE]":  # OpenAI's end of chat completions; gateways send it in all protocols, after the last event or instead
+                self._done()
+            else:
                 yield from self._event(data)
 
     def _event(self, data: bytes) -> Iterator[Delta]:
         raise NotImplementedError
+
+    def _done(self) -> None:
+        self.is_done = True
 
     def _check_ended(self, ended: object, begun: object) -> None:
         """Raise `UnavailableError` unless the answer is complete."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,9 +26,14 @@ if TYPE_CHECKING:
     from ferrule.models.http.loop_connection import HTTPAnswer
     from ferrule.models.http.pace import Pace
 
+    Headers = Mapping[str, str]
+    Told = Callable[[], bool]
+
 T = TypeVar("T")
 
 _SIDE_TIMEOUT_S = 5.0
+_END_S = 1.0
+"""How long a stream is read behind its last event, so that its connection can be used again. Some gateways keep theirs open."""
 _DEFAULT_TIMEOUTS = Timeouts()
 _NEW_STREAM = (".connect_tcp.complete", ".start_tls.complete")
 """The events of httpcore2 that bring a new stream."""
@@ -49,7 +54,7 @@ class HTTPTransport:
         provider: str,
         model: str = "",
         stream_url: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers | None = None,
         timeouts: Timeouts = _DEFAULT_TIMEOUTS,
         max_retries: int = 2,
         pace: Pace | None = None,
@@ -72,10 +77,10 @@ class HTTPTransport:
         self._clients = Clients(timeouts)
         self._urls: dict[str, httpx2.URL] = {}
 
-    def post(self, body: bytes, auth: Mapping[str, str], key: str | None) -> tuple[bytes, Mapping[str, str]]:
+    def post(self, body: bytes, auth: Headers, key: str | None) -> tuple[bytes, Headers]:
         """Send with the headers `auth`; returns the body and the headers of the answer. Raises `LMError`s, which never show the key."""
 
-        def attempt() -> tuple[bytes, Mapping[str, str]]:
+        def attempt() -> tuple[bytes, Headers]:
             if self._pace is not None:
                 self._pace.wait()
             with self._translated(key):
@@ -89,10 +94,10 @@ class HTTPTransport:
         with self._slot():
             return self._with_retries(attempt)
 
-    async def apost(self, body: bytes, auth: Mapping[str, str], key: str | None) -> tuple[bytes, Mapping[str, str]]:
+    async def apost(self, body: bytes, auth: Headers, key: str | None) -> tuple[bytes, Headers]:
         """`post` without blocking the loop; cancelling closes the request."""
 
-        async def attempt() -> tuple[bytes, Mapping[str, str]]:
+        async def attempt() -> tuple[bytes, Headers]:
             if self._pace is not None:
                 await self._pace.await_()
             with self._translated(key):
@@ -110,8 +115,8 @@ class HTTPTransport:
             return await self._with_retries_async(attempt)
 
     @contextmanager
-    def stream(self, body: bytes, auth: Mapping[str, str], key: str | None) -> Generator[tuple[Mapping[str, str], Iterator[bytes]]]:
-        """The headers of an answer, and its body piece by piece. A failure before the first byte is retried, a later one is not."""
+    def stream(self, body: bytes, auth: Headers, key: str | None, is_done: Told = bool) -> Generator[tuple[Headers, Iterator[bytes]]]:
+        """The headers of an answer, and its body piece by piece, until `is_done`. Only a failure before the first byte is retried."""
 
         def attempt() -> tuple[httpx2.Response, float]:
             if self._pace is not None:
@@ -122,20 +127,20 @@ class HTTPTransport:
 
         def pieces() -> Iterator[bytes]:
             with self._translated(key, may_retry=False):
-                yield from self._pieces(response, deadline)
+                yield from self._pieces(response, deadline, is_done)
 
         with self._slot():
             response, deadline = self._with_retries(attempt)
-            try:
+            with closing(response):
                 yield response.headers, pieces()
-            finally:
-                response.close()
 
     @asynccontextmanager
     async def astream(
-        self, body: bytes, auth: Mapping[str, str], key: str | None
-    ) -> AsyncGenerator[tuple[Mapping[str, str], AsyncIterator[bytes]]]:
+        self, body: bytes, auth: Headers, key: str | None, is_done: Told = bool
+    ) -> AsyncGenerator[tuple[Headers, AsyncIterator[bytes]]]:
         """`stream` without blocking the loop."""
+        from asyncio import timeout as asyncio_timeout
+
         async with self._aslot(), AsyncExitStack() as held:
             with self._translated(key, may_retry=False):
                 connection = await held.enter_async_context(self._clients.of_loop(self._deadline()))
@@ -148,25 +153,25 @@ class HTTPTransport:
                     async with connection.until(deadline):
                         response = await connection.send(self._address(self.stream_url), {**auth, **self._headers}, body)
                         if not response.is_success:
-                            try:
+                            async with aclosing(response):
                                 self._check(response, await response.aread(), key)
-                            finally:
-                                await response.aclose()
                         return response, deadline
 
             async def pieces() -> AsyncIterator[bytes]:
                 with self._translated(key, may_retry=False):
-                    async for piece in response.aiter_bytes():
+                    rest = response.aiter_bytes()
+                    async for piece in rest:
                         _check_time(deadline)
                         yield piece
+                        if is_done():
+                            async with asyncio_timeout(_END_S):
+                                _ = [_ async for _ in rest]
 
             response, deadline = await self._with_retries_async(attempt)
-            try:
+            async with aclosing(response):
                 yield response.headers, pieces()
-            finally:
-                await response.aclose()
 
-    def fetch(self, url: str, auth: Mapping[str, str]) -> object:
+    def fetch(self, url: str, auth: Headers) -> object:
         """The JSON at another address of the server, or None, whatever fails: for what is only good to know."""
         import httpx2
 
@@ -190,7 +195,7 @@ class HTTPTransport:
 
     # -- one attempt --------------------------------------------------------------------------------------------
 
-    def _open(self, body: bytes, auth: Mapping[str, str], key: str | None, deadline: float, *, stream: bool) -> httpx2.Response:
+    def _open(self, body: bytes, auth: Headers, key: str | None, deadline: float, *, stream: bool) -> httpx2.Response:
         with _reading_until(deadline):
             response = self._send(body, auth, stream=stream)
         try:
@@ -201,7 +206,7 @@ class HTTPTransport:
             raise
         return response
 
-    def _send(self, body: bytes, auth: Mapping[str, str], *, stream: bool) -> httpx2.Response:
+    def _send(self, body: bytes, auth: Headers, *, stream: bool) -> httpx2.Response:
         """An answer, its body to come. The request is sent once more if its connection was closed: servers close idle ones at any time."""
         from httpx2 import NetworkError, RemoteProtocolError
 
@@ -213,7 +218,7 @@ class HTTPTransport:
                 raise
         return client.send(self._request(body, auth, trace, stream=stream), stream=True)
 
-    def _request(self, body: bytes, auth: Mapping[str, str], trace: _Trace, *, stream: bool) -> httpx2.Request:
+    def _request(self, body: bytes, auth: Headers, trace: _Trace, *, stream: bool) -> httpx2.Request:
         from httpx2 import Request
 
         url = self._address(self.stream_url if stream else self.url)
@@ -227,15 +232,17 @@ class HTTPTransport:
     def _deadline(self) -> float:
         return NEVER if self.timeouts.total_s is None else time.monotonic() + self.timeouts.total_s
 
-    def _pieces(self, response: httpx2.Response, deadline: float) -> Iterator[bytes]:
-        pieces = response.iter_bytes()
+    def _pieces(self, response: httpx2.Response, deadline: float, is_done: Told = bool) -> Iterator[bytes]:
+        pieces, until = response.iter_bytes(), deadline
         while True:
-            with _reading_until(deadline):  # not around the `yield`: meanwhile the thread may send another request
+            with _reading_until(until):  # not around the `yield`: meanwhile the thread may send another request
                 piece = next(pieces, None)
             if piece is None:
                 return
-            _check_time(deadline)
+            _check_time(until)
             yield piece
+            if until == deadline and is_done():
+                until = min(deadline, time.monotonic() + _END_S)
 
     def _check(self, response: HTTPAnswer | httpx2.Response, body: bytes, key: str | None) -> None:
         """Raise the error of an answer with an error status."""

@@ -10,9 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ferrule.errors import ConfigurationError, MissingContentError, shown
-from ferrule.values.conversation.exchange import Delta, Response
+from ferrule.values.conversation.exchange import CallPiece, Delta, Response
 from ferrule.values.conversation.thoughts import ThoughtSplitter, split_thoughts
-from ferrule.values.encoding.encode import jsonable
+from ferrule.values.encoding.encode import jsonable, with_whole_characters
+from ferrule.values.record import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +87,7 @@ def assembly(name: str, request: Request) -> Assembly:
 
 
 class ThoughtsApart:
-    """An `Assembly` that gives the thoughts at the head of another's text as reasoning.
+    """An `Assembly` that gives the thoughts at the head of another's text as reasoning. It also joins characters that were cut in two.
 
     The text before a closing tag without an opening one is not kept back: it is streamed as text, and only `response()` tells it apart.
     """
@@ -95,6 +96,7 @@ class ThoughtsApart:
         self._assembly = assembly
         self._request = request
         self._splitter = ThoughtSplitter(request, unopened=False)
+        self._halves = _Halves()
 
     @property
     def is_done(self) -> bool:
@@ -103,16 +105,17 @@ class ThoughtsApart:
 
     def feed(self, piece: bytes) -> Iterator[Delta]:
         """See `Assembly`."""
-        yield from self._split(self._assembly.feed(piece))
+        yield from self._split(map(self._halves.join, self._assembly.feed(piece)))
 
     def end(self) -> Iterator[Delta]:
         """See `Assembly`."""
-        yield from self._split(self._assembly.end())
+        yield from self._split(map(self._halves.join, self._assembly.end()))
+        yield from self._split(self._halves.rest())
         yield from self._deltas(self._splitter.finish())
 
     def response(self) -> Response:
         """See `Assembly`."""
-        return split_thoughts(self._assembly.response(), self._request)
+        return split_thoughts(self._halves.join_response(self._assembly.response()), self._request)
 
     def _split(self, deltas: Iterator[Delta]) -> Iterator[Delta]:
         for delta in deltas:
@@ -127,6 +130,53 @@ class ThoughtsApart:
     def _deltas(self, pieces: list[tuple[Kind, str]]) -> Iterator[Delta]:
         for kind, piece in pieces:
             yield Delta(reasoning=piece) if kind == "thought" else Delta(piece)
+
+
+_FIRST_HALF, _LAST_HALF = "\ud800", "\udbff"
+
+
+class _Halves:
+    """Joins characters that a server cut in two: one that cuts text by UTF-16 sends the halves of a character in two events."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str | int, str] = {}
+        """First halves, by the `Delta`'s field or the call's index."""
+        self._has_met_one = False
+
+    def join(self, delta: Delta) -> Delta:
+        """The piece with what was kept back of the one before, without half a character at its end."""
+        text, thought, call = delta.text, delta.reasoning, delta.call
+        are_whole = (not text or text[-1] < _FIRST_HALF) and (not thought or thought[-1] < _FIRST_HALF)
+        if are_whole and not self._kept and (call is None or call.arguments[-1:] < _FIRST_HALF):
+            return delta
+        call = None if call is None else replace(call, arguments=self._whole(call.index, call.arguments))
+        return Delta(self._whole("text", text), self._whole("reasoning", thought), call)
+
+    def rest(self) -> Iterator[Delta]:
+        """The halves that nothing followed."""
+        for place, half in self._kept.items():
+            if isinstance(place, int):
+                yield Delta(call=CallPiece(place, arguments=half))
+            else:
+                yield Delta(half) if place == "text" else Delta(reasoning=half)
+
+    def join_response(self, found: Response) -> Response:
+        """The whole answer, whose wire joined the same pieces."""
+        if not self._has_met_one:
+            return found
+        calls = tuple([call.changed(args=jsonable(call.args)) for call in found.tool_calls])
+        told = {name: jsonable(getattr(found, name)) for name in ("text", "reasoning", "refusal", "extra")}
+        return replace(found, tool_calls=calls, **told)
+
+    def _whole(self, place: str | int, piece: str) -> str:
+        if not piece:
+            return piece
+        piece = self._kept.pop(place, "") + piece
+        if _FIRST_HALF <= piece[-1] <= _LAST_HALF:
+            self._has_met_one = True
+            self._kept[place] = piece[-1]
+            piece = piece[:-1]
+        return with_whole_characters(piece)
 
 
 # -- answers of any provider ----------------------------------------------------------------------------------------

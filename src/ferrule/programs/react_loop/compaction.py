@@ -95,7 +95,8 @@ def truncate(loop: Loop, rounds: int) -> bool:
 def _without_oldest(loop: Loop, count: int) -> Log[Step]:
     steps = loop.shown
     for _ in range(count):
-        steps = loop.agent.truncate_trajectory(Trajectory(steps)).steps
+        whole = Trajectory(steps)
+        steps = whole.kept_by(loop.agent.truncate_trajectory(whole)).steps
     return steps
 
 

@@ -31,7 +31,11 @@ class ToolCalls(Type):
     @model_validator(mode="before")
     @classmethod
     def validate_input(cls, data: Any) -> Any:
-        """Accept a list of calls, `{"tool_calls": [...]}`, or one call, in any shape that `ToolCall.read` accepts."""
+        """Accept a list of calls, `{"tool_calls": [...]}`, or one call, in any shape that `ToolCall.read` accepts; and calls themselves."""
+        if isinstance(data, cls):
+            return data
+        if isinstance(data, ToolCalls):  # of another class, such as a facade's
+            return {"tool_calls": data.tool_calls, "tool_call_results": data.tool_call_results}
         entries, results = ([data], None) if isinstance(data, ToolCall) else calls_and_results(data)
         calls: list[ToolCall] = []
         for index, entry in enumerate(entries):

@@ -18,7 +18,7 @@ from ferrule.values.encoding.mark import Mark
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-    from ferrule.values.content.parts import Content, Part
+    from ferrule.values.content.parts import Audio, Content, Part
 
     Piece = str | Part
     """A piece of text, or a part that is not text."""
@@ -88,7 +88,7 @@ def read_part(value: Any) -> Part:
     """Read one part in OpenAI's form; a part is returned unchanged."""
     if is_part(value):
         return value
-    from ferrule.values.content.parts import Audio, File, Image, Text
+    from ferrule.values.content.parts import File, Image, Text
 
     if isinstance(value, str):
         return Text(text=value)
@@ -101,8 +101,7 @@ def read_part(value: Any) -> Part:
                 address = part["image_url"]
                 return _media(Image, address if isinstance(address, str) else address["url"])
             case "input_audio":
-                sound = part["input_audio"]
-                return Audio(data=sound["data"], media_type=f"audio/{sound.get('format', 'wav')}")
+                return read_sound(part["input_audio"])
             case "file":
                 return _media(File, part["file"]["file_data"], name=part["file"].get("filename") or "file")
             case _:
@@ -111,6 +110,16 @@ def read_part(value: Any) -> Part:
         raise InputError(f"Invalid part of a message ({type(error).__name__}: {error}): {shown(cast('object', value))}.") from error
     msg = f"A part of a message must have the type 'text', 'image_url', 'input_audio' or 'file'; found {shown(cast('object', value))}."
     raise InputError(msg)
+
+
+def read_sound(sound: Mapping[str, Any]) -> Audio:
+    """Read the `input_audio` of OpenAI's audio part. The address of a sound stands in place of its bytes, as `Audio.format` writes it."""
+    from ferrule.values.content.parts import Audio
+
+    data, kind = sound["data"], sound.get("format", "wav")
+    if ":" not in data:
+        return Audio(data=data, media_type=f"audio/{kind}")
+    return Audio(url=data) if kind == "wav" else Audio(url=data, media_type=f"audio/{kind}")  # the first is the default, and may be unknown
 
 
 def _media(kind: Any, address: str, **more: Any) -> Any:

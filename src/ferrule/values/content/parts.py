@@ -120,9 +120,13 @@ class Audio(_Media):
 
     def format(self) -> list[dict[str, Any]]:
         """OpenAI's audio part, which can hold bytes only."""
-        kind = self.media_type.rpartition("/")[2].removeprefix("x-")
+        media_type, data = self.media_type, self.data if self.url is None else self.url
+        head, comma, rest = (self.url or "").partition(",")
+        if comma and head.startswith("data:") and head.endswith(";base64"):  # RFC 2397
+            media_type, data = head[5:].partition(";")[0] or media_type, rest
+        kind = media_type.rpartition("/")[2].removeprefix("x-")
         kind = {"mpeg": "mp3", "wave": "wav"}.get(kind, kind)  # OpenAI uses file extensions
-        return [{"type": "input_audio", "input_audio": {"data": self.data or self.address, "format": kind}}]
+        return [{"type": "input_audio", "input_audio": {"data": data, "format": kind}}]
 
 
 class File(_Media):

@@ -121,6 +121,15 @@ def escape_surrogates(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode() if not text.isascii() else text
 
 
+def with_whole_characters(text: str) -> str:
+    """Text in which a surrogate pair is one character, as it is after a round trip through JSON."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    return text
+
+
 def repr_text(text: str) -> str:
     """A `repr` without memory addresses and ferrule's modules (`<class 'ferrule.Image'>`), so that it is equal in every process."""
     return without_modules(_ADDRESS.sub("", text))
@@ -225,7 +234,7 @@ def _plain(value: Any, above: frozenset[int], depth: int) -> Any:
 
 def _plain_scalar(value: Any) -> Any:
     if isinstance(value, str):
-        return _joined(str.__str__(value))  # not the `__str__` of a subclass, such as an enum
+        return with_whole_characters(str.__str__(value))  # not the `__str__` of a subclass, such as an enum
     if isinstance(value, float):
         value = float.__float__(value)
         return value if value - value == 0 else str(value).replace("inf", "Infinity").replace("nan", "NaN")
@@ -235,15 +244,6 @@ def _plain_scalar(value: Any) -> Any:
         value = int.__int__(value)
         return value if -_LARGEST < value < _LARGEST else hex(value)
     return value
-
-
-def _joined(text: str) -> str:
-    """Text in which a surrogate pair is one character, as it is after a round trip through JSON."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-    return text
 
 
 def _form(value: Any) -> Any:
@@ -276,7 +276,7 @@ def _in_order(values: set[Any] | frozenset[Any]) -> list[Any]:
 
 def _key(key: Any) -> str:
     if isinstance(key, str):
-        return _joined(str.__str__(key))
+        return with_whole_characters(str.__str__(key))
     if type(key) is int:
         return str(_plain_scalar(key))
     try:

@@ -12,7 +12,7 @@ from ferrule.values.conversation.exchange import Usage
 from ferrule.values.display import Displayed
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.encoding.pattern import pattern
-from ferrule.values.record import Log, Record, maker
+from ferrule.values.record import Log, Record, maker, replace
 from ferrule.values.typed import S, Typed
 
 if TYPE_CHECKING:
@@ -79,6 +79,26 @@ class Trajectory(Displayed, Mapping[str, Any]):
     def then(self, step: Step) -> Self:
         """A trajectory with one more step."""
         return type(self)(self.steps.then(step))
+
+    def kept_by(self, found: Mapping[str, Any]) -> Trajectory:
+        """The steps whose keys a mapping keeps, with its thoughts and observations. Its other entries summarize steps that it left out."""
+        if isinstance(found, Trajectory):
+            return found
+        from ferrule.values.calls.call import ToolResult  # late: few agents have an override that returns a dict
+
+        steps: dict[str, Step] = {}
+        for key, value in found.items():
+            place = _KEY.fullmatch(key)
+            if place is None or int(place[2]) >= len(self.steps):
+                steps[key] = make_step("", (), (ToolResult(key, str(value)),))
+                continue
+            step = steps.setdefault(place[2], self.steps[int(place[2])])
+            if value != step.entry(place[1]):
+                if place[1] == "thought":
+                    steps[place[2]] = replace(step, thought=str(value))
+                elif place[1] == "observation" and len(step.results) == 1:
+                    steps[place[2]] = replace(step, results=(replace(step.results[0], content=str(value)),))
+        return Trajectory(steps.values())
 
     def __getitem__(self, key: str) -> Any:
         # Callers may pass any object to `in`; and `thought_7` is a key, but `thought_07` is not.

@@ -178,6 +178,23 @@ def test_what_follows_the_end_is_not_read():
     assert assembled(sent(start(), opened(0, "text", text="a"), ended(), STOP) + b"data: junk\n\n")[1].text == "a"
 
 
+def test_done_in_place_of_the_last_event_ends_an_answer():
+    """L3: some gateways end every protocol as OpenAI does (huggingface/tau, pull request 692)."""
+    assembly = Assembly()
+    events = (start(input_tokens=5), opened(0, "text", text="a"), ended(output_tokens=2))
+    assert list(assembly.feed(sent(*events) + b"data: [DONE]\n\n")) == [Delta("a")]
+    assert assembly.is_done
+    assert assembly.response() == assembled(sent(*events, STOP))[1]
+
+
+def test_arguments_with_half_a_character_are_read():
+    """L3: a server that cuts text by UTF-16 puts the halves of one character into two events."""
+    call = opened(0, "tool_use", id="a", name="add", input={})
+    halves = [piece(0, "input_json", partial_json='{"a": "\ud83c'), piece(0, "input_json", partial_json='\udf0d"}')]
+    body = b"".join(b"data: %b\n\n" % json.dumps(each).encode() for each in (start(), call, *halves, ended("tool_use"), STOP))
+    assert assembled(body)[1].tool_calls[0].args.keys() == {"a"}
+
+
 def test_a_refusal_says_why():
     """L2."""
     end = ended("refusal")

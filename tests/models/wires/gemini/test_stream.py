@@ -136,6 +136,11 @@ def test_a_last_event_without_its_empty_line_counts():
     assert assembled(sent(chunk({"text": "a"}), chunk(finish="STOP")).rstrip(b"\n"))[1].text == "a"
 
 
+def test_done_after_the_last_event_ends_an_answer():
+    """L3: some gateways end every protocol as OpenAI does (antigravity2api-nodejs, issue 73)."""
+    assert assembled(sent(chunk({"text": "a"}, finish="STOP"), "data: [DONE]"))[1].text == "a"
+
+
 def test_events_of_other_kinds_are_passed_over():
     """L3."""
     body = sent("event: ping", "data: ", {}, chunk({"text": "a"}, finish="STOP"), {"modelStatus": {"modelStage": "STABLE"}})

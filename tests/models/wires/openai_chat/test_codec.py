@@ -235,6 +235,19 @@ def test_each_of_30_requests_with_pictures_begins_with_the_one_before():
     assert all(later.startswith(earlier.removesuffix(b"]}") + b",") for earlier, later in pairwise(bodies))
 
 
+def test_the_address_of_a_sound_is_a_note_and_bytes_in_an_address_are_sent():
+    """L2: the protocol takes the bytes of a sound only."""
+    far, near = Audio(url="https://example.com/a.mp3"), Audio(url="data:audio/mp3;base64,AAAA")
+    for request in (
+        asking(Message("user", (far, near))),
+        asking(Message("assistant", "", (CALL,)), Message("tool", (far, near), tool_call_id="call_1")),
+    ):
+        body = said(request)
+        parts = [part for message in body["messages"] for part in message["content"] or [] if part["type"] == "input_audio"]
+        assert [part["input_audio"] for part in parts] == [{"data": "AAAA", "format": "mp3"}]
+        assert "was left out" in str(body)
+
+
 def test_a_result_added_after_a_request_stands_before_the_pictures_of_its_turn():
     """L2: a message of the user between two results of a turn is refused by the API."""
     start = Messages([Message("assistant", "", BOTH.tool_calls), Message("tool", (PICTURE,), tool_call_id="call_1")])
@@ -326,6 +339,33 @@ def test_an_answer_is_read_as_expected(name):
     assert read(json.dumps(payload).encode()) == expected
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "2+2 is 4"}]},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "2+2 is 4"}]},
+        {"type": "reasoning", "text": "2+2 is 4"},
+    ],
+    ids=["mistral", "databricks", "text"],
+)
+def test_reasoning_among_the_parts_of_content_is_no_text(part):
+    """L2: streamed, too."""
+    content = [part, {"type": "text", "text": "4"}]
+    found = read({"choices": [{"message": {"content": content}}]})
+    assert (found.text, found.reasoning) == ("4", "2+2 is 4")
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "reasoning_text"])
+def test_reasoning_has_several_names(name):
+    """L2: DeepSeek's, OpenRouter's and vLLM's, GitHub Copilot's."""
+    assert read({"choices": [{"message": {"content": "4", name: "2+2 is 4"}}]}).reasoning == "2+2 is 4"
+
+
+def test_an_answer_that_met_the_end_of_the_context_was_cut_off():
+    """L2: Mistral's word for it."""
+    assert read({"choices": [{"message": {"content": "a"}, "finish_reason": "model_length"}]}).finish_reason == "length"
+
+
 def test_arguments_that_are_no_json_are_a_fault_of_the_call():
     """L2: raw text and reason."""
     call = {"id": "x", "type": "function", "function": {"name": "add", "arguments": '{"a": 1} and {"b"'}}
@@ -349,8 +389,9 @@ def test_arguments_that_are_no_json_are_a_fault_of_the_call():
         ({"error": {"message": "x"}, "choices": []}, UnavailableError),
         ({"error": "x"}, UnavailableError),
         ({"error": {"code": "invalid_prompt", "message": "x"}}, BadRequestError),
+        ({"choices": [{"message": {"content": ""}, "finish_reason": "error", "error": {"code": 502, "message": "x"}}]}, UnavailableError),
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_what_is_no_answer_is_an_error(payload, kind):
     """L4."""

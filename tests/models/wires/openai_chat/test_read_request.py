@@ -24,6 +24,12 @@ PARTS = (
 )
 
 
+def test_the_address_of_a_sound_is_read():
+    """E54: a history holds messages in this form."""
+    sound = Audio(url="https://example.com/a.mp3")
+    assert read_message({"role": "user", "content": sound.format()}).content == (sound,)
+
+
 def test_what_is_rendered_is_read_again():
     """L3, L9."""
     request = Request(

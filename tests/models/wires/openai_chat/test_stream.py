@@ -169,6 +169,35 @@ def test_a_name_that_is_repeated_without_its_id_is_one_name(last):
     assert calls_of(*split) == [("a", "get", {"x": 1})]
 
 
+def test_calls_without_an_index_may_hold_half_a_character():
+    """L3: a server that cuts text by UTF-16 puts the halves of one character into two chunks."""
+    chunks = [
+        call(None, "a", "one", '{"x": "\ud83c'),
+        call(None, None, "one", '\udf0d"}'),
+        call(None, None, "two", "{}"),
+        delta(finish="stop"),
+    ]
+    _, response = assembled(b"".join(b"data: %b\n\n" % json.dumps(each).encode() for each in chunks))
+    assert [each.name for each in response.tool_calls] == ["one", "two"]
+
+
+@pytest.mark.parametrize("call_id", [None, ""])
+def test_an_empty_name_in_later_chunks_is_none(call_id):
+    """L3: Qwen's provider sends one beside each piece of the arguments."""
+    chunks = [call(0, "a", "get", '{"x"'), *[call(0, None, "", piece) for piece in (": ", "[1, ", "2]", "}")]]
+    for chunk in chunks[1:]:
+        chunk["choices"][0]["delta"]["tool_calls"][0]["id"] = call_id
+    assert calls_of(*chunks) == [("a", "get", {"x": [1, 2]})]
+
+
+def test_reasoning_under_other_names_is_streamed():
+    """L3: Databricks', GitHub Copilot's."""
+    part = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm, "}]}
+    deltas, response = assembled(sent(delta(content=[part]), delta(reasoning_text="so."), delta(content="4"), delta(finish="stop")))
+    assert deltas == [Delta("", "Hm, "), Delta("", "so."), Delta("4")]
+    assert (response.text, response.reasoning) == ("4", "Hm, so.")
+
+
 def test_arguments_as_an_object_are_taken():
     """L3: Ollama."""
     chunk = delta(tool_calls=[{"index": 0, "id": "a", "function": {"name": "one", "arguments": {"x": 1}}}])

@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pydantic_core import from_json
-
 from ferrule.models.http.errors import payload_error
 from ferrule.models.http.sse import EventAssembly
 from ferrule.models.wires.anthropic.codec import read
 from ferrule.models.wires.payload import Json, decode_event, mapping, text_of
 from ferrule.values.conversation.exchange import CallPiece, Delta, Response
 from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.repair import strict_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,7 +137,7 @@ def _delta(name: str, piece: str) -> Iterator[Delta]:
 def _object_in(text: str) -> Any:
     """The object in a call's arguments, or the unchanged text, which the reader of calls reports."""
     try:
-        value = from_json(text)
+        value = strict_json(text)
     except ValueError:
         return text
     return value if isinstance(value, dict) else text  # pyright: ignore[reportUnknownVariableType]  any JSON object

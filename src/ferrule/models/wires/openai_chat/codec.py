@@ -21,6 +21,7 @@ from ferrule.models.wires.payload import (
     no_answer,
     openai_function,
     opened,
+    placeholder,
     refuse_settings,
     text_of,
 )
@@ -92,7 +93,8 @@ def _conversation(messages: Iterable[Message], wire: str, dialect: Dialect) -> l
     form = partial(_sent, dialect=dialect)
     pieces: list[bytes] = []
     media: list[bytes] = []
-    for message in messages:
+    for each in messages:
+        message = each if type(each.content) is str else _without_far_sounds(each)
         if media and message.role != "tool":
             pieces.append(_USER % b",".join(media))
             media = []
@@ -105,6 +107,17 @@ def _conversation(messages: Iterable[Message], wire: str, dialect: Dialect) -> l
         else:
             pieces.append(message.rendered(wire, form))
     return [*pieces, _USER % b",".join(media)] if media else pieces
+
+
+def _without_far_sounds(message: Message) -> Message:
+    """The message with a note for each sound that has an address: the protocol takes bytes only."""
+    from ferrule.values.content.parts import Audio, Text
+
+    content = tuple([
+        Text(text=placeholder(part, WIRE, "messages")) if isinstance(part, Audio) and not part.address.startswith("data:") else part
+        for part in message.content
+    ])  # fmt: skip
+    return message if content == message.content else replace(message, content=content)
 
 
 _PLAIN_ROLES = ("system", "user")
@@ -184,6 +197,12 @@ def headers(key: str | None) -> dict[str, str]:
 # -- answers ----------------------------------------------------------------------------------------------------
 
 
+_REASONS = {"function_call": "tool_calls", "model_length": "length"}
+"""The second is Mistral's: the context is full."""
+_THOUGHTS = ("thinking", "reasoning")
+"""Parts of content, and where their text is: `thinking` (Mistral, Cohere), `summary` (Databricks), `text`."""
+
+
 def read(payload: Json | bytes) -> Response:
     """The answer in a body.
 
@@ -193,19 +212,21 @@ def read(payload: Json | bytes) -> Response:
     if body.get("error"):
         raise payload_error(body)
     choice = mapping(next(iter(list_of(body.get("choices"))), None))
+    if choice.get("error"):  # OpenRouter, where the provider behind it fails
+        raise payload_error(choice)
     message = mapping(choice.get("message"))
     request_id, model, reason = text_of(body.get("id")), text_of(body.get("model")), text_of(choice.get("finish_reason"))
     if not message:
         found = "a choice without a message" if choice else "no choices"
         raise MissingContentError(no_answer(found, body), request_id=request_id, raw=body)
-    refusal, reasoning = text_of(message.get("refusal")), text_of(message.get("reasoning_content")) or text_of(message.get("reasoning"))
+    refusal, reasoning = text_of(message.get("refusal")), reasoning_of(message)
     counts = mapping(body.get("usage"))
     text, thought = content_of(message.get("content"))
     extra = _extra(message)
     calls = _calls(message)
     if reason == "content_filter" and not text and not calls and not refusal:
         raise RefusalError("the provider's content filter withheld the answer", request_id=request_id)
-    reason = "tool_calls" if reason == "function_call" else reason
+    reason = _REASONS.get(reason, reason) if reason else None
     return Response(text, calls, reasoning or thought, reason, refusal, _usage(counts), model, cost_of(counts), extra, raw)
 
 
@@ -219,6 +240,11 @@ def _usage(counts: Json) -> Usage:
     return Usage(entered, written, count_of(cached), 1, reasoning, count_of(details.get("cache_write_tokens")))
 
 
+def reasoning_of(message: Json) -> str | None:
+    """The reasoning beside the content of a message, or of a piece of one: DeepSeek's, OpenRouter's and vLLM's, GitHub Copilot's."""
+    return text_of(message.get("reasoning_content")) or text_of(message.get("reasoning")) or text_of(message.get("reasoning_text"))
+
+
 def content_of(content: Any) -> tuple[str | None, str | None]:
     """Text and reasoning of a message; some providers send a list of parts."""
     if isinstance(content, str) or content is None:
@@ -229,8 +255,8 @@ def content_of(content: Any) -> tuple[str | None, str | None]:
     thoughts: list[str] = []
     for part in cast("list[Any]", content):
         part = {"type": "text", "text": part} if isinstance(part, str) else mapping(part)  # noqa: PLW2901  the part in its full form
-        if part.get("type") == "thinking":
-            inner, _ = content_of(part.get("thinking"))
+        if part.get("type") in _THOUGHTS:
+            inner, _ = content_of(part.get("thinking") or part.get("summary") or part.get("text"))
             thoughts.append(inner or "")
         else:
             text.append(text_of(part.get("text")) or text_of(part.get("refusal")) or "")

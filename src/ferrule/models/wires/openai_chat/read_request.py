@@ -13,6 +13,7 @@ from typing import Any, cast
 from ferrule.errors import InputError, ToolCallError, shown
 from ferrule.models.wires.payload import mapping, text_of
 from ferrule.values.calls.call import ToolCall
+from ferrule.values.content.convert import read_sound
 from ferrule.values.content.parts import Audio, Content, File, Image, Part, Text
 from ferrule.values.conversation.exchange import NO_TOOLS, Declarations, Request, Shape
 from ferrule.values.conversation.message import Message, Messages
@@ -97,8 +98,7 @@ def _part(part: Any, place: int) -> Part:
                 url = fields["image_url"]
                 return Image(**_address(url if isinstance(url, str) else url["url"]))
             case "input_audio":
-                sound = fields["input_audio"]
-                return Audio(data=sound["data"], media_type=f"audio/{sound.get('format', 'wav')}")
+                return read_sound(fields["input_audio"])
             case "file":
                 file = fields["file"]
                 return File(**_address(file["file_data"]), name=file.get("filename") or "file")

@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from pydantic_core import from_json
-
 from ferrule.models.http.errors import payload_error
 from ferrule.models.http.sse import EventAssembly
-from ferrule.models.wires.openai_chat.codec import content_of, read
+from ferrule.models.wires.openai_chat.codec import content_of, read, reasoning_of
 from ferrule.models.wires.payload import Json, decode_event, mapping, text_of
 from ferrule.values.conversation.exchange import CallPiece, Delta, Response
 from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.repair import strict_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,12 +35,12 @@ class _Call:
 
     def take(self, entry: Json) -> Delta:
         function = mapping(entry.get("function"))
-        call_id, name, arguments = entry.get("id"), function.get("name"), function.get("arguments")
+        call_id, name, arguments = entry.get("id"), text_of(function.get("name")), function.get("arguments")
         repeated = isinstance(call_id, str) and call_id != "" and call_id == self.id
         if isinstance(call_id, str) and call_id:
             self.id = call_id
         # Pieces of a name add up; but servers that repeat the id in every chunk, or send it once, may repeat the whole name too.
-        if isinstance(name, str) and not ((repeated or any(self.arguments)) and name == self.name):
+        if name is not None and not ((repeated or any(self.arguments)) and name == self.name):
             self.names = [name] if any(self.arguments) and name in self.names else [*self.names, name]
         piece = "" if arguments is None else arguments if isinstance(arguments, str) else json_text(arguments)
         if piece:
@@ -63,7 +62,7 @@ class _Call:
 
     def _is_whole(self) -> bool:
         try:
-            return isinstance(from_json("".join(self.arguments)), dict)
+            return isinstance(strict_json("".join(self.arguments)), dict)
         except ValueError:
             return False
 
@@ -108,9 +107,6 @@ class Assembly(EventAssembly):
         return read({**self._body, "choices": [{"index": 0, "message": message, "finish_reason": self._reason}]})
 
     def _event(self, data: bytes) -> Iterator[Delta]:
-        if data.strip() == b"[DONE]":
-            self.is_done = True
-            return
         chunk = decode_event(data)
         if chunk.get("error"):
             raise payload_error(chunk)
@@ -131,7 +127,7 @@ class Assembly(EventAssembly):
         piece = mapping(choice.get("delta")) or mapping(choice.get("message"))
         self._answered = self._answered or bool(piece) or self._reason is not None
         content, thought = content_of(piece.get("content"))
-        thought = text_of(piece.get("reasoning_content")) or text_of(piece.get("reasoning")) or thought
+        thought = reasoning_of(piece) or thought
         if isinstance(piece.get("refusal"), str):
             self._refusal.append(cast("str", piece["refusal"]))
         if isinstance(piece.get("reasoning_details"), list):

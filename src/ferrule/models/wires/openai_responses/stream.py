@@ -81,10 +81,6 @@ class Assembly(EventAssembly):
         return read({**self._body, "output": [item.whole() for item in sorted(self._items.values(), key=lambda item: item.place)]})
 
     def _event(self, data: bytes) -> Iterator[Delta]:
-        if data.strip() == b"[DONE]":  # some servers end so, after the last event or instead of it
-            self._body["status"] = None
-            self.is_done = True
-            return
         event = decode_event(data)
         kind = text_of(event.get("type")) or ""
         name, _, verb = kind.rpartition(".")
@@ -97,6 +93,10 @@ class Assembly(EventAssembly):
             yield from self._call(self._item(event), mapping(event.get("item")), is_whole=verb == "done")
         elif name in _PIECES:
             yield from self._piece(event, name, verb)
+
+    def _done(self) -> None:
+        self._body["status"] = None
+        super()._done()
 
     def _item(self, event: Json) -> _Item:
         """The item of an event: by its index, else by its id, else the latest."""
