@@ -21,6 +21,7 @@ from ferrule.values.record import Changing, field
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Suspended, status_after
 from ferrule.values.run.outcome import Prediction, Step, Trajectory
+from ferrule.values.schema.iterables import is_single_pass
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
@@ -134,7 +135,7 @@ class Frame(Changing):
 
 
 def snapshot(value: Any) -> Any:
-    """A snapshot of a value: containers are copied recursively. Raises `InputError` for a container that contains itself."""
+    """A snapshot of a value: containers are copied, generators read. Raises `InputError` for a container that contains itself."""
     try:
         return _copied(value)
     except RecursionError:
@@ -150,7 +151,7 @@ def _copied(value: Any) -> Any:
         from ferrule.values.conversation.history import History  # late: only a `Type` may be one
 
         return value.copy() if type(value) is History else value
-    return value
+    return [_copied(each) for each in value] if is_single_pass(value) else value
 
 
 def _is_cancellation(error: BaseException) -> bool:
