@@ -221,6 +221,24 @@ class TestRaised:
 
         assert ran(fail).content.startswith("Execution error in fail: RuntimeError: gone (test_run.py:")
 
+    def test_a_group_of_errors_is_told_with_the_errors_in_it(self):
+        """Ours: the model read "unhandled errors in a TaskGroup (1 sub-exception)", and not what was wrong."""
+
+        async def fetch(page: int) -> str:
+            raise ValueError(f"no page {page}")
+
+        async def fail():
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fetch(7))
+
+        def many():
+            raise ExceptionGroup("several", [ExceptionGroup("inside", [KeyError("a")]), *[OSError()] * 5])
+
+        told = "Execution error in fail: ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception): ValueError: no page 7 (test_run.py:"
+        assert ran(fail).content.startswith(told)
+        inside = "ExceptionGroup: inside (1 sub-exception): KeyError: 'a'; OSError; OSError; OSError; OSError; ... (test_run.py:"
+        assert ran(many).content.startswith(f"Execution error in many: ExceptionGroup: several (6 sub-exceptions): {inside}")
+
     def test_frames_are_the_users_own_and_few(self):
         """D19: no frame of ferrule, the library or what is installed."""
         import json

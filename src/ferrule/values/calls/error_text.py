@@ -9,7 +9,7 @@ import re
 import sys
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import ToolTimeoutError
 from ferrule.values.encoding.encode import json_text, printed
@@ -19,13 +19,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MOST_FRAMES = 3
+_MOST_OF_GROUP = 5
 
 
 def error_text(tool: str, args: dict[str, Any], error: BaseException) -> str:
     """The observation for a call of `tool` with `args` that raised `error`."""
-    kind, message = type(error).__name__, _without_paths(printed(error) or "", args)
+    kind, message = type(error).__name__, _without_paths(_message(error), args)
     frames = [] if isinstance(error, ToolTimeoutError) else _frames(error)
     return f"Execution error in {tool}: {kind}{': ' if message else ''}{message}{' (' + ', '.join(frames) + ')' if frames else ''}"
+
+
+def _message(error: BaseException) -> str:
+    """The error's message; of a group, as `asyncio.TaskGroup` raises it, also the errors in it: only they say what went wrong."""
+    message = printed(error) or ""
+    if not isinstance(error, BaseExceptionGroup):
+        return message
+    inside = cast("tuple[BaseException, ...]", error.exceptions)
+    said = [f"{type(each).__name__}{': ' if (text := _message(each)) else ''}{text}" for each in inside[:_MOST_OF_GROUP]]
+    return f"{message}: {'; '.join(said)}{'; ...' if len(inside) > _MOST_OF_GROUP else ''}"
 
 
 def _frames(error: BaseException) -> list[str]:
