@@ -16,12 +16,11 @@ from ferrule.runs.limits import Budget
 from ferrule.runs.observers import CallPlace, Execution
 from ferrule.values.confirmation.tally import Tally
 from ferrule.values.content.type import Type
-from ferrule.values.encoding.encode import digest_of
+from ferrule.values.encoding.encode import digest_of, is_read_once
 from ferrule.values.record import Changing, field
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Suspended, status_after
 from ferrule.values.run.outcome import Prediction, Step, Trajectory
-from ferrule.values.schema.iterables import is_single_pass
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
@@ -72,6 +71,11 @@ class Frame(Changing):
         if life.over or life.outer is not None or run.cancelled or run.resuming or run.status != "running":  # else both would do nothing
             self.check_alive()
             run.check()
+            around = life.outer
+            while around is not None:  # a run that a tool's function started stops with the run of the tool
+                if isinstance(around, CallPlace) and around.cancelled:
+                    raise RunCancelledError(f"The run {around.run_id} was cancelled, in which a tool calls this program.")
+                around = around.outer
 
     def check_alive(self) -> None:
         """Raise `RunCancelledError` if this frame's run has ended or its call was abandoned."""
@@ -151,7 +155,7 @@ def _copied(value: Any) -> Any:
         from ferrule.values.conversation.history import History  # late: only a `Type` may be one
 
         return value.copy() if type(value) is History else value
-    return [_copied(each) for each in value] if is_single_pass(value) else value
+    return [_copied(each) for each in value] if is_read_once(value) else value
 
 
 def _is_cancellation(error: BaseException) -> bool:

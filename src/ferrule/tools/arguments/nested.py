@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from ferrule.tools.arguments.problems import MOST_PROBLEMS, Path, Problem, dotted_path
 from ferrule.tools.definition.parameters import Reread
-from ferrule.values.schema.iterables import is_single_pass, model_fields_of
+from ferrule.values.schema.iterables import model_fields_of
 from ferrule.values.schema.nodes import (
     Schema,
     SharedAlternatives,
@@ -37,6 +37,7 @@ _DEEPEST = 200
 _UNKNOWN = frozenset({Any, object, list, dict, tuple, set, frozenset})
 _SCALARS = frozenset({int, str, bool, float, type(None)})
 _CONTAINERS = frozenset({list, dict})
+_NOTHING_MORE = frozenset({"builtins", "itertools"})
 
 
 def copy_arguments(args: Any, takes_items: Callable[[str], bool]) -> Any:
@@ -62,8 +63,8 @@ def copy_arguments(args: Any, takes_items: Callable[[str], bool]) -> Any:
 
 
 def _is_read(value: Any, name: str, takes_items: Callable[[str], bool]) -> TypeGuard[Iterator[Any]]:
-    # The function reads a file or a cursor, unless its type says that it is a list.
-    return is_single_pass(value) or (isinstance(value, abc.Iterator) and takes_items(name))
+    # A file or a cursor is more than an iterator: the function reads it, unless its type says that it is a list.
+    return isinstance(value, abc.Iterator) and (cast("Any", type)(value).__module__ in _NOTHING_MORE or takes_items(name))
 
 
 def _copied(value: Any, name: str, takes_items: Callable[[str], bool]) -> Any:

@@ -9,7 +9,7 @@ import operator
 import types
 import typing
 from collections import abc
-from typing import TYPE_CHECKING, Annotated, Any, TypeGuard, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_origin
 
 from pydantic_core import PydanticCustomError, ValidationError
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pydantic_core import InitErrorDetails
 
 _Path = tuple[str | int, ...]
-_NOTHING_MORE = frozenset({"builtins", "itertools"})
 _ITERATORS: tuple[Any, ...] = (abc.Iterator, abc.Generator)
 _NO_VALIDATORS = frozenset({"metadata", "default", "serialization", "expected"})
 _NO_TYPES_INSIDE: tuple[Any, ...] = (typing.Literal, cast("Any", abc).Callable)
@@ -77,12 +76,7 @@ def eager_validators(adapter: TypeAdapter[Any]) -> tuple[Callable[[Any], Any], C
     return lambda value: read_iterators(adapter.validate_python(value)), lambda text: read_iterators(adapter.validate_json(text))
 
 
-# -- iterators as values --------------------------------------------------------------------------------------------
-
-
-def is_single_pass(value: Any) -> TypeGuard[Iterator[Any]]:
-    """Whether a value is a generator, a `map` or the like, and nothing more: a file or a cursor has a use of its own."""
-    return isinstance(value, abc.Iterator) and type(cast("Any", value)).__module__ in _NOTHING_MORE
+# -- iterators in the fields of models --------------------------------------------------------------------------------------------
 
 
 def read_iterators(value: Any, path: _Path = ()) -> Any:

@@ -8,8 +8,8 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 from ferrule.errors import InputError, SignatureError, nearest
-from ferrule.values.encoding.encode import TYPE_NAMES, is_plain, without_modules
-from ferrule.values.schema.iterables import is_single_pass, read_iterators
+from ferrule.values.encoding.encode import TYPE_NAMES, is_plain, is_read_once, without_modules
+from ferrule.values.schema.iterables import read_iterators
 from ferrule.values.signatures.fields import (
     InputCheck,
     SignatureField,
@@ -97,7 +97,7 @@ class CompiledSignature:
                 value = given[name]
                 if check is not None:
                     value = check(value)
-                checked[name] = list(value) if is_single_pass(value) else value  # a request may be rendered more than once
+                checked[name] = list(value) if is_read_once(value) else value  # a request may be rendered more than once
             except ValueError as error:
                 problems.append((name, str(error)))
         if problems:
