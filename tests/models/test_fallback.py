@@ -158,6 +158,9 @@ def test_it_is_made_of_models():
     for wrong in ([], ["openai/a"], [LM]):
         with pytest.raises(ConfigurationError):
             FallbackLM(wrong)
+    for wrong in ("openai/gpt-5-mini", ScriptedLM([])):
+        with pytest.raises(ConfigurationError, match="`FallbackLM` takes a list of models, found"):
+            FallbackLM(wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="classes of `LMError`"):
         FallbackLM([Named("a", "x")], on=ValueError)  # type: ignore[arg-type]
 

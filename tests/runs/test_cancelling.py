@@ -270,3 +270,35 @@ def test_an_answer_that_comes_after_the_run_ended_is_not_taken(driver: str) -> N
         release.set()
         assert left.wait(60)
     assert len(run.journal.entries) == written == 1
+
+
+def test_cancelling_stops_a_program_that_a_tools_function_calls_at_its_next_call(driver: str) -> None:
+    """Ours: it went on to its end, with all its calls, and its result was recorded. When the run goes on, the call runs again."""
+    ran: list[str] = []
+    cancels = [True]
+
+    def look() -> str:
+        ran.append("look")
+        if cancels:
+            cancels.clear()
+            run.cancel()
+        return "seen"
+
+    def work() -> str:
+        ran.append("work")
+        return worker(job="j").outcome
+
+    def answer(request: Any) -> Any:
+        last, inner = request.messages[-1], "job ## ]]" in request.messages[1].text
+        ran.append("inner" if inner else "outer")
+        if last.role == "tool":
+            return native_step("e", "finish", {"outcome" if inner else "answer": last.text})
+        return native_step("l", "look") if inner else native_step("w", "work")
+
+    worker = ReAct("job -> outcome", [named("look", look)], native=True)
+    with context(lm=ScriptedLM(by=answer)):
+        run = Run(ReAct("question -> answer", [named("work", work)], native=True), (), {"question": "q"})
+        carry(run, driver)
+        assert (run.status, ran) == ("cancelled", ["outer", "work", "inner", "look"])
+        assert carry(run, driver).prediction.answer == "seen"
+    assert ran == ["outer", "work", "inner", "look", "work", "inner", "look", "inner", "outer"]

@@ -134,3 +134,20 @@ def test_a_followed_run_tells_the_outputs_so_far_and_any_event_as_json() -> None
             assert resumed.partial() == {"answer": "A"}
 
     asyncio.run(main())
+
+
+def test_a_reader_on_another_event_loop_is_told_so_while_the_run_goes_on() -> None:
+    async def main() -> EventStream:
+        desk = Desk()
+        with context(lm=desk.lm):
+            stream = desk.agent.astream(question="q")
+            async for _ in stream.follow():
+                if desk.looking.is_set():
+                    break
+            with pytest.raises(RunError, match="event loop of its first reader"):
+                await asyncio.to_thread(asyncio.run, read(stream))
+            desk.go.set()
+            assert await read(stream)
+            return stream
+
+    assert isinstance(asyncio.run(read(asyncio.run(main())))[-1], RunFinished)  # events that are there can be read anywhere

@@ -414,3 +414,15 @@ def test_a_run_that_has_not_begun_has_no_prediction() -> None:
     with pytest.raises(RunError, match="it has no prediction yet"):
         run.prediction  # noqa: B018
     assert lm.requests == []
+
+
+def test_a_resumed_run_has_the_items_of_a_generator_that_was_its_input() -> None:
+    """The first execution had read them: the model was asked about an empty list from then on."""
+    pay = Tool(lambda: "paid", "pay", "Pay.", require_confirmation=True)
+    lm = ScriptedLM([native_step("p", "pay"), native_step("e", "finish", {"answer": "A"})])
+    with context(lm=lm):
+        run = ReAct("prices -> answer", [pay], native=True).start(prices=(each for each in (7, 8)))
+        run.answer(run.pending[0].approve())
+        run.resume()
+    assert ["[7,8]" in request.messages[1].text for request in lm.requests] == [True, True]
+    assert run.inputs == {"prices": [7, 8]}

@@ -247,6 +247,20 @@ def test_a_draft_in_thoughts_without_an_opening_tag_is_void(driver: str) -> None
     assert told.partial[void] == {}
 
 
+@pytest.mark.parametrize(
+    "written", ["Two and three.</think>", "Two and three.\n</think>\n", "Two and three.\n\n</think>", "<think>Two and three.</think>"]
+)
+@pytest.mark.parametrize("wire", [None, "openai_chat"])
+def test_thoughts_that_end_right_before_a_call_void_none_of_its_fields(driver: str, written: str, wire: str | None) -> None:
+    """Ours: the closing tag was recognized at the end of the answer, and `AttemptFailed` took the fields of `finish` back for good."""
+    answer = Response(written, (ToolCall(name="finish", args={"answer": "five, I think", "n": 5}, id="c"),))
+    lm = ScriptedLM([answer]) if wire is None else Streaming(wire, [answer], list(range(0, 3000, 7)))
+    told = Told(ReAct("q -> answer, n: int", [], native=True).stream(q="q", lm=lm), driver)
+    assert not any(isinstance(event, events.AttemptFailed) for event in told.events)
+    assert all(event.text for event in told.events if isinstance(event, events.ThoughtDelta))
+    assert (told.thoughts.strip(), told.fields) == ("Two and three.", {"answer": "five, I think", "n": "5"})
+
+
 def test_thoughts_that_were_cut_off_leave_no_text(driver: str) -> None:
     cut = Response("<think>\nLet me", finish_reason="length")
     told = Told(Predict("q -> answer").stream(q="q", lm=ScriptedLM([cut, fields(answer="five")])), driver)

@@ -300,10 +300,13 @@ def _limits(schema: Mapping[str, Any]) -> list[str]:
 
 def _schema(field: SignatureField) -> dict[str, Any]:
     from pydantic.errors import PydanticInvalidForJsonSchema
+    from pydantic_core import PydanticSerializationError
+
+    from ferrule.values.schema.inline import Generator
 
     try:
-        found = adapter_of(field).json_schema()
-    except PydanticInvalidForJsonSchema:
+        found = adapter_of(field).json_schema(schema_generator=Generator)
+    except (PydanticInvalidForJsonSchema, PydanticSerializationError):
         return {}
     return _untitled(found)
 

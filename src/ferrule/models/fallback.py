@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -14,7 +15,7 @@ from ferrule.values.record import replace
 from ferrule.values.run.event import ModelFellBack
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Iterator
+    from collections.abc import AsyncGenerator, Iterator
 
     from ferrule.models.model import Model
     from ferrule.values.conversation.exchange import Delta, Request
@@ -34,6 +35,8 @@ class FallbackLM(BaseLM):
     """
 
     def __init__(self, models: Iterable[Any], *, on: type[LMError] | tuple[type[LMError], ...] = UnavailableError) -> None:
+        if isinstance(models, str) or not isinstance(models, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
+            raise ConfigurationError(f"`FallbackLM` takes a list of models, found {shown(models)}.")
         self.models: tuple[Model, ...] = tuple(map(as_model, models))
         self.on = on if isinstance(on, tuple) else (on,)
         if not self.models:

@@ -16,7 +16,7 @@ from ferrule.runs.limits import Budget
 from ferrule.runs.observers import CallPlace, Execution
 from ferrule.values.confirmation.tally import Tally
 from ferrule.values.content.type import Type
-from ferrule.values.encoding.encode import digest_of
+from ferrule.values.encoding.encode import digest_of, is_read_once
 from ferrule.values.record import Changing, field
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Suspended, status_after
@@ -43,7 +43,7 @@ class Frame(Changing):
     path: str = ""
     acts: int = 0
     children: dict[str, int] = field(default_factory=dict[str, int])
-    """How many of each key were started here: children, `gather`s, values of `once`."""
+    """The number of the latest of each key here: children, `gather`s, values of `once`."""
     active: dict[str, str] = field(default_factory=dict[str, str])
     """Keys of the children executing right now, with their paths."""
     life: Execution | CallPlace = field(default_factory=Execution)
@@ -71,6 +71,11 @@ class Frame(Changing):
         if life.over or life.outer is not None or run.cancelled or run.resuming or run.status != "running":  # else both would do nothing
             self.check_alive()
             run.check()
+            around = life.outer
+            while around is not None:  # a run that a tool's function started stops with the run of the tool
+                if isinstance(around, CallPlace) and around.cancelled:
+                    raise RunCancelledError(f"The run {around.run_id} was cancelled, in which a tool calls this program.")
+                around = around.outer
 
     def check_alive(self) -> None:
         """Raise `RunCancelledError` if this frame's run has ended or its call was abandoned."""
@@ -112,8 +117,7 @@ class Frame(Changing):
 
     def numbered(self, key: str) -> str:
         """The place of the next one of a key in this frame."""
-        which = self.children.get(key, 0)
-        self.children[key] = which + 1
+        self.children[key] = which = self.children.get(key, -1) + 1
         return f"{self.path}{key}#{which}"
 
     def inner(self, path: str, *, depth: int = 0) -> Frame:
@@ -138,7 +142,7 @@ class Frame(Changing):
 
 
 def snapshot(value: Any) -> Any:
-    """A snapshot of a value: containers are copied recursively. Raises `InputError` for a container that contains itself."""
+    """A snapshot of a value: containers are copied, generators read. Raises `InputError` for a container that contains itself."""
     try:
         return _copied(value)
     except RecursionError:
@@ -154,7 +158,7 @@ def _copied(value: Any) -> Any:
         from ferrule.values.conversation.history import History  # late: only a `Type` may be one
 
         return value.copy() if type(value) is History else value
-    return value
+    return [_copied(each) for each in value] if is_read_once(value) else value
 
 
 def _is_cancellation(error: BaseException) -> bool:

@@ -220,6 +220,8 @@ class EventStream(Typed[S]):
                 yield event
             if is_over:
                 break
+            if self._task is not None and self._task.get_loop() is not asyncio.get_running_loop():
+                raise RunError("A running stream is followed on the event loop of its first reader; this is another loop.")
             await changed.wait()
         if log.error is not None:  # it could not begin, or was interrupted
             raise log.error

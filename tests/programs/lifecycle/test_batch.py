@@ -419,8 +419,8 @@ def test_without_failures_there_is_nothing_apart(driver: str) -> None:
     assert ([each.text for each in results], failed, errors) == (["ok"], [], [])
 
 
-@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
-def test_a_timeout_is_a_number_of_seconds(driver: str, timeout: float) -> None:
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), "3"])
+def test_a_timeout_is_a_number_of_seconds(driver: str, timeout: Any) -> None:
     with pytest.raises(ConfigurationError, match="`timeout` is a number of seconds above 0"):
         carry(driver, Predict("topic -> text"), [{"topic": "a"}], timeout=timeout)
 
@@ -434,3 +434,41 @@ def test_a_batch_inside_a_run_takes_no_timeout(driver: str) -> None:
 
     with context(lm=ScriptedLM(by=answer)), pytest.raises(ConfigurationError, match="inside a run takes no `timeout`"):
         Outer()(topic="a")
+
+
+class EndsEarly(Module):
+    """One item raises as soon as another is at work, which would ask the model a thousand times."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        self.ask, self.error = Predict("topic -> text"), error
+        self.at_work, self.asked = threading.Event(), 0
+
+    def forward(self, topic: str) -> Prediction:
+        if topic == "raises":
+            assert self.at_work.wait(60)
+            raise self.error
+        for self.asked in range(1_000):
+            self.ask(topic=topic)
+            self.at_work.set()
+            time.sleep(0.005)
+        return Prediction(text="")
+
+    async def aforward(self, topic: str) -> Prediction:
+        if topic == "raises":
+            while not self.at_work.is_set():
+                await asyncio.sleep(0)
+            raise self.error
+        for self.asked in range(1_000):
+            await self.ask.acall(topic=topic)
+            self.at_work.set()
+            await asyncio.sleep(0.005)
+        return Prediction(text="")
+
+
+@pytest.mark.parametrize(("driver", "error"), [("sync", KeyboardInterrupt), ("sync", ValueError), ("async", ValueError)])
+def test_a_batch_that_ends_early_cancels_the_runs_at_work(driver: str, error: type[BaseException]) -> None:
+    """Ours: `batch` waited until each had come to its own end, after any number of further calls."""
+    program = EndsEarly(error)
+    with context(lm=ScriptedLM(by=answer)), pytest.raises(error):
+        carry(driver, program, [{"topic": "raises"}, {"topic": "goes on"}], max_concurrency=2)
+    assert program.asked < 999

@@ -209,3 +209,13 @@ def test_a_state_of_another_version_is_refused() -> None:
     program = Predict("question -> answer")
     with pytest.raises(ConfigurationError, match="This state has version 9; this ferrule reads version 1"):
         program.load_state({**program.dump_state(), "ferrule": 9})
+
+
+def test_half_a_surrogate_pair_in_a_demo_is_saved_and_comes_back(tmp_path: Path) -> None:
+    """Ours: `save` raised after it had emptied the file, and the program that was saved before was lost."""
+    path, demos = tmp_path / "program.json", [{"question": "\ud83d", "answer": "ä"}]
+    Predict("question -> answer", demos=demos).save(path)
+    again = Predict("question -> answer")
+    again.load(path)
+    assert again.demos == demos
+    assert "ä" in path.read_text(encoding="utf-8")

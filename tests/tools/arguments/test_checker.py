@@ -2,12 +2,14 @@
 import contextlib
 import string
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime
+from enum import Enum
 from typing import Annotated, Any, ClassVar, Literal, Optional
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from ferrule.errors import ToolArgumentsError
 from ferrule.tools.tool import Tool
@@ -562,3 +564,38 @@ def test_a_thousand_unknown_arguments_are_reported_beside_one_that_does_not_fit(
     unknown = {f"a{i}": i for i in range(1_000)}
     assert "limit" in problems(search, {"query": "q", "limit": "many"} | dict(list(unknown.items())[:999]))
     assert "limit" not in problems(search, {"query": "q", "limit": "many"} | unknown | {"one_more": 1})
+
+
+class Size(Enum):
+    SMALL = "small"
+
+
+class Booking(BaseModel):
+    model_config = ConfigDict(strict=True)
+    day: date
+    seats: tuple[int, ...]
+    size: Size
+    number: int
+
+
+def test_a_strict_model_reads_arguments_as_json():
+    """Ours: no call could ever fit, because JSON has no dates, tuples and enums."""
+
+    def book(booking: Booking, **more: Booking):
+        return booking, more
+
+    fits = {"day": "2026-01-01", "seats": [1, 2], "size": "small", "number": 1}
+    found = Booking(day=date(2026, 1, 1), seats=(1, 2), size=Size.SMALL, number=1)
+    assert Tool(book)(booking=fits) == (found, {})
+    assert Tool(book)(booking=found, other=fits) == (found, {"other": found})
+    assert prepare(book, {"booking": fits}).repairs == ()
+    assert problems(book, {"booking": {**fits, "day": "soon", "number": 1.5}}).keys() >= {"booking.day", "booking.number"}
+
+
+def test_a_strict_model_refuses_python_values_of_another_type():
+    def use(booking: Booking):
+        return booking
+
+    assert problems(
+        use, {"booking": {"day": datetime(2026, 1, 1, 5, tzinfo=UTC), "seats": (1,), "size": Size.SMALL, "number": 1}}
+    ).keys() == {"booking.day"}

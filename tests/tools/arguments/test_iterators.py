@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from ferrule.errors import ToolArgumentsError
-from ferrule.tools.definition.parameters import eager_type
 from ferrule.tools.tool import Tool
+from ferrule.values.schema.iterables import eager_type
 
 
 class Basket(BaseModel):

@@ -3,11 +3,11 @@ import enum
 import json
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal, Optional, Union
+from typing import Annotated, Any, Literal, Optional, Protocol, Union
 
 import pytest
 from pydantic import AliasChoices, BaseModel, Field, SecretStr
@@ -443,3 +443,32 @@ def test_brackets_that_close_nothing_stand_for_themselves_in_every_draft(
         made(values).prepare({"a": does_not})
     with pytest.raises(ToolArgumentsError):
         made(names).prepare({does_not: 1})
+
+
+def test_types_that_pydantic_cannot_check_or_describe_are_reported_with_their_parameter():
+    class Shape(Protocol):
+        sides: int
+
+    class Unit(enum.Enum):
+        METRE = object()
+
+    for kind in (Shape, Shape | None, list[Unit]):
+        with pytest.raises(ToolDefinitionError, match="`value` has no JSON form"):
+            _ = one(kind).parameters
+
+
+def test_a_field_that_a_dataclass_computes_is_not_offered():
+    """It was offered, and required in strict modes, and every call with it was refused."""
+
+    @dataclass
+    class Order:
+        price: int
+        total: int = field(init=False)
+
+        def __post_init__(self):
+            self.total = 2 * self.price
+
+    made = one(Order)
+    assert made.parameters["properties"]["value"]["required"] == ["price"]
+    assert made.parameters["properties"]["value"]["properties"].keys() == {"price"}
+    assert made(value={"price": 2}).total == 4

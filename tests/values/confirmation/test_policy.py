@@ -36,6 +36,12 @@ def test_the_strictest_rule_counts_whatever_the_order() -> None:
     assert verdict(Policy([allow("*"), ask("r*")]), "rm") == "ask"
 
 
+def test_rules_of_a_generator_hold_for_every_call() -> None:
+    """Ours: checking the rules read them, and no call was denied."""
+    policy = Policy(map(deny, ["shell", "rm"]))  # type: ignore[arg-type]
+    assert [verdict(policy, name) for name in ("rm", "shell", "rm", "ls")] == ["deny", "deny", "deny", None]
+
+
 def test_otherwise_is_for_what_no_rule_covers() -> None:
     """A4."""
     assert verdict(Policy([allow("search")], otherwise="deny"), "other") == "deny"
@@ -83,6 +89,13 @@ def test_a_policy_of_something_else_is_refused() -> None:
         Policy([], otherwise="perhaps")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="expires_s"):
         ask("f", expires_s=0)
+    with pytest.raises(ConfigurationError, match="expires_s"):
+        ask("f", expires_s="3")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"list of `allow.*found .*deny.*shell"):
+        Policy(deny("shell"))  # type: ignore[arg-type]
+    for rule in (allow, ask, deny):
+        with pytest.raises(ConfigurationError, match=f"`{rule.__name__}` takes a tool's name or a pattern, .* found <function"):
+            rule(verdict)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="`policy` takes"):
         configure(policy="deny")
 

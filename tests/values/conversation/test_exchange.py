@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import pickle
@@ -167,3 +168,11 @@ def test_threads_that_read_the_own_answer_at_once_get_the_same_one():
         for each in threads:
             each.join()
         assert all(each is response.raw for each in found)
+
+
+def test_a_request_can_be_copied_and_pickled_after_its_digest_was_made():
+    request_ = Request(Messages([Message("user", "x")]), Declarations([{"type": "function", "function": {"name": "f"}}]))
+    digest = request_.digest
+    for again in (copy.deepcopy(request_), pickle.loads(pickle.dumps(request_))):
+        assert again == request_
+        assert again.digest == digest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from decimal import Decimal
 from enum import Enum
@@ -188,3 +188,23 @@ class Mark(Enum):
 def test_an_enum_is_read_by_value_and_by_name(kind: Any, text: str, value: Enum, is_value: bool) -> None:
     made = Signature({"q": InputField(), "answer": (kind, OutputField())})
     assert made.check_output("answer", text, is_value=is_value) is value
+
+
+class Basket(BaseModel):
+    prices: Iterable[int]
+
+
+@pytest.mark.parametrize("kind", [Iterable[int], Iterator[int], Iterable[int] | None], ids=str)
+def test_an_output_that_is_an_iterable_is_a_checked_list(kind: Any) -> None:
+    """pydantic's iterator would raise in the caller's loop, and be empty at the second one."""
+    for given_, is_value in (([1, "2"], True), ("[1, 2]", False)):
+        assert is_same(made(kind).check_output("a", given_, is_value=is_value), [1, 2])
+    with pytest.raises(ValueError, match="valid integer"):
+        made(kind).check_output("a", ["x"], is_value=True)
+
+
+def test_an_iterable_in_a_model_of_an_output_is_a_checked_list() -> None:
+    for given_, is_value in (({"prices": [1]}, True), ('{"prices": [1]}', False)):
+        assert made(Basket).check_output("a", given_, is_value=is_value).prices == [1]
+    with pytest.raises(ValueError, match=r"prices\.0: .*valid integer"):
+        made(Basket).check_output("a", {"prices": ["x"]}, is_value=True)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from enum import Enum
-from typing import Annotated, Any, ClassVar, Literal, Optional
+from typing import Annotated, Any, ClassVar, Literal, Optional, Protocol, Self
 
 import pytest
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
+from ferrule.adapters.chat import ChatAdapter
 from ferrule.errors import InputError, SignatureError
 from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import Image as Picture
@@ -617,3 +621,58 @@ def test_a_derived_signature_keeps_the_methods_of_its_base():
     assert issubclass(derived, Ours)
     assert derived.names() == ["answer", "reason"]
     assert not issubclass(derived, Asked)
+
+
+def test_an_input_that_gives_its_items_once_is_read_into_a_list() -> None:
+    """A request is rendered anew for the fallback adapter: it would be asked about an empty list."""
+    for kind in (None, Any, Iterable[int], Iterator[int], list[int]):
+        made = Signature({"a": (kind, InputField()) if kind else InputField(), "b": OutputField()})
+        assert made.check_inputs({"a": (each for each in (1, 2))}) == {"a": [1, 2]}
+        assert made.check_inputs({"a": [1, 2]}) == {"a": [1, 2]}
+
+
+def test_an_output_of_a_class_with_validators_is_a_list_where_it_is_an_iterable() -> None:
+    class Even(Signature):
+        question: str = InputField()
+        numbers: Iterable[int] = OutputField()
+
+        @model_validator(mode="after")
+        def check(self) -> Self:
+            return self
+
+    assert Even.validate_outputs({"question": "q"}, {"numbers": [1, 2]}) == {"numbers": [1, 2]}
+
+
+def test_a_type_that_pydantic_cannot_check_is_named_with_its_field() -> None:
+    class Shape(Protocol):
+        sides: int
+
+    with pytest.raises(SignatureError, match=r"Field `a`: values of the type .*Shape.* cannot be checked"):
+        Signature({"a": (Shape, InputField()), "b": OutputField()}).check_inputs({"a": 1})
+
+
+def test_a_field_that_a_dataclass_computes_is_not_asked_for() -> None:
+    """pydantic's schema has it, and even requires it; no value of a model is accepted for it."""
+
+    @dataclass
+    class Order:
+        price: int
+        total: int = dataclass_field(init=False)
+
+        def __post_init__(self) -> None:
+            self.total = 2 * self.price
+
+    made = Signature({"q": InputField(), "order": (Order, OutputField())})
+    schema = {"title": "Order", "type": "object", "properties": {"price": {"type": "integer"}}, "required": ["price"]}
+    assert made.output_schema()["$defs"] == {"Order": schema}
+    assert "total" not in ChatAdapter().format(made, [], {"q": "?"})[0]["content"]
+    assert made.check_output("order", '{"price": 2}').total == 4
+
+
+def test_an_enum_whose_values_are_not_json_is_read_by_name() -> None:
+    class Unit(Enum):
+        METRE = object()
+
+    made = Signature({"q": InputField(), "a": (Unit, OutputField())})
+    assert made.output_schema()["properties"] == {"a": {}}
+    assert made.check_output("a", "METRE") is Unit.METRE

@@ -19,7 +19,7 @@ from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import Image
 from ferrule.values.conversation.history import History
 from ferrule.values.signatures.signature import Signature, as_signature
-from ferrule.values.signatures.text_form import read_signature
+from ferrule.values.signatures.text_form import read_fields, read_signature
 
 
 class Point(BaseModel):
@@ -157,3 +157,9 @@ def test_any_text_is_a_signature_or_a_signature_error(text: str) -> None:
     for written in (text, f"a: {text} -> b", f"a -> b = {text}"):
         with contextlib.suppress(SignatureError):
             read_signature(written)
+
+
+def test_a_list_of_types_is_no_type() -> None:
+    """Ours: any value fitted."""
+    with pytest.raises(SignatureError, match=r"Field `b`: '\[int\]' is not a type; write `list\[int\]`"):
+        read_fields("a -> b: [int]")

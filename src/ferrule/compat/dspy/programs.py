@@ -70,7 +70,7 @@ class Module(ferrule.Module):
         if save_program or Path(path).suffix != ".json":
             raise ferrule.ConfigurationError("ferrule saves no code: `save` writes the state, to a file whose name ends with `.json`.")
         state = {**self.dump_state(), "metadata": {"dependency_versions": {"ferrule": ferrule.__version__}}}
-        Path(path).write_text(json.dumps(state, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        Path(path).write_bytes(f"{json.dumps(state, indent=2, ensure_ascii=False)}\n".encode(errors="backslashreplace"))  # surrogates
 
     def load(self, path, *, tools=(), allow_pickle=False, allow_unsafe_lm_state=False):
         self.load_state(json.loads(Path(path).read_text(encoding="utf-8")), tools=tools)

@@ -91,6 +91,9 @@ def run_batch(program: Any, inputs: Iterable[Mapping[str, Any]], *, max_concurre
                 if batch.error is not None:
                     raise batch.error
         return batch.results([future.result() if (error := future.exception()) is None else error for future in futures])
+    except BaseException as error:  # Ctrl-C, too: the runs at work stop before their next call, and no other begins
+        batch.cancel(error)
+        raise
     finally:
         with offload.Aside():
             pool.shutdown(wait=True, cancel_futures=True)
@@ -159,7 +162,7 @@ class _Batch:
     ) -> None:
         if batch_id is not None and store is None:
             raise ConfigurationError("`batch_id` names a batch in a store: pass `store=` too.")
-        if timeout is not None and not timeout > 0:
+        if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
             raise ConfigurationError(f"`timeout` is a number of seconds above 0, or None; found {shown(timeout)}.")
         if store is not None:
             check_store(store)
@@ -206,6 +209,13 @@ class _Batch:
                 run.keep(self._store)
         self.runs[index] = run
         return run
+
+    def cancel(self, error: BaseException) -> None:
+        """End the batch, and cancel its runs that execute here. Another process may execute others, which were loaded."""
+        self.error = self.error or error
+        for run in self.runs:
+            if run is not None and run.executing:
+                run.cancel()
 
     def finished(self, index: int, result: Any) -> Any:
         """Hand a result to `on_result`, one at a time; returns it. An error of `on_result` ends the batch."""

@@ -79,7 +79,8 @@ def load_state(program: _HasPredictors, state: Mapping[str, Any], *, tools: Iter
 
 def write_program(program: _HasPredictors, path: str | Path) -> None:
     """Write the state to a file, as indented JSON."""
-    Path(path).write_text(json.dumps(dump_state(program), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = json.dumps(dump_state(program), indent=1, ensure_ascii=False)
+    Path(path).write_bytes(f"{text}\n".encode(errors="backslashreplace"))  # half a surrogate pair, as JSON escapes it
 
 
 def read_program(program: _HasPredictors, path: str | Path, *, tools: Iterable[Any] = ()) -> None:

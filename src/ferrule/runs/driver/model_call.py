@@ -155,6 +155,7 @@ class _Deltas:
                 self._tell_fields(self._reader.feed(piece))
 
     def _take_call(self, piece: CallPiece) -> None:
+        self._take_pieces(self._splitter.finish())  # a closing tag right before the call
         self._tell_kept()
         self._tell(events.CallDelta(self._slot, piece.index, piece.name, piece.arguments, piece.id))
         if isinstance(self._reader, CallReader):

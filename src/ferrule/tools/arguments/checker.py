@@ -7,6 +7,7 @@ under the name `number_to_string`.
 
 from __future__ import annotations
 
+import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from pydantic_core import PydanticSerializationError, PydanticUndefined, Validat
 
 from ferrule.errors import ToolArgumentsError
 from ferrule.tools.arguments.given_schema import build_validator, check_by_schema, json_view
-from ferrule.tools.arguments.nested import MODELS, copy_arguments, find_non_finite, fit_numbers, iterate_again, read_iterators
+from ferrule.tools.arguments.nested import MODELS, copy_arguments, find_non_finite, fit_numbers, iterate_again
 from ferrule.tools.arguments.problems import Problem, explain_failures, explain_pydantic, unknown_arguments
 from ferrule.tools.arguments.repairs import coercions, decode_object, repair, unwrap
 from ferrule.tools.definition.inspect_function import field_of
@@ -23,11 +24,14 @@ from ferrule.values.calls.call import CheckedArguments
 from ferrule.values.calls.edit import Coerced
 from ferrule.values.content.late_model import is_field_info
 from ferrule.values.schema.failures import find_failures
+from ferrule.values.schema.iterables import read_iterators
 from ferrule.values.schema.nodes import admitted_types, is_object, mentions_type, other_properties
 from ferrule.values.schema.words import describe_schema, shorten_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from pydantic import TypeAdapter
 
     from ferrule.tools.definition.inspect_function import FunctionSpec
     from ferrule.tools.definition.parameters import Parameters
@@ -182,10 +186,10 @@ class Checker:
         problems += self._duplicates(known)
         values: dict[str, Any] = {}
         try:
-            if self._validate is not None:
-                values = self._validate(self._own_arguments(known))
+            if self.parameters.adapter is not None:
+                values = _validated(self.parameters.adapter(), self._own_arguments(known))
             if others and not problems:
-                values |= self.parameters.extra.validator.validate_python(others) if self.parameters.extra is not None else others
+                values |= _validated(self.parameters.extra, others) if self.parameters.extra is not None else others
             if "generator" in self.parameters.inside:
                 values = read_iterators(values)
         except ValidationError as error:
@@ -329,6 +333,17 @@ def _are_equal(one: Any, other: Any) -> bool:
         return bool(one == other)
     except ValueError:  # an array of comparisons, as numpy's
         return False
+
+
+def _validated(adapter: TypeAdapter[dict[str, Any]], args: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as Python values, else as JSON: a strict model reads dates, tuples and enums only from JSON."""
+    try:
+        return adapter.validator.validate_python(args)
+    except ValidationError as refusal:
+        try:
+            return adapter.validator.validate_json(json.dumps(args))
+        except _REFUSALS:  # also for a value that JSON does not have: Python code passed it
+            raise refusal from None
 
 
 def _is_name(name: object) -> bool:

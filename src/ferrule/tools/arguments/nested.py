@@ -7,22 +7,19 @@ Copies keep the call on record unchanged, whatever a tool does to its arguments.
 from __future__ import annotations
 
 import math
-import operator
 import typing
 from collections import abc
 from dataclasses import Field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
-from pydantic_core import PydanticCustomError, ValidationError
-
-from ferrule.tools.arguments.problems import MOST_PROBLEMS, Problem, dotted_path
+from ferrule.tools.arguments.problems import MOST_PROBLEMS, Path, Problem, dotted_path
 from ferrule.tools.definition.parameters import Reread
+from ferrule.values.schema.iterables import model_fields_of
 from ferrule.values.schema.nodes import (
     Schema,
     SharedAlternatives,
     alternatives,
-    is_list,
     is_object,
     is_sequence,
     item_schemas,
@@ -33,7 +30,6 @@ from ferrule.values.schema.words import describe_expected, shorten_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from pydantic_core import InitErrorDetails
 
 MODELS = frozenset({"model", "dataclass"})
 """The kinds of validators that may accept a NaN or an infinity."""
@@ -42,7 +38,6 @@ _UNKNOWN = frozenset({Any, object, list, dict, tuple, set, frozenset})
 _SCALARS = frozenset({int, str, bool, float, type(None)})
 _CONTAINERS = frozenset({list, dict})
 _NOTHING_MORE = frozenset({"builtins", "itertools"})
-_Path = tuple[str | int, ...]
 
 
 def copy_arguments(args: Any, takes_items: Callable[[str], bool]) -> Any:
@@ -88,64 +83,6 @@ def iterate_again(items: Reread) -> Generator[Any]:
     yield from items
 
 
-# -- iterators in the fields of models ------------------------------------------------------------------------------
-
-
-def read_iterators(value: Any, path: _Path = ()) -> Any:
-    """Replace pydantic's lazy iterators by lists. Raises `ValidationError` for an item that does not fit."""
-    if type(value).__name__ == "ValidatorIterator":
-        try:
-            return [read_iterators(each, (*path, i)) for i, each in enumerate(value)]
-        except ValidationError as error:
-            raise _located(error, path) from None
-    if isinstance(value, (tuple, set, frozenset)):
-        return _remade(cast("Any", value), path)
-    for place, each in _inside(value):
-        made = read_iterators(each, (*path, place))
-        if made is not each:
-            _put(value, place, made)
-    return value
-
-
-def _remade(value: Any, path: _Path) -> Any:
-    items = list(value)
-    made = [read_iterators(each, (*path, i)) for i, each in enumerate(items)]
-    if all(map(operator.is_, items, made)):
-        return value
-    return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)  # the first: a named tuple
-
-
-def _inside(value: Any) -> Iterator[tuple[str | int, Any]]:
-    if is_object(value):
-        yield from list(value.items())
-    elif is_list(value):
-        yield from enumerate(value)
-    else:
-        yield from [(name, getattr(value, name)) for name in _fields_of(type(value)) if hasattr(value, name)]
-
-
-def _fields_of(kind: Any) -> dict[str, Any]:
-    """The fields of a model's or a dataclass's type, by name; empty for any other type."""
-    return getattr(kind, "__pydantic_fields__", None) or getattr(kind, "__dataclass_fields__", None) or {}
-
-
-def _put(value: Any, place: str | int, made: Any) -> None:
-    if isinstance(value, (dict, list)):
-        cast("Any", value)[place] = made
-    else:
-        object.__setattr__(value, cast("str", place), made)  # also if it is frozen: no other code has seen it yet
-
-
-def _located(error: ValidationError, path: _Path) -> ValidationError:
-    """The same error, its locations under the path of the iterator; a location that starts with the path stays."""
-    details: list[InitErrorDetails] = []
-    for each in error.errors(include_url=False):
-        kind = PydanticCustomError(cast("Any", each["type"]), cast("Any", each["msg"]), each.get("ctx"))
-        loc = each["loc"] if each["loc"][: len(path)] == path and path else (*path, *each["loc"])
-        details.append({"type": kind, "loc": loc, "input": each["input"]})
-    return ValidationError.from_exception_data(error.title, details)
-
-
 # -- numbers --------------------------------------------------------------------------------------------------------
 
 
@@ -158,7 +95,7 @@ def fit_numbers(args: dict[str, Any], schema: Schema) -> tuple[dict[str, Any], l
         return args, []
     made = dict(args)
     problems: list[Problem] = []
-    waiting: list[tuple[_Path, Any, Any, list[Any]]] = [
+    waiting: list[tuple[Path, Any, Any, list[Any]]] = [
         ((name,), made, value, property_schemas(alternatives(schema, schema), name)) for name, value in args.items()
     ]
     forms = SharedAlternatives(schema)
@@ -217,7 +154,7 @@ def find_non_finite(values: dict[str, Any]) -> list[Problem]:
     floats; a model decides for itself, and pydantic's default accepts them.
     """
     found: list[Problem] = []
-    waiting: list[tuple[_Path, Any, bool]] = [((name,), value, True) for name, value in values.items()]
+    waiting: list[tuple[Path, Any, bool]] = [((name,), value, True) for name, value in values.items()]
     seen: set[int] = set()
     for path, value, is_free in waiting:
         if isinstance(value, float):
@@ -238,7 +175,7 @@ def _children_of(value: Any, is_free: bool) -> list[tuple[str | int, Any, bool]]
     free, chosen = _free(kind), getattr(value, "__pydantic_fields_set__", None)
     return [
         (_name(field, name), each, name in free)
-        for name, field in _fields_of(kind).items()
+        for name, field in model_fields_of(kind).items()
         # A default of the model is not the caller's mistake.
         if (each := getattr(value, name, None)) is not None
         and (chosen is None or name in chosen)
@@ -254,7 +191,7 @@ def _name(field: Any, name: str) -> str:
 @lru_cache(maxsize=256)
 def _free(kind: Any) -> frozenset[str]:
     """The fields of a model or dataclass that may hold any float."""
-    fields = _fields_of(kind)
+    fields = model_fields_of(kind)
     config: Any = getattr(kind, "model_config", None) or getattr(kind, "__pydantic_config__", None) or {}
     if config.get("allow_inf_nan"):
         return frozenset(fields)

@@ -9,14 +9,13 @@ import copy
 import math
 import types
 import typing
-from collections import abc
 from functools import cache, partial
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, get_args, get_origin
 
 from pydantic import AfterValidator, ConfigDict, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
-from pydantic_core import PydanticUndefined
+from pydantic_core import PydanticSerializationError, PydanticUndefined, SchemaError
 from typing_extensions import TypedDict
 
 from ferrule.errors import ToolDefinitionError
@@ -25,7 +24,8 @@ from ferrule.tools.definition.plain import Plain, plain_parameters, plain_schema
 from ferrule.values.content.late_model import is_field_info
 from ferrule.values.encoding.encode import escape_surrogates
 from ferrule.values.record import Record
-from ferrule.values.schema.nodes import Schema, is_list, is_object, names_elsewhere
+from ferrule.values.schema.iterables import eager_type, validator_kinds
+from ferrule.values.schema.nodes import Schema, is_object, names_elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -33,13 +33,16 @@ if TYPE_CHECKING:
     from ferrule.tools.definition.constructor import ToolDefinition
 
 
-_ITERATORS: tuple[Any, ...] = (abc.Iterator, abc.Generator)
-_NO_VALIDATORS = frozenset({"metadata", "default", "serialization", "expected"})
-_NO_TYPES_INSIDE: tuple[Any, ...] = (typing.Literal, cast("Any", abc).Callable)
+# What pydantic raises for a type without a validator, and for one without a JSON schema.
+_NO_VALIDATOR = (PydanticUserError, PydanticSchemaGenerationError, SchemaError, TypeError, ValueError, NameError)
+_NO_SCHEMA = (PydanticInvalidForJsonSchema, PydanticUserError, PydanticSerializationError)
 
 
 class Reread(list[Any]):
     """The items of an iterator. The function gets an iterator over them."""
+
+
+_REREAD = AfterValidator(Reread)
 
 
 class Parameters(Record):
@@ -136,7 +139,7 @@ def _annotation(parameter: Parameter, documented_as: str | None, insisted: bool)
         metadata.append(Field(description=escape_surrogates(description)))
     for each in metadata:
         annotation = Annotated[annotation, each]
-    annotation = eager_type(annotation)
+    annotation = eager_type(annotation, of_iterator=_REREAD)
     return NotRequired[annotation] if parameter.may_be_missing else annotation
 
 
@@ -169,7 +172,7 @@ def _adapter(tool: str, annotations: dict[str, Any]) -> TypeAdapter[dict[str, An
     )
     try:
         return TypeAdapter(arguments)
-    except (PydanticUserError, PydanticSchemaGenerationError, TypeError, ValueError, NameError) as error:
+    except _NO_VALIDATOR as error:
         raise _no_form(tool, annotations, error) from error
 
 
@@ -177,8 +180,8 @@ def _adapter_of_extra(tool: str, annotations: dict[str, Any], kind: Any) -> Type
     if kind is None or kind in (Any, object):
         return None
     try:
-        return TypeAdapter(dict[str, eager_type(kind)], config=ConfigDict(allow_inf_nan=False))  # pyright: ignore[reportInvalidTypeForm, reportUnknownVariableType]
-    except (PydanticUserError, PydanticSchemaGenerationError, TypeError, NameError) as error:
+        return TypeAdapter(dict[str, eager_type(kind, of_iterator=_REREAD)], config=ConfigDict(allow_inf_nan=False))  # pyright: ignore[reportInvalidTypeForm, reportUnknownVariableType]
+    except _NO_VALIDATOR as error:
         raise _no_form(tool, {**annotations, "**": kind}, error) from error
 
 
@@ -190,7 +193,7 @@ def _schema(
     try:
         found = adapter.json_schema(schema_generator=Generator) if adapter is not None else {}
         more = extra_adapter.json_schema(schema_generator=Generator) if extra_adapter is not None else {}
-    except (PydanticInvalidForJsonSchema, PydanticUserError) as error:
+    except _NO_SCHEMA as error:
         raise _no_form(tool, annotations, error) from error
     # `additionalProperties: false` is left out for shorter prompts; unknown names are refused nevertheless.
     schema: Schema = {"type": "object", "properties": found.get("properties", {}), "required": found.get("required", [])}
@@ -205,7 +208,8 @@ def _schema(
 def _no_form(tool: str, annotations: dict[str, Any], error: Exception) -> ToolDefinitionError:
     culprits = [name for name, annotation in annotations.items() if not _has_form(annotation)]
     which = ", ".join(f"`{name}`" for name in culprits) or "its parameters"
-    reason = str(error).splitlines()[0].split(". ")[0].rstrip(".")
+    lines = str(error).splitlines()
+    reason = lines[-1 if isinstance(error, SchemaError) else 0].split(". ")[0].strip(" .")
     return ToolDefinitionError(
         f"`{tool}` cannot become a tool: the type of {which} has no JSON form ({reason}). "
         "Give it a type that has one, bind it with `functools.partial`, or say `arg_types={...}`."
@@ -218,7 +222,7 @@ def _has_form(annotation: Any) -> bool:
     annotation = get_args(annotation)[0] if get_origin(annotation) is NotRequired else annotation
     try:
         TypeAdapter(annotation, config=None).json_schema(schema_generator=Generator)
-    except (PydanticInvalidForJsonSchema, PydanticUserError, PydanticSchemaGenerationError, TypeError, ValueError, NameError):
+    except (*_NO_VALIDATOR, *_NO_SCHEMA):
         return False
     return True
 
@@ -247,52 +251,3 @@ def _describe(properties: Schema, texts: Mapping[str, str]) -> None:
     for key, text in texts.items():
         before: Any = properties.get(key, {})
         properties[key] = {**(before if is_object(before) else {}), "description": text}
-
-
-# -- iterables --------------------------------------------------------------------------------------------------------
-
-
-def eager_type(hint: Any) -> Any:
-    """The type with lists for iterables, which pydantic would check lazily; an iterator as a whole becomes a `Reread`."""
-    return _eager(hint, is_outermost=True)
-
-
-def _eager(hint: Any, *, is_outermost: bool) -> Any:
-    origin, inside = typing.get_origin(hint) or hint, typing.get_args(hint)
-    if origin is Annotated:
-        made = _eager(inside[0], is_outermost=is_outermost)
-        if made is inside[0]:
-            return hint
-        # After the other metadata: a bound on the number of items applies to the list.
-        bare, *behind = typing.get_args(made) if typing.get_origin(made) is Annotated else (made,)
-        return Annotated[(bare, *inside[1:], *behind)]
-    if origin is abc.Iterable or origin in _ITERATORS:
-        items: Any = list[_eager(inside[0], is_outermost=False)] if inside else list
-        return Annotated[items, AfterValidator(Reread)] if is_outermost and origin in _ITERATORS else items
-    if not inside or origin in _NO_TYPES_INSIDE:
-        return hint
-    is_union = origin in {typing.Union, types.UnionType}
-    new = tuple([_eager(each, is_outermost=is_outermost and is_union) for each in inside])
-    if all(one is other for one, other in zip(new, inside, strict=True)):
-        return hint
-    if is_union:
-        return cast("Any", typing.Union)[new]
-    return hint.copy_with(new) if hasattr(hint, "copy_with") else origin[new]
-
-
-def validator_kinds(core_schema: Any) -> frozenset[str]:
-    """The kinds of validators in a core schema, by pydantic's names: `"generator"` for an iterator in a model's field, for example."""
-    waiting: list[Any] = [core_schema]
-    seen: set[int] = set()
-    found: set[str] = set()
-    for each in waiting:
-        if id(each) in seen:
-            continue
-        seen.add(id(each))
-        if is_object(each):
-            if isinstance(each.get("type"), str):
-                found.add(each["type"])
-            waiting.extend(value for key, value in each.items() if key not in _NO_VALIDATORS)
-        elif is_list(each):
-            waiting.extend(each)
-    return frozenset(found)

@@ -87,6 +87,9 @@ def _raised(checked: CheckedCall, error: Exception) -> ToolResult:
     """The result of a call that raised; raises again what ends the whole run."""
     if isinstance(error, (ToolStop, ConfirmationRequired, ConfigurationError)):
         raise error
+    place = scope().call
+    if isinstance(error, RunCancelledError) and place is not None and place.cancelled:  # the run stopped a program in the function
+        raise error
     # A program that is a tool (`as_tool()`) is part of the run, and no model can mend its configuration.
     if isinstance(error, _OF_THE_RUN) and checked.tool.is_program:
         raise error

@@ -5,7 +5,7 @@ In: a tool's name and the validated arguments, as JSON. Out: allow, ask, or deny
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -71,6 +71,8 @@ class Rule(Record):
     """For `ask`: seconds after which an unanswered question counts as denied."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.tool, str):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass tools
+            raise ConfigurationError(f"`{self.verdict}` takes a tool's name or a pattern, such as 'pay'; found {shown(self.tool)}.")
         for name, wanted in self.where.items():
             if callable(wanted) and not isinstance(wanted, Compared):
                 refuse_async(wanted, f"The condition on `{name}`")
@@ -99,7 +101,7 @@ def ask(
     tool: str = "*", /, *, reason: str = "", expires_s: float | None = None, where: Mapping[str, Any] | None = None, **args: Any
 ) -> Rule:
     """Such calls need a person's decision. After `expires_s` seconds without one they count as denied."""
-    if expires_s is not None and not expires_s > 0:
+    if expires_s is not None and not (isinstance(expires_s, (int, float)) and expires_s > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"`expires_s` is a number of seconds above 0, found {expires_s!r}.")
     return Rule("ask", tool, {**args, **(where or {})}, reason, expires_s)
 
@@ -120,9 +122,12 @@ class Policy(Record):
     otherwise: Verdict | None = None
 
     def __post_init__(self) -> None:
-        for each in cast("Sequence[Any]", self.rules):
-            if not isinstance(each, Rule):
-                raise ConfigurationError(f"A policy is made of `allow(...)`, `ask(...)` and `deny(...)`, found {shown(each)}.")
+        given: Any = self.rules
+        rules = tuple(cast("Iterable[Any]", given)) if isinstance(given, Iterable) else None
+        wrong = [given] if rules is None else [each for each in rules if not isinstance(each, Rule)]
+        if wrong:
+            raise ConfigurationError(f"A policy is made of a list of `allow(...)`, `ask(...)` and `deny(...)`, found {shown(wrong[0])}.")
+        object.__setattr__(self, "rules", rules)  # the rules of a generator are there once
         if self.otherwise is not None and self.otherwise not in _STRICTNESS:
             raise ConfigurationError(f"`otherwise` is 'allow', 'ask', 'deny' or None, found {self.otherwise!r}.")
 

@@ -128,6 +128,9 @@ class Declarations(Sequence[dict[str, Any]]):
     def __hash__(self) -> int:
         return hash(self.json)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Declarations, (self.tools,)  # a copy has no cache: some of what other modules derive cannot be copied
+
     def __repr__(self) -> str:
         return f"Declarations({list(self.tools)!r})"
 

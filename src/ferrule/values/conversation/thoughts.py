@@ -118,8 +118,11 @@ class ThoughtSplitter:
         return list(self._read(is_last=False))
 
     def finish(self) -> list[tuple[Kind, str]]:
-        """End the text; returns the pieces that were kept back."""
+        """End the text, or its part before a call; returns the pieces that were kept back."""
+        if not self._text and not self._lead:
+            return []
         self._text = "".join((*self._lead, self._text))
+        self._lead.clear()
         return list(self._read(is_last=True))
 
     def _read(self, *, is_last: bool) -> Iterator[tuple[Kind, str]]:
@@ -215,7 +218,8 @@ class ThoughtSplitter:
                 return
             if mark in _CLOSING and not self._prose.is_in_code and not self._prose.is_mention(text[at : at + 1]):
                 self._text, self._state, self.has_split, self._is_gap_due = text[at:], "head", True, True
-                yield "text", text[:start]
+                if start:
+                    yield "text", text[:start]
                 yield "closed", ""
                 return
         end = max(end, done)

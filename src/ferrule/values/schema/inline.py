@@ -31,6 +31,10 @@ class Generator(GenerateJsonSchema):
         del schema
         return False
 
+    def field_is_present(self, field: Any) -> bool:
+        """A dataclass computes a field with `init=False`: no value is accepted for it."""
+        return field.get("init", True) and super().field_is_present(field)
+
 
 def inline_definitions(schema: Schema) -> Schema:
     """Replace references by the definitions they point at. Recursive and very large definitions stay in `$defs`."""

@@ -8,7 +8,8 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 from ferrule.errors import InputError, SignatureError, nearest
-from ferrule.values.encoding.encode import TYPE_NAMES, is_plain, without_modules
+from ferrule.values.encoding.encode import TYPE_NAMES, is_plain, is_read_once, without_modules
+from ferrule.values.schema.iterables import read_iterators
 from ferrule.values.signatures.fields import (
     InputCheck,
     SignatureField,
@@ -93,7 +94,10 @@ class CompiledSignature:
                     checked[name] = field.get_default()
                 continue
             try:
-                checked[name] = given[name] if check is None else check(given[name])
+                value = given[name]
+                if check is not None:
+                    value = check(value)
+                checked[name] = list(value) if is_read_once(value) else value  # a request may be rendered more than once
             except ValueError as error:
                 problems.append((name, str(error)))
         if problems:
@@ -146,7 +150,7 @@ def run_validators(cls: type[BaseModel], inputs: Mapping[str, Any], outputs: dic
         if unfit := [each for each in problems if each[0] in inputs]:
             raise InputError(f"Wrong inputs for `{cls.__name__}`: {_listed(unfit)}.", unfit) from None
         raise InvalidOutputsError(problems) from None
-    return {name: getattr(made, name) if name in cls.model_fields else value for name, value in outputs.items()}
+    return {name: read_iterators(getattr(made, name)) if name in cls.model_fields else value for name, value in outputs.items()}
 
 
 def _listed(problems: Iterable[tuple[str, str]]) -> str:
@@ -202,10 +206,11 @@ def _holds_all_calls(annotation: Any) -> bool:
 
 def _make_check(name: str, field: SignatureField, make: Callable[[SignatureField], Any]) -> Any:
     from pydantic import PydanticUserError
+    from pydantic_core import SchemaError
 
     try:
         return make(field)
-    except (PydanticUserError, NameError, TypeError) as error:
+    except (PydanticUserError, SchemaError, NameError, TypeError) as error:
         msg = f"Field `{name}`: values of the type {field.annotation!r} cannot be checked: {str(error).splitlines()[0]}"
         raise SignatureError(msg) from error
 
@@ -231,23 +236,21 @@ def _schemas_of(fields: Mapping[str, SignatureField]) -> tuple[dict[str, dict[st
     """The schema of each field, and the shared definitions."""
     from pydantic import TypeAdapter
     from pydantic.errors import PydanticInvalidForJsonSchema
-    from pydantic.json_schema import GenerateJsonSchema
+    from pydantic_core import PydanticSerializationError
 
-    class Untitled(GenerateJsonSchema):
+    from ferrule.values.schema.inline import Generator
+
+    class Untitled(Generator):
         """Writes no titles: they only repeat the names of the fields."""
-
-        def field_title_should_be_set(self, schema: Any) -> bool:
-            del schema
-            return False
 
         def normalize_name(self, name: str) -> str:
             """Two classes of one name get their modules' names; those of ferrule's own modules must not show."""
             return super().normalize_name(without_modules(name))
 
-    adapters = {name: adapter_of(field) for name, field in fields.items()}
+    adapters = {name: _make_check(name, field, adapter_of) for name, field in fields.items()}
     try:
         found, shared = TypeAdapter.json_schemas([(name, "validation", each) for name, each in adapters.items()], schema_generator=Untitled)
-    except PydanticInvalidForJsonSchema:
+    except (PydanticInvalidForJsonSchema, PydanticSerializationError):
         # A type that JSON Schema cannot express gets an empty schema; its values are checked all the same.
         return {name: _open_where_inexpressible(each, Untitled) for name, each in adapters.items()}, {}
     return {name: dict(found[(name, "validation")]) for name in fields}, shared.get("$defs") or {}
@@ -255,8 +258,9 @@ def _schemas_of(fields: Mapping[str, SignatureField]) -> tuple[dict[str, dict[st
 
 def _open_where_inexpressible(adapter: Any, generator: Any) -> dict[str, Any]:
     from pydantic.errors import PydanticInvalidForJsonSchema
+    from pydantic_core import PydanticSerializationError
 
     try:
         return adapter.json_schema(schema_generator=generator)
-    except PydanticInvalidForJsonSchema:
+    except (PydanticInvalidForJsonSchema, PydanticSerializationError):
         return {}

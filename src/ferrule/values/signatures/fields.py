@@ -18,6 +18,7 @@ from ferrule.values.content.late_model import is_field_info
 from ferrule.values.content.type import Type
 from ferrule.values.encoding.encode import fits, is_plain
 from ferrule.values.record import Record, field, replace
+from ferrule.values.schema.iterables import eager_type, eager_validators
 from ferrule.values.signatures.keywords import OWN, check_keywords
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ def calls_type(annotation: Any) -> type[ToolCalls] | None:
 
 def adapter_of(field: SignatureField) -> TypeAdapter[Any]:
     """The validator of the field's type."""
-    annotation = field.annotated
+    annotation = eager_type(field.annotated)
     try:
         return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
     except PydanticUserError:
@@ -238,7 +239,7 @@ def input_check(field: SignatureField) -> InputCheck | None:
 
 
 def _check_given(field: SignatureField) -> InputCheck:
-    validate = adapter_of(field).validate_python
+    validate, _ = eager_validators(adapter_of(field))
 
     def check(value: Any) -> Any:
         try:
@@ -344,7 +345,6 @@ def check_name(signature: str, name: str, reserved: frozenset[str]) -> None:
 
 def inherited_instructions(bases: tuple[type, ...], namespace: Mapping[str, Any]) -> str | None:
     """The instructions of a class body: its docstring, or a base's."""
-    docstring = namespace.get("__doc__")
-    if isinstance(docstring, str):
+    if isinstance(docstring := namespace.get("__doc__"), str):
         return inspect.cleandoc(docstring)
     return next((said for base in bases if (said := getattr(base, "__instructions__", None)) is not None), None)

@@ -19,6 +19,7 @@ from ferrule.errors import shown
 from ferrule.values.content.type import TEXTS
 from ferrule.values.encoding.encode import is_plain, json_bytes, json_text
 from ferrule.values.encoding.repair import kind_of, read_json, strict_json
+from ferrule.values.schema.iterables import eager_validators
 from ferrule.values.signatures.fields import adapter_of, explained, quick_field_check
 
 if TYPE_CHECKING:
@@ -98,8 +99,7 @@ class _Typed:
     __slots__ = ("_has_more", "_in_json", "_in_python", "_is_decimal", "_no_booleans", "_takes_text", "_words")
 
     def __init__(self, field: SignatureField) -> None:
-        adapter = adapter_of(field)
-        self._in_json, self._in_python = adapter.validate_json, adapter.validate_python
+        self._in_python, self._in_json = eager_validators(adapter_of(field))
         members = list(_members(field.annotation))
         self._takes_text = any(each in TEXTS for each in members)
         self._has_more = not all(each in TEXTS or each is type(None) for each in members)

@@ -139,13 +139,16 @@ class _Resolver:
 
     def read(self, written: str) -> Any:
         try:
-            return self.of(ast.parse(written, mode="eval").body)
+            found = self.of(ast.parse(written, mode="eval").body)
         except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
             if isinstance(error, SignatureError):
                 raise
             self.refuse(f"{shown(written)} is not a type")
         except TypeError as error:
             self.refuse(f"{shown(written)} is not a type: {error}")
+        if isinstance(found, list):
+            self.refuse(f"{shown(written)} is not a type; write `list{written}`")
+        return found
 
     def refuse(self, why: str) -> NoReturn:
         raise SignatureError(f"Field `{self.field}`: {why}.")

@@ -131,6 +131,12 @@ def test_what_is_no_dict_is_an_error_that_says_so(schema: Any) -> None:
         lower_schema(schema, "openai-strict")
 
 
+def test_a_target_that_does_not_exist_is_an_error_that_lists_the_others() -> None:
+    for lower in (lower_schema, lower_tools):
+        with pytest.raises(ConfigurationError, match=r"for one of 'openai-strict'.*'gemini'.* found 'openai'"):
+            lower({}, "openai")  # type: ignore[arg-type]
+
+
 def test_a_tool_without_arguments_is_an_empty_closed_object() -> None:
     for schema in ({}, {"type": "object"}, {"type": "object", "properties": {}}):
         lowered = lower_schema(schema, "openai-strict")

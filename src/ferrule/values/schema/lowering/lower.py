@@ -142,10 +142,11 @@ class LoweredTools(Record):
 def lower_schema(schema: Mapping[str, Any], target: Target) -> LoweredSchema:
     """Lower the schema of a tool's arguments for one target. Walks the schema, so callers keep the result (once a `Declarations`).
 
-    Raises `ConfigurationError` for what is no mapping; `true` and `false` are schemas, but not of arguments.
+    Raises `ConfigurationError` for an unknown target and what is no mapping; `true` and `false` are schemas, but not of arguments.
     """
     if not isinstance(schema, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  of a programmer without types
         raise ConfigurationError(f"A schema is lowered from a dict, found {shown(schema)}.")
+    _check_target(target)
     try:
         return _lowered(schema, target)
     except RecursionError:
@@ -165,6 +166,7 @@ def lower_tools(declarations: Iterable[Mapping[str, Any]], target: Target) -> Lo
     tools: list[dict[str, Any]] = []
     losses: dict[str, tuple[SchemaLoss, ...]] = {}
     lowered: dict[str, LoweredSchema] = {}
+    _check_target(target)
     given = list(declarations)
     made = [lower_schema(each["function"].get("parameters") or {}, target) for each in given]
     strict = {i: each.schema for i, each in enumerate(made) if each.is_strict}
@@ -182,6 +184,11 @@ def lower_tools(declarations: Iterable[Mapping[str, Any]], target: Target) -> Lo
         tools.append({**declaration, "function": {**function, "parameters": each.schema, **({"strict": True} if i in strict else {})}})
         lowered[name] = each
     return LoweredTools(tuple(tools), losses, lowered)
+
+
+def _check_target(target: object) -> None:
+    if target not in RULES:
+        raise ConfigurationError(f"A schema is lowered for one of {', '.join(map(repr, RULES))}, found {shown(target)}.")
 
 
 def _lowered(schema: Mapping[str, Any], target: Target) -> LoweredSchema:
