@@ -11,7 +11,7 @@ import pytest
 from page_server import Client, served
 from page_store import REFUND, finish, start, support
 
-from ferrule import Run, ScriptedLM, SQLiteStore, ToolCall, context
+from ferrule import AskPerson, Module, Prediction, Run, ScriptedLM, SQLiteStore, ToolCall, context
 from ferrule.runs.journal.encode import read_decision
 from ferrule.values.confirmation.question import Question
 from ferrule.values.encoding.safe_text import reveal
@@ -417,3 +417,22 @@ def test_when_two_people_press_at_once_one_decision_counts_and_the_other_is_told
             }
             assert all(f"by {made.by}" in text for _, status, text in results if status == 409)
     store.close()
+
+
+class Review(Module):
+    """A program that asks a person itself, about no tool."""
+
+    def flow(self, draft: str) -> Any:
+        [decision] = yield AskPerson(
+            (Question("confirm", "Send this letter to all customers?", ToolCall(name="send", args={"draft": draft})),)
+        )
+        return Prediction(kind=decision.kind, draft=decision.args.get("draft", draft))
+
+
+def test_a_question_of_a_program_itself_is_shown_in_its_own_words_and_decided(ann: Any, store: SQLiteStore) -> None:
+    """The page named the call only, as for a tool's."""
+    Review().start(draft="Dear Ada", store=store, run_id="letter")
+    assert text_of(ann.get("/runs/letter").text).startswith("Approve send ? Send this letter to all customers?")
+    assert "Confirm execution" not in text_of(ann.get("/runs/order-1042").text)
+    assert decide(ann, store, "letter", "approve").status == 303
+    assert Run.load(store, "letter", Review()).resume().prediction.toDict() == {"kind": "approve", "draft": "Dear Ada"}
