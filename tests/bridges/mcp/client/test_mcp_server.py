@@ -217,6 +217,23 @@ def test_refresh_lists_at_once() -> None:
     server.close()
 
 
+def test_an_observer_of_changes_that_raises_loses_none(caplog: pytest.LogCaptureFixture) -> None:
+    """M55: an agent never got the new tools, and `refresh` raised although the list was new."""
+    seen: list[tuple] = []
+
+    def fail(*changes: tuple[str, ...]) -> None:
+        seen.append(changes)
+        raise ValueError("no")
+
+    remote = Remote()
+    server = MCPServer.in_memory(remote.server, on_tools_changed=fail)
+    with server:
+        remote.names.append("most")
+        assert server.refresh().added == ("most",)
+        assert seen == [(("most",), (), ())]
+        assert [each.message for each in caplog.records if each.exc_info] == ["a hook of an MCP server raised"]
+
+
 def test_a_rule_that_looks_at_more_than_the_name_sees_it_before_a_call() -> None:
     """M40."""
     remote = Remote("echo", "other")
