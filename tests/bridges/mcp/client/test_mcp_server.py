@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from ferrule import MCPServer, mcp
+from ferrule import MCPApp, MCPServer, Tool, mcp
 from ferrule.bridges.mcp.client.offers import ServerInfo
 from ferrule.concurrency.offload import background_loop, run_async
 from ferrule.errors import ConfigurationError, MCPConnectionError, MCPProtocolError, MCPTimeoutError, UnknownToolError
@@ -148,6 +148,25 @@ def test_a_hook_answers_questions() -> None:
     without.call("echo")
     without.close()
     assert remote.calls[-1]["_meta"]["io.modelcontextprotocol/clientCapabilities"] == {}
+
+
+@pytest.mark.parametrize(
+    "said", [ValueError("SECRET"), None, {"action": "nope"}, {"action": "accept", "content": {"a": float("nan")}}], ids=str
+)
+def test_a_hook_that_breaks_answers_cancel_here_too(said: object, caplog: pytest.LogCaptureFixture) -> None:
+    """M59: a server that asks in its result got no answer, and the caller, or the model, the hook's own error."""
+
+    async def elicit(_: dict) -> object:
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    server = MCPServer.in_memory(MCPApp([Tool(lambda: "gone", "delete", "Delete.", require_confirmation=True)]).server, elicit=elicit)
+    with server:
+        result = server.call("delete")
+    assert result["isError"]
+    assert "it was not approved" in result["content"][0]["text"]
+    assert "`elicit`" in caplog.text
 
 
 def test_questions_without_end_are_an_error() -> None:
