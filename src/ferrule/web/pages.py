@@ -128,7 +128,7 @@ class Pages:
             with found.lock:
                 found.more()
                 if seen > found.story.entries or found.head.get("key") != key:  # the page shows steps of the run before
-                    raise Refused(404, "This run was deleted, and another one has its id. Reload the page to see it.")
+                    raise Refused(404, "This is not the run that the page shows: that was deleted, or redacted. Reload the page.")
                 yield from news(found)
 
         def news(found: reading.Read) -> Iterator[PageEvent]:

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from ferrule import MCPServer, mcp
+from ferrule import MCPApp, MCPServer, Tool, mcp
 from ferrule.bridges.mcp.client.offers import ServerInfo
 from ferrule.concurrency.offload import background_loop, run_async
 from ferrule.errors import ConfigurationError, MCPConnectionError, MCPProtocolError, MCPTimeoutError, UnknownToolError
@@ -150,6 +150,25 @@ def test_a_hook_answers_questions() -> None:
     assert remote.calls[-1]["_meta"]["io.modelcontextprotocol/clientCapabilities"] == {}
 
 
+@pytest.mark.parametrize(
+    "said", [ValueError("SECRET"), None, {"action": "nope"}, {"action": "accept", "content": {"a": float("nan")}}], ids=str
+)
+def test_a_hook_that_breaks_answers_cancel_here_too(said: object, caplog: pytest.LogCaptureFixture) -> None:
+    """M59: a server that asks in its result got no answer, and the caller, or the model, the hook's own error."""
+
+    async def elicit(_: dict) -> object:
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    server = MCPServer.in_memory(MCPApp([Tool(lambda: "gone", "delete", "Delete.", require_confirmation=True)]).server, elicit=elicit)
+    with server:
+        result = server.call("delete")
+    assert result["isError"]
+    assert "it was not approved" in result["content"][0]["text"]
+    assert "`elicit`" in caplog.text
+
+
 def test_questions_without_end_are_an_error() -> None:
     """M60: ten rounds."""
 
@@ -215,6 +234,23 @@ def test_refresh_lists_at_once() -> None:
     assert server.refresh().added == ("new",)
     assert "new" in server.tools
     server.close()
+
+
+def test_an_observer_of_changes_that_raises_loses_none(caplog: pytest.LogCaptureFixture) -> None:
+    """M55: an agent never got the new tools, and `refresh` raised although the list was new."""
+    seen: list[tuple] = []
+
+    def fail(*changes: tuple[str, ...]) -> None:
+        seen.append(changes)
+        raise ValueError("no")
+
+    remote = Remote()
+    server = MCPServer.in_memory(remote.server, on_tools_changed=fail)
+    with server:
+        remote.names.append("most")
+        assert server.refresh().added == ("most",)
+        assert seen == [(("most",), (), ())]
+        assert [each.message for each in caplog.records if each.exc_info] == ["a hook of an MCP server raised"]
 
 
 def test_a_rule_that_looks_at_more_than_the_name_sees_it_before_a_call() -> None:

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule import settings
+from ferrule.bridges.mcp.connection.callbacks import elicited
+from ferrule.bridges.mcp.connection.handshake import wire_form
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -94,7 +96,7 @@ class Asking:
     async def _by_hook(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         options = self._options
         if method == _ELICIT and options.elicit is not None:
-            return await options.elicit(params)
+            return wire_form(await elicited(options.elicit, params))
         if method == "sampling/createMessage" and options.sample is not None:
             return await options.sample(params)
         if method == "roots/list" and options.roots is not None:

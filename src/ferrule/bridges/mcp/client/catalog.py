@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.bridges.mcp.client.listing import ToolChanges, all_pages, read_listing
+from ferrule.bridges.mcp.client.tasks import run_beside
 from ferrule.bridges.mcp.errors import MissingExtraError
 from ferrule.errors import ConfigurationError, MCPConnectionError, MCPError
 
@@ -82,8 +83,11 @@ class Catalog:
         changes = self.listing.since(before)
         self.removed = (self.removed | set(changes.removed)) - set(changes.added)
         if before is not None and changes and self._options.on_tools_changed is not None:
-            self._options.on_tools_changed(changes.added, changes.removed, changes.changed)
+            await asyncio.wait((run_beside(self._tell(self._options.on_tools_changed, changes)),))  # raises nothing
         return changes
+
+    async def _tell(self, observer: Callable[..., None], changes: ToolChanges) -> None:
+        observer(changes.added, changes.removed, changes.changed)
 
     async def pin(self) -> None:
         """Write the current tools into the lock file."""

@@ -123,7 +123,7 @@ class TaskCall:
         """Ask the server to cancel the task, without waiting for its answer."""
         if not self.is_over:
             self.is_over = True
-            _leave(self._cancel())
+            run_beside(self._cancel())
 
     async def _cancel(self) -> None:
         try:
@@ -181,7 +181,7 @@ class TaskCall:
             if waiting is not None:
                 await waiting
 
-        _leave(report())
+        run_beside(report())
 
     # -- questions and the result -----------------------------------------------------------------------------------
 
@@ -238,8 +238,8 @@ class TaskCall:
         return MCPToolError(scrub(text), **self._attempt.facts())
 
 
-def _leave(work: Any) -> None:
-    """Run a coroutine that no call waits for. Its exception is logged."""
+def run_beside(work: Any) -> asyncio.Task[None]:
+    """Run a coroutine whose end changes no call. Its exception is logged."""
 
     def done(task: asyncio.Task[None]) -> None:
         _leaving.discard(task)
@@ -249,3 +249,4 @@ def _leave(work: Any) -> None:
     task = asyncio.get_running_loop().create_task(work)
     _leaving.add(task)
     task.add_done_callback(done)
+    return task

@@ -77,7 +77,7 @@ def callbacks(hooks: Hooks) -> dict[str, Any]:
 
     async def elicit(_: Any, params: Any) -> Any:
         assert hooks.elicit is not None  # noqa: S101  declared only if the hook is set
-        return await _answer("elicit", hooks.elicit(wire_form(params)), types.ElicitResult, types.ElicitResult(action="cancel"))
+        return await elicited(hooks.elicit, wire_form(params))
 
     async def sample(_: Any, params: Any) -> Any:
         assert hooks.sample is not None  # noqa: S101  the same
@@ -98,6 +98,16 @@ def callbacks(hooks: Hooks) -> dict[str, Any]:
         "list_roots_callback": roots if hooks.roots is not None else None,
         "client_info": types.Implementation.model_validate(client_info()),
     }
+
+
+async def elicited(hook: Hook, params: dict[str, Any]) -> Any:
+    """The answer of an `elicit` hook, as a model of the SDK: `cancel` if the hook raises, or its answer is none."""
+    import mcp_types as types
+
+    async def ask() -> dict[str, Any]:
+        return await hook(params)
+
+    return await _answer("elicit", ask(), types.ElicitResult, types.ElicitResult(action="cancel"))
 
 
 async def _answer(name: str, answer: Awaitable[dict[str, Any]], kind: Any, otherwise: Any) -> Any:
