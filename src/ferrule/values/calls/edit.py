@@ -52,5 +52,11 @@ def edit_arguments(
     return Coerced(positional, {name: values[name] for name in found.named}, shown, found.repairs, found_given, values, names or None)
 
 
+def made_anew(arguments: CheckedArguments, args: dict[str, Any], prepare: Callable[[dict[str, Any]], CheckedArguments]) -> dict[str, Any]:
+    """Those of the arguments, as shown, that each check of the call makes anew: defaults of a factory, such as an id or a time."""
+    again = prepare(args).shown
+    return {name: value for name, value in arguments.shown.items() if again.get(name) != value}
+
+
 def _origin(arguments: CheckedArguments) -> tuple[dict[str, Any], dict[str, Any]]:
     return (arguments.given, arguments.values) if isinstance(arguments, Coerced) else (arguments.shown, arguments.named)
