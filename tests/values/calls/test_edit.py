@@ -78,6 +78,19 @@ def test_a_default_that_is_made_anew_each_time_stays_the_one_that_was_shown():
     assert after.named == after.shown
 
 
+@pytest.mark.parametrize("name", ["kind", "type"])
+def test_an_edit_may_use_the_name_or_the_alias_of_what_was_given(name):
+    """A form shows the schema's names, which are the aliases."""
+
+    def use(x: Doubled, kind: int = Field(default=1, alias="type")): ...
+
+    made = Tool(use)
+    edited = edit_arguments(made.prepare({"x": 1, "type": 2}), {name: "5"}, made.prepare)
+    assert (edited.named, edited.shown) == ({"x": 2, "kind": 5}, {"x": 2, "kind": 5})
+    again = edit_arguments(edited, {"type": 6}, made.prepare)
+    assert again.named == {"x": 2, "kind": 6}
+
+
 def test_an_edit_may_use_the_name_or_the_alias_of_what_was_left_out():
     """Ours."""
 

@@ -14,7 +14,7 @@ from ferrule.runs.confirmation.decisions import register
 from ferrule.runs.journal.entry import Entry
 from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolResult, ToolSpec
 from ferrule.values.calls.context import NotDone, Unknown, key_of
-from ferrule.values.calls.edit import edit_arguments
+from ferrule.values.calls.edit import edit_arguments, made_anew
 from ferrule.values.confirmation.question import Question, misfit_text
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.encoding.stored import parse_object
@@ -70,9 +70,8 @@ def as_begun(checked: CheckedCall, begun: Entry) -> CheckedCall:
         return checked
     try:
         then = parse_object(begun.digest.removeprefix(f"{tool.name} "), "the arguments of a call")
-        again = tool.prepare(checked.call.args).shown
         made = {name: value for name, value in then.items() if now.get(name) != value}
-        if any(now.get(name) == again.get(name) for name in made):
+        if not made.keys() <= made_anew(checked.arguments, checked.call.args, tool.prepare).keys():
             return checked
         found = replace(checked, arguments=edit_arguments(checked.arguments, made, tool.prepare))
     except (ToolArgumentsError, StoreError):

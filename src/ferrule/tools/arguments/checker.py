@@ -276,7 +276,8 @@ class Checker:
         if self._found.caller:  # `Tool.call` puts the caller into the first place
             positional = (None, *positional)
         given = {self._names.get(name, name): value for name, value in args.items()}
-        return Coerced(positional, named, shown, tuple(dict.fromkeys(notes)) if notes else (), given, values)
+        repairs = tuple(dict.fromkeys(notes)) if notes else ()
+        return Coerced(positional, named, shown, repairs, given, values, self._names if self._aliased else None)
 
     def _is_formless(self, name: str, value: Any) -> bool:
         default = self._defaults.get(name, PydanticUndefined)

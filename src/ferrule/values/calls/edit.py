@@ -23,6 +23,8 @@ class Coerced(CheckedArguments):
     """The given arguments, repaired, by parameter name."""
     values: dict[str, Any] = field(default_factory=dict[str, Any], compare=False, repr=False)
     """The coerced values by parameter name, positional-only ones too."""
+    names: Mapping[str, str] | None = field(default=None, compare=False, repr=False)
+    """The parameter of each name that a call may use; None if there are no aliases."""
 
     @property
     def secrets(self) -> dict[str, Any]:
@@ -35,6 +37,9 @@ def edit_arguments(
 ) -> CheckedArguments:
     """The arguments with these changes. Raises what the tool's `prepare` raises for invalid values."""
     given, before = _origin(arguments)
+    names = (arguments.names if isinstance(arguments, Coerced) else None) or {}
+    renamed = {names.get(name, name) for name in changes}.difference(changes)  # edited under their aliases, as a schema shows them
+    given = {name: value for name, value in given.items() if name not in renamed} if renamed else given
     found = prepare({**given, **changes})
     found_given, after = _origin(found)
     # A new name was edited under its alias.
@@ -44,7 +49,13 @@ def edit_arguments(
     by_place = [name for name in after if name not in found.named]
     fixed = len(found.positional) - len(by_place)  # a caller comes before the model's arguments
     positional = (*found.positional[:fixed], *(values[name] for name in by_place))
-    return Coerced(positional, {name: values[name] for name in found.named}, shown, found.repairs, found_given, values)
+    return Coerced(positional, {name: values[name] for name in found.named}, shown, found.repairs, found_given, values, names or None)
+
+
+def made_anew(arguments: CheckedArguments, args: dict[str, Any], prepare: Callable[[dict[str, Any]], CheckedArguments]) -> dict[str, Any]:
+    """Those of the arguments, as shown, that each check of the call makes anew: defaults of a factory, such as an id or a time."""
+    again = prepare(args).shown
+    return {name: value for name, value in arguments.shown.items() if again.get(name) != value}
 
 
 def _origin(arguments: CheckedArguments) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from agent_script import fields, native_step
 from mcp_talk import ERAS, call, refusal, talk, text
+from pydantic import Field
 
 import ferrule
 from ferrule import MCPApp, ReAct, ScriptedLM, Tool
@@ -46,6 +48,21 @@ def test_with_consent_the_call_is_run_once(era: str) -> None:
     assert text(result) == "deleted a"
     assert files.deleted == ["a"]
     assert files.asked == ['Confirm execution of delete with args: {"path":"a"}?']
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_default_that_a_factory_makes_runs_as_it_was_shown(era: str) -> None:
+    """From 2026-07-28 on, the client calls a second time, and the check of that call makes another one."""
+    files = Files()
+    ordered: list[str] = []
+
+    def order(number: str = Field(default_factory=lambda: uuid4().hex), of: str = "{ink:") -> str:
+        ordered.append(number)
+        return of
+
+    app = MCPApp([Tool(order, require_confirmation=True)])
+    assert text(call(app, era, "order", {}, **files.answering("accept", {"approve": True}))) == "{ink:"
+    assert files.asked == [f'Confirm execution of order with args: {{"number":"{ordered[0]}","of":"{{ink:"}}?']
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -37,7 +37,10 @@ from ferrule.tools.execution.run import arun_call, attempt
 from ferrule.tools.mcp.result import MCPResult
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolCall, failure
+from ferrule.values.calls.edit import edit_arguments, made_anew
 from ferrule.values.confirmation.question import confirmation_text
+from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.stored import parse_object
 from ferrule.values.record import Record, replace
 
 if TYPE_CHECKING:
@@ -143,7 +146,10 @@ class CallRunner:
         run_id = self.run_of_state(state)
         if state is not None and run_id is not None:
             return await self._resume(served, place, call, self._waiting.pop(state, None) or await self.stored_run(served, run_id))
-        checked = CheckedCall(call, served.tool, served.tool.prepare(call.args))
+        arguments = served.tool.prepare(call.args)
+        if made := _made_before(served.name, state):
+            arguments = edit_arguments(arguments, made, served.tool.prepare)
+        checked = CheckedCall(call, served.tool, arguments)
         refused = await self._refusal(served, place, checked)
         return refused if refused is not None else await self._perform(served, place, checked)
 
@@ -163,10 +169,14 @@ class CallRunner:
             return None
         only_host = served.tool.require_confirmation == HOST
         about, given = f"call:{served.name}:", returned_state(place) or ""
-        state = given if given.startswith(about) else about + self._tickets.new()
+        if given.startswith(about):
+            state = given
+        else:  # with the arguments as shown that the check of the second call would make anew
+            made = made_anew(checked.arguments, checked.call.args, served.tool.prepare)
+            state = f"{about}{self._tickets.new()}{json_text(made) if made else ''}"
         text = confirmation_text(served.name, shown)
         answer = await self._ask(place, _Query(served.name, shown, text, state, only_host=only_host))
-        if state == given and isinstance(answer, PersonAnswer) and not self._tickets.use(state.removeprefix(about)):
+        if state == given and isinstance(answer, PersonAnswer) and not self._tickets.use(state.removeprefix(about).partition("{")[0]):
             return _not_run(served.name, "the answer that came with it was used before. Call again for a new question")
         return _refusal_for(served.name, answer)
 
@@ -302,6 +312,13 @@ def _resume_tool(tool: Tool, run: Any) -> Tool:
             raise busy_error(error) from error
 
     return Tool(tool.name, None, resume, {"type": "object"}, timeout_s=tool.timeout_s, concurrent=tool.concurrent)
+
+
+def _made_before(name: str, state: str | None) -> dict[str, Any]:
+    """The arguments in the state of a question about this call; see `_refusal`."""
+    given, about = state or "", f"call:{name}:"
+    _, brace, rest = given.removeprefix(about).partition("{") if given.startswith(about) else ("", "", "")
+    return parse_object(brace + rest, "the arguments of a question") if brace else {}
 
 
 def _refusal_for(name: str, answer: PersonAnswer | Any) -> Any:
