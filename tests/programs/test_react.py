@@ -612,6 +612,19 @@ def test_other_calls_of_the_turn_run_once_whatever_becomes_of_the_question() -> 
     assert [message.tool_call_id for message in lm.requests[-1].messages if message.role == "tool"] == ["call_0", "call_1", "call_2"]
 
 
+@pytest.mark.parametrize("text", ["Half an ans", "[[ ## answer ## ]]\n4"])
+def test_an_answer_that_a_content_filter_cut_off_is_no_answer(text: str) -> None:
+    """L4: a part of it would pass for the whole. Calls are whole, and run."""
+    from ferrule import Predict, RefusalError
+
+    cut = Response(text, finish_reason="content_filter")
+    for program in (agent("native"), Predict("question -> answer: int"), Predict("question -> answer", tools=[add])):
+        with ScriptedLM([cut]) as lm, pytest.raises(RefusalError, match="content filter cut the answer off"):
+            program(question="q", lm=lm)
+    call = Response("hm", (ToolCall(name="add", args={"a": 1, "b": 2}),), finish_reason="content_filter")
+    assert agent("native")(question="q", lm=ScriptedLM([call, {"name": "finish", "args": {"answer": 3}}])).answer == 3
+
+
 def test_a_refusal_of_the_model_is_raised_with_its_words() -> None:
     """L4: `RefusalError`."""
     from ferrule import RefusalError

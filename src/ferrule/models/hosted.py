@@ -10,6 +10,7 @@ from ferrule.errors import ConfigurationError, LMError, ToolCallError, Unavailab
 from ferrule.models.model import TurnsLM
 from ferrule.models.providers import Concealed, address, capabilities_of, check_settings, check_spelling, choose, key_for, thought_settings
 from ferrule.models.turns import Turns
+from ferrule.models.wires.wire import ThoughtsApart, assembly, read_body
 from ferrule.values.conversation.exchange import Declarations
 from ferrule.values.conversation.thoughts import split_thoughts
 from ferrule.values.record import replace
@@ -260,7 +261,7 @@ class LM(TurnsLM):
 
     def _read(self, request: Request, body: bytes, headers: Mapping[str, str], key: str | None) -> Response:
         with self._naming_provider(headers, key):
-            response = self._wire.read(body)
+            response = read_body(self._wire, self._provider.wire, body)
             return self._restored(request, split_thoughts(response, request) if response.text else response, headers)
 
     def _restored(self, request: Request, response: Response, headers: Mapping[str, str]) -> Response:
@@ -276,11 +277,12 @@ class LM(TurnsLM):
 
     def _reader(self, request: Request, headers: Mapping[str, str]) -> Assembly:
         from ferrule.models.http.sse import WholeAnswer
-        from ferrule.models.wires.wire import ThoughtsApart, assembly
 
         kind = headers.get("content-type", "")
         is_whole = "json" in kind or "html" in kind
-        return ThoughtsApart(WholeAnswer(self._wire.read), request) if is_whole else assembly(self._provider.wire, request)
+        if is_whole:
+            return ThoughtsApart(WholeAnswer(lambda body: read_body(self._wire, self._provider.wire, body)), request)
+        return assembly(self._provider.wire, request)
 
     @contextmanager
     def _naming_provider(self, headers: Mapping[str, str], key: str | None) -> Generator[None]:

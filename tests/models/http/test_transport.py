@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import pickle
 import socket
@@ -139,6 +140,32 @@ def test_a_byte_order_mark_before_an_answer_is_passed_over(ask):
     """RFC 8259, section 8.1: a parser may ignore it."""
     with raw_server(reply(b"\xef\xbb\xbf" + OK)) as server:
         assert ask(lm_at(server)).text == "hello"
+
+
+STREAMS = {
+    "openai_chat": [{"choices": [{"delta": {"content": "hello"}}]}, {"choices": [{"delta": {}, "finish_reason": "stop"}]}],
+    "openai_responses": [
+        {"type": "response.output_text.delta", "output_index": 0, "delta": "hello"},
+        {"type": "response.completed", "response": {"status": "completed"}},
+    ],
+    "anthropic": [
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "hello"}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+        {"type": "message_stop"},
+    ],
+    "gemini": [{"candidates": [{"content": {"parts": [{"text": "hello"}]}, "finishReason": "STOP"}]}],
+}
+
+
+@ways
+@pytest.mark.parametrize("wire", STREAMS)
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+def test_a_stream_that_was_not_asked_for_or_is_called_json_is_read(ask, wire, kind):
+    """L4: some gateways do nothing but stream (simonw/llm-gemini, issue 97)."""
+    body = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in STREAMS[wire])
+    with raw_server(reply(body, content_type=kind)) as server:
+        found = ask(lm_at(server, wire=wire))
+    assert (found.text, found.finish_reason) == ("hello", "stop")
 
 
 def test_a_byte_order_mark_before_an_error_is_passed_over():

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from ferrule.errors import ConfigurationError, MissingContentError, shown
+from ferrule.errors import BadRequestError, ConfigurationError, MissingContentError, shown
 from ferrule.values.conversation.exchange import CallPiece, Delta, Response
 from ferrule.values.conversation.thoughts import ThoughtSplitter, split_thoughts
 from ferrule.values.encoding.encode import jsonable, with_whole_characters
@@ -84,6 +84,19 @@ def wire(name: str) -> Wire:
 def assembly(name: str, request: Request) -> Assembly:
     """A new `Assembly` of that wire, for the answer to a request."""
     return ThoughtsApart(import_module(f"{WIRES[name]}.stream").Assembly(), request)
+
+
+def read_body(codec: Wire, name: str, body: bytes) -> Response:
+    """The answer in a body. Some gateways stream whether they were asked to or not, or call a stream JSON."""
+    try:
+        return codec.read(body)
+    except BadRequestError:
+        if not body.lstrip().startswith((b"data:", b"event:", b":")):
+            raise
+    reader: Assembly = import_module(f"{WIRES[name]}.stream").Assembly()
+    for _ in (*reader.feed(body), *reader.end()):
+        pass
+    return reader.response()
 
 
 class ThoughtsApart:

@@ -209,6 +209,8 @@ def _parse_observed(  # noqa: PLR0917  `_parse`, and what its events say
 def _parse(adapter: Adapter, signature: type[Signature], response: Response, read: _Read) -> dict[str, Any]:
     if response.refusal and not response.text and not response.tool_calls:
         raise RefusalError(f"the model declined: {response.refusal}")
+    if response.finish_reason == "content_filter" and not response.tool_calls and not response.others:  # a part would pass for the whole
+        raise RefusalError(f"the provider's content filter cut the answer off: {shown(response.text)}")
     return adapter.read(signature, response) if read is None else read(adapter, response)
 
 

@@ -21,7 +21,7 @@ PDF_URL = File(url="https://a.example/b.pdf", media_type="application/pdf")
 OFFICE = File.from_bytes(b"PK\xff", "application/vnd.openxmlformats-officedocument.wordprocessingml.document")
 EVERYTHING = [*IMAGES.values(), IMAGE_URL, SOUND, SOUND_URL, PDF, TEXT, PDF_URL, OFFICE]
 NOTES_IN_MESSAGES = {
-    "openai_chat": [],
+    "openai_chat": [SOUND_URL],
     "openai_responses": [SOUND, SOUND_URL],
     "anthropic": [IMAGES["tiff"], SOUND, SOUND_URL, OFFICE],
     "gemini": [],

@@ -166,6 +166,24 @@ def test_blocks_come_in_the_order_of_their_indexes():
     assert assembled(body)[1].text == "ab"
 
 
+@pytest.mark.parametrize("index", [0, None])
+def test_blocks_that_all_have_one_index_are_told_apart_by_their_beginnings(index):
+    """L3: as a server that is not the provider's may number them."""
+    events = [
+        opened(index, "text", text=""),
+        piece(index, "text", text="a"),
+        closed(index),
+        opened(index, "tool_use", id="a", name="one", input={}),
+        piece(index, "input_json", partial_json='{"x": 1}'),
+        closed(index),
+        opened(index, "tool_use", id="b", name="two", input={}),
+    ]
+    deltas, response = assembled(sent(start(), *events, events[-1], ended("tool_use"), STOP))
+    assert response.text == "a"
+    assert [(call.name, call.args) for call in response.tool_calls] == [("one", {"x": 1}), ("two", {})]
+    assert {each.call.index for each in deltas if each.call} == {0, 1}
+
+
 def test_counts_that_a_later_event_leaves_out_are_kept():
     """L2: some gateways say null for them."""
     end = ended()

@@ -389,9 +389,10 @@ def test_arguments_that_are_no_json_are_a_fault_of_the_call():
         ({"error": {"message": "x"}, "choices": []}, UnavailableError),
         ({"error": "x"}, UnavailableError),
         ({"error": {"code": "invalid_prompt", "message": "x"}}, BadRequestError),
+        ({"object": "error", "message": "slow down", "type": "x", "code": 429}, RateLimitError),
         ({"choices": [{"message": {"content": ""}, "finish_reason": "error", "error": {"code": 502, "message": "x"}}]}, UnavailableError),
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_what_is_no_answer_is_an_error(payload, kind):
     """L4."""

@@ -265,8 +265,9 @@ def test_what_follows_the_end_is_not_read():
         (sent({"error": {"code": 429, "message": "x"}}), RateLimitError),
         (sent({"choices": [{"error": {"code": 500, "message": "x"}}]}), UnavailableError),
         (sent(delta(finish="content_filter")), RefusalError),
+        (sent(delta(content="a"), {"object": "error", "message": "x", "code": 429}), RateLimitError),
     ],
-    ids=["nothing", "text", "call", "no_choices", "half_json", "error", "error_in_choice", "filtered"],
+    ids=["nothing", "text", "call", "no_choices", "half_json", "error", "error_in_choice", "filtered", "error_object"],
 )
 def test_a_stream_that_is_no_answer_is_an_error(body, kind):
     """L4."""

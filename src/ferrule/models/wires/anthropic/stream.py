@@ -7,6 +7,7 @@ Format: platform.claude.com, "Streaming messages", November 2026. Events of unkn
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ferrule.models.http.errors import payload_error
@@ -68,11 +69,13 @@ class Assembly(EventAssembly):
         self._body: Json = {}
         self._usage: Json = {}
         self._blocks: dict[int, _Block] = {}
+        """The latest block of each index."""
+        self._begun: list[tuple[int, _Block]] = []
 
     def response(self) -> Response:
         """The whole answer; raises `UnavailableError` if the stream broke off."""
         self._check_ended(self.is_done or text_of(self._body.get("stop_reason")), self._blocks)
-        content = [self._blocks[index].whole() for index in sorted(self._blocks)]
+        content = [block.whole() for _, block in sorted(self._begun, key=itemgetter(0))]
         return read({**self._body, "content": content, "usage": self._usage})
 
     def _event(self, data: bytes) -> Iterator[Delta]:
@@ -103,10 +106,14 @@ class Assembly(EventAssembly):
                 pass
 
     def _started(self, event: Json) -> Iterator[Delta]:
-        block = mapping(event.get("content_block"))
+        block, index = mapping(event.get("content_block")), _index(event)
+        known = self._blocks.get(index)
+        if known is not None and known.start == block and not known.pieces:
+            return  # sent twice; any other block of the same index is one more
         is_call = block.get("type") == "tool_use"
-        begun = sum(each.call is not None for each in self._blocks.values())
-        self._blocks[_index(event)] = made = _Block(block, begun if is_call else None)
+        begun = sum(each.call is not None for _, each in self._begun)
+        self._blocks[index] = made = _Block(block, begun if is_call else None)
+        self._begun.append((index, made))
         if is_call:
             yield made.piece("")
         for name in ("text", "thinking"):

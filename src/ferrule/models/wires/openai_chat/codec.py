@@ -209,7 +209,7 @@ def read(payload: Json | bytes) -> Response:
     Raises `BadRequestError` if there is none, `MissingContentError` if there is no message, `RefusalError` if it was withheld.
     """
     body, raw = opened(payload)
-    if body.get("error"):
+    if body.get("error") or body.get("object") == "error":  # the second as FastChat and vLLM write it
         raise payload_error(body)
     choice = mapping(next(iter(list_of(body.get("choices"))), None))
     if choice.get("error"):  # OpenRouter, where the provider behind it fails

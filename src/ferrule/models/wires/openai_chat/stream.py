@@ -108,7 +108,7 @@ class Assembly(EventAssembly):
 
     def _event(self, data: bytes) -> Iterator[Delta]:
         chunk = decode_event(data)
-        if chunk.get("error"):
+        if chunk.get("error") or chunk.get("object") == "error":
             raise payload_error(chunk)
         for key in ("id", "model", "usage"):
             if chunk.get(key):
