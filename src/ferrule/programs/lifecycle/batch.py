@@ -213,7 +213,8 @@ class _Batch:
     def cancel(self, error: BaseException) -> None:
         """End the batch, and cancel its runs that execute here. Another process may execute others, which were loaded."""
         self.error = self.error or error
-        for run in self.runs:
+        around = settings.scope().frame if self.is_nested and isinstance(error, KeyboardInterrupt) else None
+        for run in self.runs if around is None else (around.run,):  # Ctrl-C is for the whole run
             if run is not None and run.executing:
                 run.cancel()
 
