@@ -212,5 +212,6 @@ def bound_method(function: Any, instance: object | None, owner: type | None) -> 
     if instance is None or not isinstance(function, FunctionType):
         return None
     home, _, _ = function.__qualname__.rpartition(".")
-    is_method = any(each.__qualname__ == home and each.__module__ == function.__module__ for each in type(instance).__mro__)
+    classes = (*type(instance).__mro__, *getattr(instance, "__mro__", ()))  # a `classmethod` around the tool binds it to the class itself
+    is_method = any(each.__qualname__ == home and each.__module__ == function.__module__ for each in classes)
     return function.__get__(instance, owner) if is_method else None
