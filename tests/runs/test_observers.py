@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import Any
 
 import pytest
@@ -90,6 +91,15 @@ def test_configured_callbacks_hold_for_the_process() -> None:
     finally:
         configure(callbacks=[])
     assert told
+
+
+def test_inspect_history_prints_half_a_surrogate_pair_escaped() -> None:
+    ScriptedLM(["answer \ud83d"])("question \ud83d")
+    out = StringIO()
+    inspect_history(1, file=out)
+    assert out.getvalue().encode()
+    assert "question \\ud83d" in out.getvalue()
+    assert "answer \\ud83d" in out.getvalue()
 
 
 def test_inspect_history_prints_thoughts_and_no_line_for_an_empty_text(capsys: pytest.CaptureFixture[str]) -> None:

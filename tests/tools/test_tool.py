@@ -133,6 +133,11 @@ class TestDecorator:
             def kind(cls, loud: bool = False) -> str:
                 return cls.__name__
 
+            @classmethod
+            @tool
+            def named(cls, loud: bool = False) -> str:
+                return cls.__name__
+
             @tool
             @staticmethod
             def twice(x: int) -> int:
@@ -146,6 +151,8 @@ class TestDecorator:
         assert counter.up == counter.up
         assert counter.up != Counter(6).up
         assert Counter.kind() == counter.kind() == "Counter"
+        assert Counter.named() == counter.named() == "Counter"
+        assert list(Tool(counter.named).args) == ["loud"]  # no `cls`, which a model would have to fill
         assert Counter.twice(2) == counter.twice(2) == 4
         assert counter.other is decorated
         assert counter.other(4) == 8

@@ -8,6 +8,7 @@ from enum import Enum
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Self, Union, get_args, get_origin
 
+from ferrule.errors import SignatureError
 from ferrule.values.content.convert import content_of, pieces_of
 from ferrule.values.content.type import PART_END, PART_START, TEXTS, Type
 from ferrule.values.encoding.encode import json_text
@@ -299,8 +300,8 @@ def _limits(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _schema(field: SignatureField) -> dict[str, Any]:
-    from pydantic.errors import PydanticInvalidForJsonSchema
-    from pydantic_core import PydanticSerializationError
+    from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
+    from pydantic_core import PydanticSerializationError, SchemaError
 
     from ferrule.values.schema.inline import Generator
 
@@ -308,6 +309,9 @@ def _schema(field: SignatureField) -> dict[str, Any]:
         found = adapter_of(field).json_schema(schema_generator=Generator)
     except (PydanticInvalidForJsonSchema, PydanticSerializationError):
         return {}
+    except (PydanticUserError, SchemaError) as error:
+        problem = str(error).splitlines()[0]
+        raise SignatureError(f"Values of the type {type_name(field.annotation)} cannot be checked: {problem}") from error
     return _untitled(found)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 from ferrule import settings
 from ferrule.values.calls.context import Context, key_of
 from ferrule.values.conversation.exchange import exchanges
-from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.encode import escape_surrogates, json_text
 from ferrule.values.record import Changing, field
 from ferrule.values.run import event as events
 
@@ -225,7 +225,7 @@ def inspect_history(n: int = 1, *, file: TextIO | None = None) -> None:
         _print_request(request, out)
         if isinstance(answer, str):
             print("--- failed", file=out)
-            print(answer, file=out)
+            print(escape_surrogates(answer), file=out)
         else:
             _print_response(answer, out)
 
@@ -233,7 +233,7 @@ def inspect_history(n: int = 1, *, file: TextIO | None = None) -> None:
 def _print_request(request: Request, out: TextIO) -> None:
     for message in request.messages:
         print(f"--- {message.role}", file=out)
-        print(message.text, file=out)
+        print(escape_surrogates(message.text), file=out)  # a terminal cannot show half a surrogate pair
         for call in message.tool_calls:
             print(f"  call {call.id}: {call.name} {json_text(call.args)}", file=out)
     if len(request.tools):
@@ -243,9 +243,9 @@ def _print_request(request: Request, out: TextIO) -> None:
 def _print_response(response: Response, out: TextIO) -> None:
     print("--- answer", file=out)
     if response.reasoning:
-        print(f"(reasoning) {response.reasoning}", file=out)
+        print(f"(reasoning) {escape_surrogates(response.reasoning)}", file=out)
     if response.text:
-        print(response.text, file=out)
+        print(escape_surrogates(response.text), file=out)
     for call in response.tool_calls:
         print(f"  call {call.id}: {call.name} {json_text(call.args)}", file=out)
     print(f"--- {response.usage.input_tokens} tokens in, {response.usage.output_tokens} out", file=out)

@@ -329,6 +329,13 @@ def is_inside_run() -> bool:
     return _running_frame() is not None
 
 
+def cancel_run_here() -> None:
+    """Cancel the run that executes this code."""
+    frame = _running_frame()
+    if frame is not None:
+        frame.run.cancel()
+
+
 def _running_frame() -> Frame | None:
     frame = settings.scope().frame
     return frame if frame is not None and frame.run.status == "running" else None

@@ -21,6 +21,7 @@ from ferrule import (
     Prediction,
     ReAct,
     Response,
+    Run,
     ScriptedLM,
     Tool,
     Usage,
@@ -472,3 +473,18 @@ def test_a_batch_that_ends_early_cancels_the_runs_at_work(driver: str, error: ty
     with context(lm=ScriptedLM(by=answer)), pytest.raises(error):
         carry(driver, program, [{"topic": "raises"}, {"topic": "goes on"}], max_concurrency=2)
     assert program.asked < 999
+
+
+def test_an_interrupt_in_a_batch_inside_a_run_cancels_the_run() -> None:
+    """Ours: Ctrl-C waited for the items, which belong to the run and went on to their own ends."""
+    inner = EndsEarly(KeyboardInterrupt)
+
+    class Outer(Module):
+        def forward(self) -> Any:
+            return inner.batch([{"topic": "raises"}, {"topic": "goes on"}], max_concurrency=2, progress=False)
+
+    run = Run(Outer(), (), {})
+    with context(lm=ScriptedLM(by=answer)), pytest.raises(KeyboardInterrupt):
+        run.resume()
+    assert inner.asked < 999
+    assert run.status == "cancelled"

@@ -649,6 +649,9 @@ def test_a_type_that_pydantic_cannot_check_is_named_with_its_field() -> None:
 
     with pytest.raises(SignatureError, match=r"Field `a`: values of the type .*Shape.* cannot be checked"):
         Signature({"a": (Shape, InputField()), "b": OutputField()}).check_inputs({"a": 1})
+    for kind in (Shape, Self):
+        with pytest.raises(SignatureError, match=r"Values of the type (Shape|.*Self) cannot be checked"):
+            ChatAdapter().format(Signature({"a": InputField(), "b": (kind, OutputField())}), [], {"a": 1})
 
 
 def test_a_field_that_a_dataclass_computes_is_not_asked_for() -> None:

@@ -17,7 +17,7 @@ from ferrule.concurrency import offload
 from ferrule.errors import ConfigurationError, InputError, shown
 from ferrule.programs.asking.ask import check_positive
 from ferrule.runs.protocols import check_store
-from ferrule.runs.run import Run, is_inside_run
+from ferrule.runs.run import Run, cancel_run_here, is_inside_run
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.encoding.encode import digest_of
 from ferrule.values.typed import S, Typed
@@ -216,6 +216,8 @@ class _Batch:
         for run in self.runs:
             if run is not None and run.executing:
                 run.cancel()
+        if self.is_nested and isinstance(error, KeyboardInterrupt):  # Ctrl-C is for the run that the items belong to
+            cancel_run_here()
 
     def finished(self, index: int, result: Any) -> Any:
         """Hand a result to `on_result`, one at a time; returns it. An error of `on_result` ends the batch."""

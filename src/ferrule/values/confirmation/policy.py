@@ -122,12 +122,12 @@ class Policy(Record):
     otherwise: Verdict | None = None
 
     def __post_init__(self) -> None:
-        given: Any = self.rules
-        rules = tuple(cast("Iterable[Any]", given)) if isinstance(given, Iterable) else None
-        wrong = [given] if rules is None else [each for each in rules if not isinstance(each, Rule)]
+        is_list = isinstance(self.rules, Iterable)  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
+        rules: list[Any] = [*self.rules] if is_list else [self.rules]
+        wrong = [each for each in rules if not (is_list and isinstance(each, Rule))]
         if wrong:
             raise ConfigurationError(f"A policy is made of a list of `allow(...)`, `ask(...)` and `deny(...)`, found {shown(wrong[0])}.")
-        object.__setattr__(self, "rules", rules)  # the rules of a generator are there once
+        object.__setattr__(self, "rules", tuple(rules))  # the rules of a generator are there once
         if self.otherwise is not None and self.otherwise not in _STRICTNESS:
             raise ConfigurationError(f"`otherwise` is 'allow', 'ask', 'deny' or None, found {self.otherwise!r}.")
 
