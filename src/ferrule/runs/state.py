@@ -231,10 +231,14 @@ class RunState:
         """Tools passed to `Run.load`, to look up the tools that the run had loaded (`programs/tool_use/dynamic.py`)."""
 
     def question_id(self, slot: str) -> str:
-        """An id for the question at a slot: unguessable, and the same in every replay of this run."""
+        """An id for the question at a slot: unguessable, and the same in every replay of this run.
+
+        If a restart dropped a decision on it, the question is asked anew, and has another id.
+        """
         import hmac  # late: it loads OpenSSL
 
-        return hmac.new(self.key, slot.encode(), "sha256").hexdigest()[:20]
+        made = hmac.new(self.key, slot.encode(), "sha256").hexdigest()[:20]
+        return made if made not in self.journal.kept else self.question_id(f"{slot} {made}")
 
     def decision(self, question_id: str) -> Decision | None:
         """The decision on a question that is not in the journal yet."""

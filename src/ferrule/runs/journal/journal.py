@@ -31,23 +31,8 @@ class Journal:
     """Entries in the order they were written; `take` returns recorded answers during a replay."""
 
     __slots__ = (
-        "_begun",
-        "_by_frame",
-        "_dispatched",
-        "_known",
-        "_looking",
-        "_paused",
-        "_seen",
-        "_unread",
-        "drift",
-        "dropped",
-        "entries",
-        "is_first",
-        "kept",
-        "on_note",
-        "recorded",
-        "restarts",
-        "sink",
+        "_begun", "_by_frame", "_dispatched", "_known", "_looking", "_paused", "_seen", "_unread", "drift", "dropped", "entries",
+        "is_first", "kept", "on_note", "recorded", "restarts", "sink",
     )  # fmt: skip
 
     def __init__(self, entries: Iterable[Entry] = (), sink: Sink | None = None) -> None:
@@ -71,7 +56,7 @@ class Journal:
         """What differs from the journal and is in no note yet: recorded, and now."""
         self.dropped: list[str] = []
         self.kept: dict[str, list[Entry]] = {}
-        """Results and starts of calls that a restart dropped, by digest: what happened is not done again."""
+        """What a restart dropped: results and starts of calls, by digest, as what happened is not done again; decisions, by question."""
         self._known: dict[str, tuple[str, str]] = {}
         self._seen: set[str] = set()
         self.on_note: Callable[[dict[str, tuple[str, str]]], None] | None = None
@@ -118,8 +103,8 @@ class Journal:
         if not self.entries and not self._dispatched:  # the first execution of most runs
             return
         self.recorded, self.is_first = len(self.entries), False
-        self._dispatched, self._by_frame, self._begun, self._paused = {}, None, {}, set()
-        self._unread, self.kept, self._known, self._seen, self.drift, self.dropped = {}, {}, {}, set(), {}, []
+        self._dispatched, self._by_frame, self._begun, self._paused, self._unread = {}, None, {}, set(), {}
+        self.kept, self._known, self._seen, self.drift, self.dropped = {}, {}, set(), {}, []
         for entry in self.entries:
             if entry.kind == "begun":
                 self._begun.setdefault(entry.slot, []).append(entry)
@@ -219,7 +204,9 @@ class Journal:
         gone = set(slots)
         for slot in [each for each in {**self._unread, **self._begun} if each in gone or _below_any(each, gone)]:
             entry, starts = self._unread.pop(slot, None), self._begun.pop(slot, [])
-            if slot in gone and entry is not None and entry.kind == "result":
+            if entry is not None and entry.kind == "decision":
+                self.kept[entry.value.question_id] = [entry]
+            elif slot in gone and entry is not None and entry.kind == "result":
                 self.kept.setdefault(entry.digest, []).append(entry)
             elif slot in gone and starts:
                 self.kept.setdefault(starts[-1].digest, []).append(starts[-1])

@@ -70,9 +70,12 @@ def summaries(
 
 def _summary(row: Any, decided: tuple[str, ...], is_alive: Callable[[str, float | None], bool]) -> Summary:
     run_id, program, status, created_at, updated_at, questions, error, recoveries, usage, owner, until = row
+    asked = _questions(parse_json(questions)) if status == "waiting" else ()
+    if status == "waiting":  # else of those that it asked last
+        decided = tuple([each for each in decided if any(each == question.id for question in asked)])
     return Summary(
         id=run_id, program=program, status=status, created_at=created_at, updated_at=updated_at, recoveries=recoveries,
-        questions=_questions(parse_json(questions)) if status == "waiting" else (),
+        questions=asked,
         error=str(parse_json(error)["text"]) if error is not None else None,
         usage=read_usage(parse_json(usage)) if usage is not None else Usage(),
         leased=owner is not None and is_alive(owner, until), decided=decided,

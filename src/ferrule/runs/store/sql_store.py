@@ -219,7 +219,7 @@ class SQLStore:
         cancelled = rest(db, lease, self._owner, now, status=status, head=head, form=form, also=self._ALSO_AT_REST)
         if status == "cancelled" or (cancelled and status in {"waiting", "queued"}):  # the latter: cancelled after its last entry
             cancel_at_rest(db, lease.run_id, now)
-        elif status == "queued" or (status == "waiting" and is_decided(db, lease.run_id)):  # decided while it went on
+        elif status == "queued" or (status == "waiting" and is_decided(db, lease.run_id, form["questions"])):
             self._call_worker(db, lease.run_id)
         elif ends := [asked["expires_at"] for asked in form["questions"] if asked.get("expires_at") is not None]:
             self._call_worker(db, lease.run_id, after_s=max(min(ends) - now, 0))
