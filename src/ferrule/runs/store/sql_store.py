@@ -55,7 +55,8 @@ class SQLStore:
     _ALSO_AT_REST = ""
     """What the dialect sets as well in the row of a run that comes to rest."""
     _UNTIL = "until"
-    """When the lease of a row of `runs` ends, as an expression."""
+    """When the lease of a row of `runs` ends, as an expression. It is read after the row is locked: a statement that waited for the lock
+    sees the other tables as they were before, and an owner that came meanwhile as dead."""
     _LEASED: tuple[str, str]
     """A column that the dialect sets as well in the row of a run that is leased, and the expression of its value."""
 
@@ -131,8 +132,7 @@ class SQLStore:
         """See `Store`."""
         if order != Order() and self.engine is None:
             raise StoreError(f"`priority`, `delay_s` and `queue_key` need an engine; the store {self._name!r} has none.")
-        lease = Lease(run_id, secrets.randbits(62))
-        insert(db, self._name, lease, self._now(db), program=program, status="queued", head=head)
+        insert(db, self._name, Lease(run_id, secrets.randbits(62)), self._now(db), program=program, status="queued", head=head)
         self._call_worker(db, run_id, order)
 
     @_writes
@@ -166,9 +166,9 @@ class SQLStore:
     def _take(self, db: Any, run_id: str, after: int, taken: list[tuple[Lease, Stored]]) -> int:
         """Put the run with its lease into `taken`, unless it is parked; returns how often it was recovered."""
         now = self._now(db)
-        columns = f"status, owner, {self._UNTIL}, token, recoveries, head, no"
-        status, owner, until, token, recoveries, head, no = self._row(db, run_id, columns, self._LOCK)
+        status, owner, token, recoveries, head, no = self._row(db, run_id, "status, owner, token, recoveries, head, no", self._LOCK)
         is_own = is_held(run_id, token) if owner == self._owner else None
+        until = self._row(db, run_id, self._UNTIL)[0] if owner is not None else None
         if owner is not None and is_own is not False and (self._is_alive(owner, until, now) or self._settles_s()):
             what = f"is at work on the run {run_id!r} ({owner})"
             if is_own:
@@ -275,10 +275,10 @@ class SQLStore:
     @reading("A run in the store")
     def cancel(self, db: Any, run_id: str) -> None:
         """See `Store`."""
-        now, (status, owner, until) = self._now(db), self._row(db, run_id, f"status, owner, {self._UNTIL}", self._LOCK)
+        now, (status, owner) = self._now(db), self._row(db, run_id, "status, owner", self._LOCK)
         if status in {"done", "failed"} and owner is None:
             raise StoreError(f"The run {run_id!r} is {status} already.")
-        if owner is None or not (self._is_alive(owner, until, now) or self._settles_s()):
+        if owner is None or not (self._is_alive(owner, self._row(db, run_id, self._UNTIL)[0], now) or self._settles_s()):
             cancel_at_rest(db, run_id, now)
         else:
             db.execute("UPDATE runs SET cancelled = TRUE, updated_at = ? WHERE id = ?", (now, run_id))
