@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule.runs.protocols import Summary
 from ferrule.runs.store.fencing import MOST_ENTRIES
 from ferrule.values.conversation.exchange import Usage
-from ferrule.values.encoding.stored import check_fields, parse_json, parse_object
+from ferrule.values.encoding.stored import check_fields, parse_json, parse_object, reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -70,15 +70,15 @@ def summaries(
 
 def _summary(row: Any, decided: tuple[str, ...], is_alive: Callable[[str, float | None], bool]) -> Summary:
     run_id, program, status, created_at, updated_at, questions, error, recoveries, usage, owner, until = row
-    asked = _questions(parse_json(questions)) if status == "waiting" else ()
+    with reading(lambda: f"The run {run_id!r} in the store"):
+        asked = _questions(parse_json(questions)) if status == "waiting" else ()
+        failed = str(parse_json(error)["text"]) if error is not None else None
+        spent = read_usage(parse_json(usage)) if usage is not None else Usage()
     if status == "waiting":  # else of those that it asked last
         decided = tuple([each for each in decided if any(each == question.id for question in asked)])
     return Summary(
         id=run_id, program=program, status=status, created_at=created_at, updated_at=updated_at, recoveries=recoveries,
-        questions=asked,
-        error=str(parse_json(error)["text"]) if error is not None else None,
-        usage=read_usage(parse_json(usage)) if usage is not None else Usage(),
-        leased=owner is not None and is_alive(owner, until), decided=decided,
+        questions=asked, error=failed, usage=spent, leased=owner is not None and is_alive(owner, until), decided=decided,
     )  # fmt: skip
 
 
