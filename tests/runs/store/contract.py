@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import math
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -14,7 +15,7 @@ from typing import Any, Protocol
 import pytest
 
 import ferrule.runs.store.sqlite as module
-from ferrule.errors import DecisionError, StoreError
+from ferrule.errors import ConfigurationError, DecisionError, StoreError
 from ferrule.runs.journal.encode import record_form
 from ferrule.runs.protocols import Lease, Store
 from ferrule.runs.store import fencing
@@ -516,6 +517,15 @@ def test_old_runs_that_ended_are_pruned(kept: Kept, store: Store) -> None:
     assert store.prune(older_than_s=50) == 1
     assert {each.id for each in store.list()} == {"r", "new"}
     assert store.prune(older_than_s=50) == 0
+
+
+@pytest.mark.parametrize("wrong", [{"older_than_s": math.nan}, {"statuses": "done"}, {"statuses": ["don"]}])
+def test_what_says_not_clearly_which_runs_are_old_prunes_none(store: Store, wrong: dict[str, Any]) -> None:
+    """R18: Postgres takes NaN for more than every time, and would delete them all."""
+    store.release(store.create("r", program="P", head=head()), status="done", head=head())
+    with pytest.raises(ConfigurationError, match=rf"`{next(iter(wrong))}` is"):
+        store.prune(**{"older_than_s": -1.0, **wrong})
+    assert store.prune(older_than_s=-1.0, statuses=["done"]) == 1
 
 
 def test_runs_beside_one_another_keep_their_entries_apart(store: Store) -> None:

@@ -11,7 +11,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from ferrule.errors import DecisionError, RunTakenError, StoreError
-from ferrule.runs.protocols import Lease, Order, Stored
+from ferrule.runs.protocols import Lease, Order, Stored, check_pruning
 from ferrule.runs.store.fencing import MOST_ENTRIES, cancel_at_rest, fence, give_back, insert, is_decided, park, rest
 from ferrule.runs.store.lease import is_held
 from ferrule.runs.store.listing import condition, summaries, written
@@ -325,7 +325,7 @@ class SQLStore:
 
     def prune(self, *, older_than_s: float, statuses: Iterable[str] = ("done", "failed", "cancelled")) -> int:
         """See `Store`."""
-        count = self._prune(older_than_s, set(statuses))
+        count = self._prune(older_than_s, check_pruning(older_than_s, statuses))
         if count:
             self._purge()
         return count
