@@ -233,7 +233,7 @@ class RunState:
     def question_id(self, slot: str) -> str:
         """An id for the question at a slot: unguessable, and the same in every replay of this run.
 
-        If a restart dropped a decision on it, the question is asked anew, and has another id.
+        If a decision on it counts no more, after a restart or in another version, the question is asked anew, and has another id.
         """
         import hmac  # late: it loads OpenSSL
 

@@ -16,7 +16,8 @@ import pytest
 
 import ferrule.runs.store.sqlite as module
 from ferrule.errors import ConfigurationError, DecisionError, StoreError
-from ferrule.runs.journal.encode import record_form
+from ferrule.runs.journal.encode import entry_text, record_form
+from ferrule.runs.journal.entry import Entry
 from ferrule.runs.protocols import Lease, Store
 from ferrule.runs.store import fencing
 from ferrule.runs.store.postgres.store import PostgresStore
@@ -402,6 +403,20 @@ def test_a_decision_that_comes_while_the_run_goes_on_waits_for_its_next_rest(sto
     assert store.list()[0].decided == (QUESTION.id,)
     with pytest.raises(DecisionError, match="No question 'other' waits"):
         store.decide("r", Decision("other", "approve"))
+
+
+@pytest.mark.parametrize("via", ["grant:q0", "policy"])
+def test_a_question_that_was_decided_while_the_run_goes_on_is_not_decided_by_a_person_too(store: Store, via: str) -> None:
+    """V5: a denial was accepted of a call that ran already, by a grant."""
+    waiting(store)
+    lease = store.take("r", after=0).lease
+    assert lease is not None
+    first = Decision("q1", "approve", shown=QUESTION.digest, via=via, at=store.now())
+    store.append(lease, entry_text(Entry("4.0", "decision", "confirm pay", first)), consumes="q1")
+    with pytest.raises(DecisionError, match="is decided already: approved at"):
+        store.decide("r", QUESTION.deny("no"))
+    store.decide("r", QUESTION.approve())
+    assert store.load("r").decisions == []
 
 
 def test_a_run_that_ended_is_not_cancelled(store: Store) -> None:

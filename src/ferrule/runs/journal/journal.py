@@ -56,7 +56,8 @@ class Journal:
         """What differs from the journal and is in no note yet: recorded, and now."""
         self.dropped: list[str] = []
         self.kept: dict[str, list[Entry]] = {}
-        """What a restart dropped: results and starts of calls, by digest, as what happened is not done again; decisions, by question."""
+        """What a restart dropped: results and starts of calls, by digest, as what happened is not done again. Decisions that count no more,
+        by the id of their question, which is not used again."""
         self._known: dict[str, tuple[str, str]] = {}
         self._seen: set[str] = set()
         self.on_note: Callable[[dict[str, tuple[str, str]]], None] | None = None
@@ -113,6 +114,7 @@ class Journal:
                 self._known.update({what: (then, now) for what, (then, now) in entry.value["differs"].items()})
                 self._drop(entry.value["dropped"])
             else:
+                self._leave(self._unread.get(entry.slot))
                 self._unread[entry.slot] = entry
                 if self.kept and entry.kind == "result":
                     self.take_kept(entry.digest)  # an earlier execution has taken it
@@ -204,12 +206,16 @@ class Journal:
         gone = set(slots)
         for slot in [each for each in {**self._unread, **self._begun} if each in gone or _below_any(each, gone)]:
             entry, starts = self._unread.pop(slot, None), self._begun.pop(slot, [])
-            if entry is not None and entry.kind == "decision":
-                self.kept[entry.value.question_id] = [entry]
-            elif slot in gone and entry is not None and entry.kind == "result":
+            self._leave(entry)
+            if slot in gone and entry is not None and entry.kind == "result":
                 self.kept.setdefault(entry.digest, []).append(entry)
             elif slot in gone and starts:
                 self.kept.setdefault(starts[-1].digest, []).append(starts[-1])
+
+    def _leave(self, entry: Entry | None) -> None:
+        """A restart dropped this entry, or a later one stands in its place: if it is a decision, its question may be asked anew."""
+        if entry is not None and entry.kind == "decision":
+            self.kept[entry.value.question_id] = [entry]
 
     def take_kept(self, digest: str) -> Entry | None:
         """The result, or the start, of an equal call that a restart dropped. Each can be taken once."""

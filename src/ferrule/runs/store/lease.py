@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, ref
 
-from ferrule.errors import ConfigurationError, shown
+from ferrule.errors import ConfigurationError, RunTakenError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +30,15 @@ def check_leasing(lease_s: Any, max_recoveries: Any) -> None:
         raise ConfigurationError(f"`lease_s` is a number of seconds above 0; found {shown(lease_s)}.")
     if type(max_recoveries) is not int or max_recoveries < 0:
         raise ConfigurationError(f"`max_recoveries` is a whole number, 0 or more; found {shown(max_recoveries)}.")
+
+
+def taken_by(owner: str, run_id: str, *, is_here: bool, is_mine: bool, for_s: float) -> RunTakenError:
+    """The error for a run that is at work: in another `Run` of this process (`is_here`), or in a process; `is_mine` if it has our name."""
+    what = f"is at work on the run {run_id!r} ({owner})"
+    if is_here:
+        return RunTakenError(f"This process {what}, in another `Run` with this id. Wait until that one pauses or ends.")
+    whose = "An earlier process with the id of this one" if is_mine else "Another process"
+    return RunTakenError(f"{whose} {what}; its lease ends in {for_s:.0f} s unless renewed.")
 
 
 class Leases:

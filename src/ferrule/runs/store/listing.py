@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from ferrule.runs.protocols import Store, Stored
-    from ferrule.values.confirmation.question import Question
+    from ferrule.values.confirmation.question import Decision, Question
 
 NO_ENTRIES = 1 << 31
 """More than a journal has: `Store.load(run_id, after=NO_ENTRIES)` reads a run without its entries."""
@@ -38,6 +38,14 @@ def written(db: Any, run_id: str, no: int, after: int) -> Written:
     rows = db.execute("SELECT entry, written_at FROM entries WHERE place >= ? AND place < ? ORDER BY place", places).fetchall()
     decided = db.execute("SELECT decision FROM decisions WHERE run_id = ? AND NOT taken ORDER BY decided_at", (run_id,)).fetchall()
     return [row[0] for row in rows], [row[1] for row in rows], [row[0] for row in decided]
+
+
+def decision_in(entries: list[str], question_id: str) -> Decision | None:
+    """The decision on a question in a journal; None if there is none."""
+    from ferrule.runs.journal.encode import read_entry  # late, with pydantic
+
+    decisions = (read_entry(text).value for text in reversed(entries) if question_id in text and '"decision"' in text)
+    return next((each for each in decisions if getattr(each, "question_id", None) == question_id), None)
 
 
 def condition(status: str | None, program: str | None, before: tuple[float, str] | None) -> tuple[str, tuple[Any, ...]]:

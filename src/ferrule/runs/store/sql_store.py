@@ -10,11 +10,11 @@ import secrets
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from ferrule.errors import DecisionError, RunTakenError, StoreError
+from ferrule.errors import DecisionError, StoreError
 from ferrule.runs.protocols import Lease, Order, Stored, check_pruning
 from ferrule.runs.store.fencing import MOST_ENTRIES, cancel_at_rest, fence, give_back, insert, is_decided, park, rest
-from ferrule.runs.store.lease import is_held
-from ferrule.runs.store.listing import condition, summaries, written
+from ferrule.runs.store.lease import is_held, taken_by
+from ferrule.runs.store.listing import condition, decision_in, summaries, written
 from ferrule.values.confirmation.question import check_second
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.encoding.stored import parse_json, parse_object, reading
@@ -170,11 +170,9 @@ class SQLStore:
         is_own = is_held(run_id, token) if owner == self._owner else None
         until = self._row(db, run_id, self._UNTIL)[0] if owner is not None else None
         if owner is not None and is_own is not False and (self._is_alive(owner, until, now) or self._settles_s()):
-            what = f"is at work on the run {run_id!r} ({owner})"
-            if is_own:
-                raise RunTakenError(f"This process {what}, in another `Run` with this id. Wait until that one pauses or ends.")
-            whose = "Another process" if owner != self._owner else "An earlier process with the id of this one"
-            raise RunTakenError(f"{whose} {what}; its lease ends in {max((until or 0) - now, self._settles_s()):.0f} s unless renewed.")
+            raise taken_by(
+                owner, run_id, is_here=bool(is_own), is_mine=owner == self._owner, for_s=max((until or 0) - now, self._settles_s())
+            )
         recoveries += owner is not None and is_own is not False
         if recoveries > self.max_recoveries:
             park(db, run_id, head, recoveries)
@@ -255,12 +253,15 @@ class SQLStore:
 
         refuse_malformed(decision)
         decision = plain_decision(decision)
-        now, (status, questions) = self._now(db), self._row(db, run_id, "status, questions", self._LOCK)
+        now, (status, questions, no) = self._now(db), self._row(db, run_id, "status, questions, no", self._LOCK)
         waiting = {form["id"]: form for form in parse_json(questions)} if status in {"waiting", "running"} else {}
         question_id = decision.question_id
         row = db.execute("SELECT decision FROM decisions WHERE run_id = ? AND question_id = ?", (run_id, question_id)).fetchone()
-        if row is not None:
-            check_second(read_decision(parse_object(row[0], "a decision")), decision)
+        first = read_decision(parse_object(row[0], "a decision")) if row is not None else None
+        if first is None and question_id in waiting and status == "running":  # a grant or a policy may have decided since it goes on
+            first = decision_in(self._written(db, run_id, no, 0)[0], question_id)
+        if first is not None:
+            check_second(first, decision)
             return
         if question_id not in waiting:
             there = f"waiting are: {', '.join(waiting) or 'none'}" if status in {"waiting", "running"} else f"it is {status}"
