@@ -241,6 +241,12 @@ def test_what_a_model_wrote_cannot_steer_the_terminal(here: Path, capsys: Any) -
         pytest.param(("resume", "r1", "--program", "billing:no_program"), 2, "is not a program: found 7", id="no program"),
         pytest.param(("resume", "r1", "--program", "absent.py:agent"), 2, "cannot be loaded", id="no file of a program"),
         pytest.param(("resume", "r1", "--program", "absent_module:agent"), 2, "absent_module", id="no module"),
+        pytest.param(
+            ("resume", "r1", "--program", "billing:agent", "--max-recoveries", "-1"),
+            2,
+            "Invalid value for '--max-recoveries'",
+            id="no number",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_said_and_nothing_is_made(here: Path, capsys: Any, words: Any, code: int, message: str) -> None:

@@ -146,7 +146,7 @@ def resume_run(  # noqa: PLR0917  one parameter an option
         typer.Option(help="restart-turn: if the program takes other steps than the run did, drop the recorded steps from there on."),
     ] = None,
     max_recoveries: Annotated[
-        int | None, typer.Option(help="How often the run may have killed its process before it is parked as failed. Default: 5.")
+        int | None, typer.Option(min=0, help="How often the run may have killed its process before it is parked as failed. Default: 5.")
     ] = None,
 ) -> int:
     """Resume a run until it ends or waits. Exit status: 0 done, 1 failed, 3 a person must decide."""
