@@ -185,6 +185,11 @@ class Journal:
             self.note_drift("model request" if kind == "model" else f"{kind} at {slot}", entry.digest, digest)
         return entry
 
+    def take_decision(self, slot: str) -> Entry | None:
+        """Take the decision recorded at a slot, whatever its question shows now; None if there is none."""
+        entry = self._unread.get(slot)
+        return self._unread.pop(slot) if entry is not None and entry.kind == "decision" else None
+
     def note_drift(self, what: str, then: str, now: str) -> None:
         """Note a difference to the journal, once, unless a note says so already."""
         if what not in self._seen and self._known.get(what) != (then, now):
