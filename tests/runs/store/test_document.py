@@ -17,7 +17,9 @@ from ferrule.errors import InputError, ReplayMismatchError, RunError, StoreError
 from ferrule.programs.module import Module
 from ferrule.programs.predict import Predict
 from ferrule.programs.react import ReAct
+from ferrule.runs.limits import Limits
 from ferrule.runs.run import Run
+from ferrule.runs.store.sqlite import MemoryStore
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.call import ToolCall
@@ -478,3 +480,20 @@ def test_a_model_of_one_call_cannot_be_kept_and_the_error_says_where_to_give_it(
     """Ours."""
     with pytest.raises(RunError, match=r"`lm=` of a call is not stored .*Pass it to the program, to `configure` or to `context`"):
         Run(agent(), (), {"task": "x", "lm": ScriptedLM([])}).to_json()
+
+
+def test_the_limits_of_a_call_are_stored_and_hold_in_the_next_process() -> None:
+    """A2, A14: a run with `limits=` could not be stored at all."""
+    limits, store = Limits(tool_calls=1, wall_s=60), MemoryStore()
+
+    def booking() -> ReAct:
+        return ReAct("task -> answer", [book], lm=ScriptedLM(by=lambda _: {"name": "book", "args": {"room": 7}}), max_iters=3)
+
+    text = booking().start(task="x", limits=limits, store=store, run_id="r").to_json()
+    assert Run.from_json(text, booking()).to_json() == text
+    run = Run.load(store, "r", booking())
+    assert run.inputs == {"task": "x", "limits": limits}
+    while run.status == "waiting":
+        run.answer(run.pending[0].approve())
+        run.resume()
+    assert [entry.value for entry in run.journal.entries if entry.kind == "limit"] == [{"name": "tool_calls", "limit": 1}]

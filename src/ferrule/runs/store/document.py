@@ -26,6 +26,7 @@ from ferrule.runs.journal.encode import (
     record_form,
 )
 from ferrule.runs.journal.spending import spent
+from ferrule.runs.limits import Limits
 from ferrule.runs.store.fingerprint import differences, program_fingerprint
 from ferrule.tools.tool import Tool
 from ferrule.values.content.convert import marked_parts, read_marked
@@ -195,6 +196,8 @@ def _form(value: Any) -> Any:
         return {_TAG: "dict", "value": form} if _TAG in form else form
     if kind is History:
         return {_TAG: "history", **jsonable(value.format())}
+    if kind is Limits:
+        return {_TAG: "limits", **fields_of(value)}
     if kind in PART_NAMES:
         return {_TAG: PART_NAMES[kind], **value.__dict__}
     if isinstance(value, Tool):
@@ -250,6 +253,8 @@ def _read_input(program: Program, name: str | int, form: Any, tools: Mapping[str
             return _reader(program, name)(read_marked(rest["value"]))
         case "history":
             return History(**rest)
+        case "limits":
+            return Limits(**rest)
         case "tool":
             return _tool(rest, tools)
         case tag:

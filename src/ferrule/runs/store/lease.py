@@ -32,12 +32,12 @@ def check_leasing(lease_s: Any, max_recoveries: Any) -> None:
         raise ConfigurationError(f"`max_recoveries` is a whole number, 0 or more; found {shown(max_recoveries)}.")
 
 
-def taken_by(owner: str, run_id: str, *, is_here: bool, is_mine: bool, for_s: float) -> RunTakenError:
-    """The error for a run that is at work: in another `Run` of this process (`is_here`), or in a process; `is_mine` if it has our name."""
+def taken_by(owner: str, run_id: str, *, is_here: bool, own: str, for_s: float) -> RunTakenError:
+    """The error for a run that its owner executes: in another `Run` of this process (`is_here`), or in a process. `own` is our name."""
     what = f"is at work on the run {run_id!r} ({owner})"
     if is_here:
         return RunTakenError(f"This process {what}, in another `Run` with this id. Wait until that one pauses or ends.")
-    whose = "An earlier process with the id of this one" if is_mine else "Another process"
+    whose = "An earlier process with the id of this one" if owner == own else "Another process"
     return RunTakenError(f"{whose} {what}; its lease ends in {for_s:.0f} s unless renewed.")
 
 

@@ -170,9 +170,7 @@ class SQLStore:
         is_own = is_held(run_id, token) if owner == self._owner else None
         until = self._row(db, run_id, self._UNTIL)[0] if owner is not None else None
         if owner is not None and is_own is not False and (self._is_alive(owner, until, now) or self._settles_s()):
-            raise taken_by(
-                owner, run_id, is_here=bool(is_own), is_mine=owner == self._owner, for_s=max((until or 0) - now, self._settles_s())
-            )
+            raise taken_by(owner, run_id, is_here=bool(is_own), own=self._owner, for_s=max((until or 0) - now, self._settles_s()))
         recoveries += owner is not None and is_own is not False
         if recoveries > self.max_recoveries:
             park(db, run_id, head, recoveries)
