@@ -346,6 +346,31 @@ def test_a_pushed_change_of_the_list_reaches_the_next_turn_and_the_run_goes_on_i
     assert called(tmp_path) == ["changed", "fly"]
 
 
+@pytest.mark.parametrize(
+    "changed", [{"description": "To book, and to pay."}, {"inputSchema": {"type": "object", "properties": {"what": {}}}}]
+)
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_an_answer_that_a_server_has_used_still_counts_when_it_describes_its_tool_anew(
+    tmp_path: Path, era: str, changed: dict[str, Any]
+) -> None:
+    """V3, M58: the question that waits is asked again; the run failed, because the answer before had another digest."""
+    book: dict[str, Any] = {"name": "book", "description": "To book.", "inputSchema": {"type": "object"}}
+    (tmp_path / "calls.tools").write_text(json.dumps([book]))
+    store = MemoryStore()
+    with ferrule.context(lm=model({"name": "book", "args": {"what": "table"}})):
+        run = ReAct("task -> answer", server(tmp_path, era).tools).start(task="x", store=store, run_id="r")
+        run.answer(run.pending[0].fill({"name": "Ann"}))
+        [first] = run.resume().pending
+        (tmp_path / "calls.tools").write_text(json.dumps([{**book, **changed}]))
+        again = Run.load(store, "r", ReAct("task -> answer", server(tmp_path, era).tools)).resume()
+        [second] = again.pending
+        assert (first.id != second.id, first.text) == (True, second.text)
+        again.answer(second.fill({"seats": 2}))
+        assert again.resume().status == "done", again.error
+    assert json.loads(again.trajectory["observation_0"]) == [{"title": "Dr", "name": "Ann"}, {"seats": 2}]
+    assert called(tmp_path) == ["book"] * 3
+
+
 def test_answers_of_a_hook_have_a_deadline_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """M60: a total deadline for questions that come back with the result."""
     now = [0.0]

@@ -55,5 +55,5 @@ def test_a_misspelled_status_is_refused_with_those_that_exist() -> None:
     for read in (partial(Run.list, MemoryStore()), MemoryStore().list):
         with pytest.raises(ConfigurationError, match=f"`status` {words}'wating'"):
             read(status="wating")
-    with pytest.raises(ConfigurationError, match=f"`statuses` {words}'d'"):
-        MemoryStore().prune(older_than_s=0, statuses="done")
+    with pytest.raises(ConfigurationError, match=f"`statuses` {words}'don'"):
+        MemoryStore().prune(older_than_s=0, statuses=["don"])

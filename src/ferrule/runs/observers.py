@@ -181,6 +181,14 @@ class CallPlace(Changing):
             self.tell(events.CallProgress(self.call_id, message, done, total))
 
 
+def cancelled_around(life: Any) -> CallPlace | None:
+    """The innermost call around an execution or a call whose run was cancelled: what its tool's function started stops with it."""
+    while (life := life.outer) is not None:
+        if isinstance(life, CallPlace) and life.cancelled:
+            return life
+    return None
+
+
 def without_traces(error: BaseException) -> None:
     """Remove the tracebacks of an error and its causes: each traceback keeps all callers' frames and their objects alive."""
     seen = {id(sys.exception())}  # an error that the caller handles, in an `except` around the run, keeps its traceback

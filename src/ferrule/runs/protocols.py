@@ -205,6 +205,16 @@ def check_status(status: str | None, name: str = "status") -> str | None:
     return status
 
 
+def check_pruning(older_than_s: Any, statuses: Any) -> set[str]:
+    """The statuses of the runs to delete. Raises `ConfigurationError` for anything but statuses of runs, and for NaN seconds."""
+    if isinstance(statuses, str):
+        raise ConfigurationError(f"`statuses` is a list of statuses; found {shown(statuses)}.")
+    wanted = {status for each in statuses if (status := check_status(each, "statuses")) is not None}
+    if older_than_s != older_than_s:  # noqa: PLR0124  NaN, which Postgres takes for more than any number
+        raise ConfigurationError(f"`older_than_s` is a number of seconds; found {shown(older_than_s)}.")
+    return wanted
+
+
 class Program(Protocol):
     """The part of a program that a run uses: a flow of acts, or a plain `forward`."""
 

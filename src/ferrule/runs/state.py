@@ -13,7 +13,7 @@ from ferrule.errors import InputError, RunCancelledError, RunError, shown
 from ferrule.runs.journal.journal import Journal
 from ferrule.runs.journal.spending import spending
 from ferrule.runs.limits import Budget
-from ferrule.runs.observers import CallPlace, Execution
+from ferrule.runs.observers import CallPlace, Execution, cancelled_around
 from ferrule.values.confirmation.tally import Tally
 from ferrule.values.content.type import Type
 from ferrule.values.encoding.encode import digest_of, is_read_once
@@ -71,11 +71,8 @@ class Frame(Changing):
         if life.over or life.outer is not None or run.cancelled or run.resuming or run.status != "running":  # else both would do nothing
             self.check_alive()
             run.check()
-            around = life.outer
-            while around is not None:  # a run that a tool's function started stops with the run of the tool
-                if isinstance(around, CallPlace) and around.cancelled:
-                    raise RunCancelledError(f"The run {around.run_id} was cancelled, in which a tool calls this program.")
-                around = around.outer
+            if (around := cancelled_around(life)) is not None:
+                raise RunCancelledError(f"The run {around.run_id} was cancelled, in which a tool calls this program.")
 
     def check_alive(self) -> None:
         """Raise `RunCancelledError` if this frame's run has ended or its call was abandoned."""
@@ -239,10 +236,11 @@ class RunState:
         """Tools passed to `Run.load`, to look up the tools that the run had loaded (`programs/tool_use/dynamic.py`)."""
 
     def question_id(self, slot: str) -> str:
-        """An id for the question at a slot: unguessable, and the same in every replay of this run."""
+        """An id for the question at a slot: unguessable, the same in every replay; another one once a decision on it counts no more."""
         import hmac  # late: it loads OpenSSL
 
-        return hmac.new(self.key, slot.encode(), "sha256").hexdigest()[:20]
+        made = hmac.new(self.key, slot.encode(), "sha256").hexdigest()[:20]
+        return made if made not in self.journal.kept else self.question_id(f"{slot} {made}")
 
     def decision(self, question_id: str) -> Decision | None:
         """The decision on a question that is not in the journal yet."""

@@ -14,7 +14,7 @@ from zlib import crc32
 
 from ferrule.errors import StoreError
 from ferrule.runs.protocols import RunStatus
-from ferrule.runs.store.listing import NO_ENTRIES, read_usage
+from ferrule.runs.store.listing import NO_ENTRIES, decision_in, read_usage
 from ferrule.runs.story import Story
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.encoding.stored import parse_object
@@ -108,7 +108,7 @@ def is_missing(error: StoreError) -> bool:
 
 def find_decision(store: Store, run_id: str, question_id: str) -> Decision | None:
     """The decision on a question, used or not."""
-    from ferrule.runs.journal.encode import read_decision, read_entry
+    from ferrule.runs.journal.encode import read_decision
 
     try:
         stored = store.load(run_id)
@@ -116,9 +116,8 @@ def find_decision(store: Store, run_id: str, question_id: str) -> Decision | Non
         if is_missing(error):
             return None
         raise
-    used = (read_entry(text).value for text in reversed(stored.entries) if question_id in text and '"decision"' in text)
     waiting = (read_decision(parse_object(text, "a decision")) for text in stored.decisions)
-    return next((each for each in (*waiting, *used) if getattr(each, "question_id", None) == question_id), None)
+    return next((each for each in waiting if each.question_id == question_id), None) or decision_in(stored.entries, question_id)
 
 
 def inbox(store: Store) -> list[AskedQuestion]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 import sys
 import time
 from contextlib import closing
@@ -240,6 +241,12 @@ def test_what_a_model_wrote_cannot_steer_the_terminal(here: Path, capsys: Any) -
         pytest.param(("resume", "r1", "--program", "billing:no_program"), 2, "is not a program: found 7", id="no program"),
         pytest.param(("resume", "r1", "--program", "absent.py:agent"), 2, "cannot be loaded", id="no file of a program"),
         pytest.param(("resume", "r1", "--program", "absent_module:agent"), 2, "absent_module", id="no module"),
+        pytest.param(
+            ("resume", "r1", "--program", "billing:agent", "--max-recoveries", "-1"),
+            2,
+            "Invalid value for '--max-recoveries'",
+            id="no number",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_said_and_nothing_is_made(here: Path, capsys: Any, words: Any, code: int, message: str) -> None:
@@ -247,6 +254,32 @@ def test_what_cannot_be_done_is_said_and_nothing_is_made(here: Path, capsys: Any
     waiting("r1", "r2")
     assert message in said(capsys, *words, code=code)
     assert not (here / "other.db").exists()
+
+
+@pytest.mark.parametrize("column", ["head FROM runs", "entry FROM entries"])
+@pytest.mark.parametrize(
+    "found", ["", "{", "[]", "null", '{"v": 1, "slot": 1, "kind": "result", "digest": "", "value": 7, "inputs": [], "args": 0}']
+)
+def test_a_damaged_run_is_one_message_whichever_way_it_is_shown(here: Path, capsys: Any, column: str, found: str) -> None:
+    """A13, R11."""
+    waiting("r")
+    name, _, table = column.split()
+    with closing(sqlite3.connect("ferrule.db")) as db, db:
+        db.execute(f"UPDATE {table} SET {name} = ?", (found,))
+    assert "damaged" in said(capsys, "show", "r", code=1)
+    for how in ("--json", "--html"):
+        assert main(["show", "r", how]) in {0, 1}
+
+
+def test_a_damaged_run_does_not_keep_others_from_their_decisions(here: Path, capsys: Any) -> None:
+    """A13: those that are named by their whole ids."""
+    waiting("bad", "good", "good-2")
+    with closing(sqlite3.connect("ferrule.db")) as db, db:
+        db.execute("UPDATE runs SET questions = '[' WHERE id = 'bad'")
+    for words in (("runs",), ("show", "bad"), ("approve", "goo")):
+        assert "The run 'bad' in the store cannot be read: damaged" in said(capsys, *words, code=1)
+    assert "approved" in said(capsys, "approve", "good")
+    assert "euros" in said(capsys, "show", "good")
 
 
 def test_a_run_that_fails_says_why_and_ends_with_code_1(here: Path, capsys: Any) -> None:

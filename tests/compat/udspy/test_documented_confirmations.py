@@ -354,5 +354,5 @@ def test_a_module_that_asks_by_itself_resumes_by_its_own_method() -> None:
 def test_a_module_that_asks_by_itself_does_not_resume_by_a_state() -> None:
     """Different from udspy: no run waits."""
     error = asked(Steps(), text="x")
-    with pytest.raises(ferrule.DecisionError, match="`ferrule.ask_person`"):
+    with pytest.raises(ferrule.DecisionError, match=r"`ferrule\.ask_person`"):
         Steps()(resume_state=error)

@@ -229,6 +229,21 @@ def test_a_newer_version_may_be_allowed_to_take_a_run_up(store: SQLiteStore) -> 
     assert "no input `a`" in (store.summary("t").error or "")
 
 
+def test_a_decision_that_a_newer_version_does_not_ask_for_is_no_work(store: SQLiteStore) -> None:
+    """V3: else a worker would take the run up again and again. The version that asked still uses it."""
+    described = tool(name="rm", description="Remove for good.", require_confirmation=True)(lambda path: RAN.append(path))
+    with context(lm=ScriptedLM([RM, DONE])):
+        agent().start(store=store, task="x", run_id="r")
+        store.decide("r", store.summary("r").questions[0].approve())
+        assert advance(store, "r", [agent(described)], any_version=True) == "waiting"
+        found, before = store.summary("r"), store.load("r")
+        assert found.decided == ()
+        assert advance(store, "r", [agent(described)], any_version=True) == "waiting"
+        assert (store.summary("r"), store.load("r"), RAN) == (found, before, [])
+        assert Run.load(store, "r", agent()).resume().status == "done"
+    assert RAN == ["a"]
+
+
 def test_a_run_without_its_deps_stays_queued_with_the_reason(store: SQLiteStore) -> None:
     @tool
     def name(ctx: Context[str]) -> str:

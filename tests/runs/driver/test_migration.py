@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from itertools import count, permutations
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from ferrule import (
     Response,
     Run,
     ScriptedLM,
+    SQLiteStore,
     Tool,
     ToolCall,
     ask,
@@ -302,3 +304,29 @@ def test_a_forward_that_asks_for_one_input_after_the_other_goes_on(gathers: Any)
             run.answer(run.pending[0].approve())
             run.resume()
     assert run.status == "done", run.error
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_version_that_comes_back_asks_a_question_that_can_be_decided(is_kept: bool, tmp_path: Path) -> None:
+    """V3, V5: a decision of the version in between stands in the journal after its own, which counts no more."""
+    ran: list[str] = []
+
+    def version(text: str) -> ReAct:
+        pay = Tool(lambda to: ran.append(f"{text} {to}") or "paid", "pay", text, {"to": {"type": "string"}}, require_confirmation=True)
+        turn = Response("", tuple(ToolCall(name="pay", args={"to": to}, id=to) for to in "AB"))
+        end = Response("", (ToolCall(name="finish", args={"answer": "ok"}),))
+        return ReAct("task -> answer", [pay], native=True, lm=ScriptedLM(by=lambda request: [turn, end][len(request.messages) > 3]))
+
+    def load(text: str, run: Run) -> Run:
+        return Run.load(store, run.id, version(text)) if store is not None else Run.from_json(run.to_json(), version(text))
+
+    store = SQLiteStore(tmp_path / "runs.db") if is_kept else None
+    run = version("one").start(task="x", **({"store": store} if store is not None else {}))
+    for text in ("one", "two", "one", "two", "one"):
+        run = load(text, run).resume()
+        [asked] = [each for each in run.pending if each.call.args == {"to": "A"}]
+        run.answer(asked.approve())
+        assert [each.call.args["to"] for each in run.resume().pending] == ["B"]
+    run.answer(run.pending[0].approve())
+    assert run.resume().status == "done"
+    assert ran == ["one A", "one B"]

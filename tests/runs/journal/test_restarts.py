@@ -24,6 +24,8 @@ from ferrule import (
 )
 
 did: list[str] = []
+LAST = 2
+"""The last version of a program of which there are several."""
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +69,17 @@ class Timed(Module):
     def flow(self, **inputs: Any) -> Generator[Any, Any, Prediction]:
         if self.is_timed:
             yield Once(lambda: 1.0, "clock")
+        return (yield from self.agent.flow(**inputs))
+
+
+class Reading(Module):
+    """A program that reads something first, another thing in each version."""
+
+    def __init__(self, agent: Any, *, what: str) -> None:
+        self.agent, self.what = agent, what
+
+    def flow(self, **inputs: Any) -> Generator[Any, Any, Prediction]:
+        yield Once(lambda: 1.0, self.what)
         return (yield from self.agent.flow(**inputs))
 
 
@@ -270,4 +283,33 @@ def test_a_program_that_is_no_longer_called_is_dropped_by_a_restart(tmp_path: An
     assert did == ["look A1", "refund A1"]
     again = Run.load(store, "r", InTurn(greets=False), migrate="restart_turn")
     assert again.resume().prediction.answer == "A1 done"
+    assert did == ["look A1", "refund A1"]
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_question_that_was_decided_before_a_restart_is_asked_and_decided_anew(tmp_path: Any, is_kept: bool) -> None:
+    """V5: with the same call at the same place, it would count as decided already, and the run could never go on."""
+    store = SQLiteStore(tmp_path / "runs.db") if is_kept else None
+    script = [{"name": "look", "args": {"order": "A1"}}, {"name": "refund", "args": {"order": "A1"}}]
+
+    def version(number: int) -> Reading:
+        lm = ScriptedLM([*script, {"name": "finish", "args": {"answer": "A1 done"}}] if number == LAST else script)  # else it fails then
+        return Reading(ReAct("task -> answer", [look, Tool(refund, require_confirmation=True)], lm=lm), what=f"clock {number}")
+
+    run = version(0).start(task="?", store=store, run_id="r")
+    asked = [run.pending[0].id]
+    for number in range(1, LAST + 1):
+        run.answer(run.pending[0].deny("Not now."))
+        assert run.resume().status == "failed"
+        program = version(number)
+        run = (
+            Run.load(store, "r", program, migrate="restart_turn")
+            if store is not None
+            else Run.from_json(run.to_json(), program, migrate="restart_turn")
+        )
+        asked.append(run.resume().pending[0].id)
+        assert Run.from_json(run.to_json(), program).resume().pending[0].id == asked[-1]
+    run.answer(run.pending[0].approve())
+    assert run.resume().prediction.answer == "A1 done"
+    assert len({*asked}) == LAST + 1
     assert did == ["look A1", "refund A1"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import math
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -14,8 +15,9 @@ from typing import Any, Protocol
 import pytest
 
 import ferrule.runs.store.sqlite as module
-from ferrule.errors import DecisionError, StoreError
-from ferrule.runs.journal.encode import record_form
+from ferrule.errors import ConfigurationError, DecisionError, StoreError
+from ferrule.runs.journal.encode import entry_text, record_form
+from ferrule.runs.journal.entry import Entry
 from ferrule.runs.protocols import Lease, Store
 from ferrule.runs.store import fencing
 from ferrule.runs.store.postgres.store import PostgresStore
@@ -403,6 +405,20 @@ def test_a_decision_that_comes_while_the_run_goes_on_waits_for_its_next_rest(sto
         store.decide("r", Decision("other", "approve"))
 
 
+@pytest.mark.parametrize("via", ["grant:q0", "policy"])
+def test_a_question_that_was_decided_while_the_run_goes_on_is_not_decided_by_a_person_too(store: Store, via: str) -> None:
+    """V5: a denial was accepted of a call that ran already, by a grant."""
+    waiting(store)
+    lease = store.take("r", after=0).lease
+    assert lease is not None
+    first = Decision("q1", "approve", shown=QUESTION.digest, via=via, at=store.now())
+    store.append(lease, entry_text(Entry("4.0", "decision", "confirm pay", first)), consumes="q1")
+    with pytest.raises(DecisionError, match="is decided already: approved at"):
+        store.decide("r", QUESTION.deny("no"))
+    store.decide("r", QUESTION.approve())
+    assert store.load("r").decisions == []
+
+
 def test_a_run_that_ended_is_not_cancelled(store: Store) -> None:
     """R15: what is done is done."""
     store.release(store.create("r", program="P", head=head()), status="done", head=head())
@@ -516,6 +532,15 @@ def test_old_runs_that_ended_are_pruned(kept: Kept, store: Store) -> None:
     assert store.prune(older_than_s=50) == 1
     assert {each.id for each in store.list()} == {"r", "new"}
     assert store.prune(older_than_s=50) == 0
+
+
+@pytest.mark.parametrize("wrong", [{"older_than_s": math.nan}, {"statuses": "done"}, {"statuses": ["don"]}])
+def test_what_says_not_clearly_which_runs_are_old_prunes_none(store: Store, wrong: dict[str, Any]) -> None:
+    """R18: Postgres takes NaN for more than every time, and would delete them all."""
+    store.release(store.create("r", program="P", head=head()), status="done", head=head())
+    with pytest.raises(ConfigurationError, match=rf"`{next(iter(wrong))}` is"):
+        store.prune(**{"older_than_s": -1.0, **wrong})
+    assert store.prune(older_than_s=-1.0, statuses=["done"]) == 1
 
 
 def test_runs_beside_one_another_keep_their_entries_apart(store: Store) -> None:

@@ -17,7 +17,9 @@ from ferrule.errors import InputError, ReplayMismatchError, RunError, StoreError
 from ferrule.programs.module import Module
 from ferrule.programs.predict import Predict
 from ferrule.programs.react import ReAct
+from ferrule.runs.limits import Limits
 from ferrule.runs.run import Run
+from ferrule.runs.store.sqlite import MemoryStore
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.call import ToolCall
@@ -493,8 +495,6 @@ def test_the_limits_of_a_call_are_stored_with_its_run_and_bound_it_when_it_resum
         again.answer(again.pending[0].approve())
         again.resume()
     assert (again.prediction.answer, again.prediction.reason) == ("one room", "limits.tool_calls")
-    with pytest.raises(RunError, match="declares no type that restores"):
-        Run(Plain(agent()), (), {"task": "x", "limits": bounds}).to_json()
 
 
 def test_an_input_called_deps_that_cannot_be_stored_is_told_apart_from_the_deps_of_tools() -> None:
@@ -506,3 +506,20 @@ def test_an_input_called_deps_that_cannot_be_stored_is_told_apart_from_the_deps_
 
     with pytest.raises(RunError, match=r"`Shop` has an input called `deps`.*Only tools get the `deps=` of a run.*`context\(extra="):
         Shop().start(task="x", deps=Lock(), store=ferrule.MemoryStore())
+
+
+def test_the_limits_of_a_call_are_stored_and_hold_in_the_next_process() -> None:
+    """A2, A14: a run with `limits=` could not be stored at all."""
+    limits, store = Limits(tool_calls=1, wall_s=60), MemoryStore()
+
+    def booking() -> ReAct:
+        return ReAct("task -> answer", [book], lm=ScriptedLM(by=lambda _: {"name": "book", "args": {"room": 7}}), max_iters=3)
+
+    text = booking().start(task="x", limits=limits, store=store, run_id="r").to_json()
+    assert Run.from_json(text, booking()).to_json() == text
+    run = Run.load(store, "r", booking())
+    assert run.inputs == {"task": "x", "limits": limits}
+    while run.status == "waiting":
+        run.answer(run.pending[0].approve())
+        run.resume()
+    assert [entry.value for entry in run.journal.entries if entry.kind == "limit"] == [{"name": "tool_calls", "limit": 1}]

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import itertools
 import json
+import math
 import os
 import signal
 import sqlite3
@@ -32,6 +33,7 @@ from ferrule.runs.journal.encode import record_form
 from ferrule.runs.protocols import Lease
 from ferrule.runs.store import fencing, sqlite_file
 from ferrule.runs.store.fencing import APPEND_ONE, Append
+from ferrule.runs.store.postgres.store import PostgresStore
 from ferrule.runs.store.sqlite import MemoryStore, SQLiteStore
 from ferrule.runs.store.sqlite_file import SQLiteFile
 from ferrule.runs.store.writer_thread import StoreThread
@@ -470,6 +472,17 @@ def test_what_is_no_path_is_refused(path: Any) -> None:
     """Ours: an environment variable that is not set made a file named `None`."""
     with pytest.raises(ConfigurationError, match="path"):
         SQLiteStore(path)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"lease_s": each} for each in (0, -1, "30", True, math.nan, math.inf)] + [{"max_recoveries": each} for each in (-1, "5", 1.5)]
+)
+@pytest.mark.parametrize("kind", [SQLiteStore, MemoryStore, PostgresStore])
+def test_a_store_that_could_keep_no_lease_is_refused(kind: Any, wrong: dict[str, Any], tmp_path: Path) -> None:
+    """A3: with a lease of 0 seconds, any process took the run of a living one."""
+    place = {SQLiteStore: (tmp_path / "runs.db",), PostgresStore: ("postgresql://localhost/x",), MemoryStore: ()}[kind]
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        kind(*place, **wrong)
 
 
 def test_a_newer_schema_is_refused_by_its_number(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -143,19 +146,22 @@ def test_a_pattern_with_stars_alone_never_covers_a_call_without_that_argument(ar
     assert given_on({}, args={"path": "*"}).covers("rm", "f", args) is ("path" in args)
 
 
+@pytest.mark.parametrize("seconds", [0, -1, "60", True, math.nan, math.inf])
+def test_a_time_that_a_run_cannot_keep_is_refused(seconds: Any) -> None:
+    """V6: the run failed with a message about its journal."""
+    with pytest.raises(ConfigurationError, match="`expires_s` is a number of seconds above 0"):
+        ask("pay", expires_s=seconds)
+    assert ask("pay", expires_s=0.5).expires_s == 0.5
+
+
 @pytest.mark.parametrize(
     "how",
     [
-        {"args": "all"},
-        {"args": ["path"]},
-        {"calls": 0},
-        {"calls": "5"},
-        {"calls": 1.5},
-        {"until": "noon"},
-        {"args": {"path": lambda _: True}},
+        {"args": "all"}, {"calls": 0}, {"calls": "3"}, {"calls": True}, {"until": math.inf}, {"until": math.nan}, {"until": "x"},
+        {"args": {"path": lambda _: True}}, {"args": ["path"]}, {"calls": 1.5}, {"until": "noon"},
     ],
-    ids=["word", "list", "no_calls", "text", "half_a_call", "no_time", "function"],
-)
+    ids=lambda how: "function" if isinstance(how.get("args"), dict) else str(how),
+)  # fmt: skip
 def test_a_grant_that_makes_no_sense_is_refused(how: dict[str, object]) -> None:
     """A6."""
     with pytest.raises(ConfigurationError):

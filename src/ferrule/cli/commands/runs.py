@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -24,12 +25,13 @@ from ferrule.runs.protocols import check_status
 from ferrule.values.confirmation.question import DECIDED
 from ferrule.values.encoding.encode import json_text, jsonable
 from ferrule.values.encoding.safe_text import one_line, printable, reveal
+from ferrule.values.encoding.stored import reading
 from ferrule.values.record import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from ferrule.runs.protocols import Store, Summary
+    from ferrule.runs.protocols import Store, Stored, Summary
     from ferrule.values.confirmation.question import Decision, Question
 
 _Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run, or its beginning.")]
@@ -80,25 +82,9 @@ def show_run(
             _print(run_as_html(opened, found.id))
             return ExitCode.DONE
         stored = opened.load(found.id)
-    head, journal = json.loads(stored.head), [json.loads(entry) for entry in stored.entries]
-    inputs = head["inputs"]
-    if as_json:
-        entries = [{**_shown_entry(entry), "at": at} for entry, at in zip(journal, stored.times, strict=True)]
-        _print(json_text({**_line_document(found), "args": head["args"], "inputs": inputs, "journal": entries}))
-        return ExitCode.DONE
-    _print(f"{found.id}  {found.status}  {found.program}{_note(found)}")
-    _print(f"  started {_time(found.created_at)}, last change {_time(found.updated_at)}")
-    if found.usage.calls:
-        _print(f"  {usage_text(found.usage)}")
-    for name, value in inputs.items():
-        _print(f"  {name} = {_cut(json_text(value))}")
-    for entry in journal:
-        kind, text = _entry_words(entry)
-        _print(f"  {entry['slot']:<8} {kind:<8} {_cut(text)}")
-    if journal:
-        _print(f"  {_LEGEND}")
-    for question in found.questions:
-        _print(f"  {_question_line(found, question)}")
+    with reading(f"The run {found.id!r} in the store"):
+        text = _run_document(found, stored) if as_json else "\n".join(_run_lines(found, stored))
+    _print(text)
     return ExitCode.DONE
 
 
@@ -160,7 +146,7 @@ def resume_run(  # noqa: PLR0917  one parameter an option
         typer.Option(help="restart-turn: if the program takes other steps than the run did, drop the recorded steps from there on."),
     ] = None,
     max_recoveries: Annotated[
-        int | None, typer.Option(help="How often the run may have killed its process before it is parked as failed. Default: 5.")
+        int | None, typer.Option(min=0, help="How often the run may have killed its process before it is parked as failed. Default: 5.")
     ] = None,
 ) -> int:
     """Resume a run until it ends or waits. Exit status: 0 done, 1 failed, 3 a person must decide."""
@@ -214,6 +200,8 @@ def _note(run: Summary) -> str:
 
 
 def _find_run(store: Store, run_id: str) -> Summary:
+    with suppress(StoreError):  # no run of this id, or a damaged one, which the list names
+        return store.summary(run_id)
     return _choose_one(run_id, {each.id: each for each in store.list(limit=None)}, "run")
 
 
@@ -236,6 +224,30 @@ def _decide(path: str, run: str, question: str | None, decide: Callable[[Questio
         store.decide(found.id, decision)
     _print(f"{found.id} {asked.id}: {DECIDED[decision.kind]}. It takes effect when the run is resumed.")
     return ExitCode.DONE
+
+
+def _run_document(run: Summary, stored: Stored) -> str:
+    """A run with its journal as JSON; see docs/reference/cli.md."""
+    head = json.loads(stored.head)
+    entries = [{**_shown_entry(json.loads(entry)), "at": at} for entry, at in zip(stored.entries, stored.times, strict=True)]
+    return json_text({**_line_document(run), "args": head["args"], "inputs": head["inputs"], "journal": entries})
+
+
+def _run_lines(run: Summary, stored: Stored) -> Iterator[str]:
+    """A run with its journal for a person."""
+    yield f"{run.id}  {run.status}  {run.program}{_note(run)}"
+    yield f"  started {_time(run.created_at)}, last change {_time(run.updated_at)}"
+    if run.usage.calls:
+        yield f"  {usage_text(run.usage)}"
+    for name, value in json.loads(stored.head)["inputs"].items():
+        yield f"  {name} = {_cut(json_text(value))}"
+    for entry in map(json.loads, stored.entries):
+        kind, text = _entry_words(entry)
+        yield f"  {entry['slot']:<8} {kind:<8} {_cut(text)}"
+    if stored.entries:
+        yield f"  {_LEGEND}"
+    for question in run.questions:
+        yield f"  {_question_line(run, question)}"
 
 
 def _line_document(run: Summary) -> dict[str, Any]:

@@ -15,13 +15,14 @@ from ferrule.runs.run import Run
 from ferrule.runs.store.fingerprint import differences
 from ferrule.runs.store.listing import head_of
 from ferrule.runs.store.stored_run import StoredRun
+from ferrule.values.encoding.stored import parse_object
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterable
 
     from ferrule.concurrency.pool import ThreadPool
-    from ferrule.runs.protocols import Program, Store
+    from ferrule.runs.protocols import Program, Store, Stored
 
 Advanced = RunStatus | Literal["taken"]
 
@@ -144,7 +145,7 @@ def _ready(store: Store, run_id: str, programs: Program | Iterable[Program], any
     check_store(store)
     stored = store.load(run_id)
     status, head = cast("RunStatus", stored.status), head_of(stored)
-    if status in _ENDED or (status == "waiting" and not stored.decisions and not _is_expired(store, head)):
+    if status in _ENDED or (status == "waiting" and not _is_decided(stored, head) and not _is_expired(store, head)):
         return None, status
     program, why = _choose(head, programs, any_version=any_version)
     try:
@@ -189,6 +190,12 @@ def _refused(store: Store, run_id: str, error: Exception) -> Advanced:
     elif found.status not in _ENDED:
         raise error
     return cast("RunStatus", found.status)
+
+
+def _is_decided(stored: Stored, head: dict[str, Any]) -> bool:
+    """Whether a question that waits has a decision; there may be others, on questions that a newer version no longer asks."""
+    decided = {parse_object(text, "a decision").get("question_id") for text in stored.decisions}
+    return any(asked.get("id") in decided for asked in head.get("questions", ()))
 
 
 def _is_expired(store: Store, head: dict[str, Any]) -> bool:

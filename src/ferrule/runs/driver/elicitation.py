@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from ferrule.errors import MCPProtocolError
 from ferrule.runs.confirmation.decisions import register
-from ferrule.runs.driver.questions import now
+from ferrule.runs.driver.questions import is_void, now
 from ferrule.runs.journal.entry import Entry
 from ferrule.tools.definition.mcp import mcp_origin
 from ferrule.tools.mcp.safety import scrub
@@ -165,8 +165,8 @@ class Inputs:
 
     async def _decision(self, slot: str, question: Question) -> Decision | None:
         run = self._frame.run
-        entry = run.journal.take(slot, "decision", question.digest) if run.journal.has(slot) else None
-        if entry is not None:
+        entry = run.journal.take_decision(slot)
+        if entry is not None and not is_void(run, entry, question):
             run.tally.note(run.decisions, entry.value)  # after a crash, when only the journal is left
             return entry.value
         decision, ends = run.decision(question.id), question.expires_at

@@ -48,7 +48,7 @@ async def decide(frame: Frame, act: AskPerson) -> list[Decision]:
         digest = f"{bare.kind} {bare.call.name} {json_text(bare.call.args)}"
         asked = run.journal.take(f"{at}?", "once", digest) if run.journal.has(f"{at}?") else None
         entry = run.journal.take(at, "decision", digest)
-        if entry is not None and not _is_void(run, entry, bare):
+        if entry is not None and not is_void(run, entry, bare):
             run.tally.note(run.decisions, entry.value)
             found.append(_with_args(entry.value, made))
             continue
@@ -139,7 +139,7 @@ def _use_grant(run: RunState, question: Question, at: str, digest: str) -> Decis
     return decision
 
 
-def _is_void(run: RunState, entry: Entry, bare: Question) -> bool:
+def is_void(run: RunState, entry: Entry, bare: Question) -> bool:
     """Whether a recorded decision was made on another tool definition and not acted on yet: then the question is asked again."""
     shown = entry.value.shown
     if not shown or shown == bare.digest:

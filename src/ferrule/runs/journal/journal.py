@@ -31,23 +31,8 @@ class Journal:
     """Entries in the order they were written; `take` returns recorded answers during a replay."""
 
     __slots__ = (
-        "_begun",
-        "_by_frame",
-        "_dispatched",
-        "_known",
-        "_looking",
-        "_paused",
-        "_seen",
-        "_unread",
-        "drift",
-        "dropped",
-        "entries",
-        "is_first",
-        "kept",
-        "on_note",
-        "recorded",
-        "restarts",
-        "sink",
+        "_begun", "_by_frame", "_dispatched", "_known", "_looking", "_paused", "_seen", "_unread", "drift", "dropped", "entries",
+        "is_first", "kept", "on_note", "recorded", "restarts", "sink",
     )  # fmt: skip
 
     def __init__(self, entries: Iterable[Entry] = (), sink: Sink | None = None) -> None:
@@ -71,7 +56,8 @@ class Journal:
         """What differs from the journal and is in no note yet: recorded, and now."""
         self.dropped: list[str] = []
         self.kept: dict[str, list[Entry]] = {}
-        """Results and starts of calls that a restart dropped, by digest: what happened is not done again."""
+        """What a restart dropped: results and starts of calls, by digest, as what happened is not done again. Decisions that count no more,
+        by the id of their question, which is not used again."""
         self._known: dict[str, tuple[str, str]] = {}
         self._seen: set[str] = set()
         self.on_note: Callable[[dict[str, tuple[str, str]]], None] | None = None
@@ -118,8 +104,8 @@ class Journal:
         if not self.entries and not self._dispatched:  # the first execution of most runs
             return
         self.recorded, self.is_first = len(self.entries), False
-        self._dispatched, self._by_frame, self._begun, self._paused = {}, None, {}, set()
-        self._unread, self.kept, self._known, self._seen, self.drift, self.dropped = {}, {}, {}, set(), {}, []
+        self._dispatched, self._by_frame, self._begun, self._paused, self._unread = {}, None, {}, set(), {}
+        self.kept, self._known, self._seen, self.drift, self.dropped = {}, {}, set(), {}, []
         for entry in self.entries:
             if entry.kind == "begun":
                 self._begun.setdefault(entry.slot, []).append(entry)
@@ -128,6 +114,7 @@ class Journal:
                 self._known.update({what: (then, now) for what, (then, now) in entry.value["differs"].items()})
                 self._drop(entry.value["dropped"])
             else:
+                self._leave(self._unread.get(entry.slot))
                 self._unread[entry.slot] = entry
                 if self.kept and entry.kind == "result":
                     self.take_kept(entry.digest)  # an earlier execution has taken it
@@ -198,6 +185,11 @@ class Journal:
             self.note_drift("model request" if kind == "model" else f"{kind} at {slot}", entry.digest, digest)
         return entry
 
+    def take_decision(self, slot: str) -> Entry | None:
+        """Take the decision recorded at a slot, whatever its question shows now; None if there is none."""
+        entry = self._unread.get(slot)
+        return self._unread.pop(slot) if entry is not None and entry.kind == "decision" else None
+
     def note_drift(self, what: str, then: str, now: str) -> None:
         """Note a difference to the journal, once, unless a note says so already."""
         if what not in self._seen and self._known.get(what) != (then, now):
@@ -219,10 +211,16 @@ class Journal:
         gone = set(slots)
         for slot in [each for each in {**self._unread, **self._begun} if each in gone or _below_any(each, gone)]:
             entry, starts = self._unread.pop(slot, None), self._begun.pop(slot, [])
+            self._leave(entry)
             if slot in gone and entry is not None and entry.kind == "result":
                 self.kept.setdefault(entry.digest, []).append(entry)
             elif slot in gone and starts:
                 self.kept.setdefault(starts[-1].digest, []).append(starts[-1])
+
+    def _leave(self, entry: Entry | None) -> None:
+        """A restart dropped this entry, or a later one stands in its place: if it is a decision, its question may be asked anew."""
+        if entry is not None and entry.kind == "decision":
+            self.kept[entry.value.question_id] = [entry]
 
     def take_kept(self, digest: str) -> Entry | None:
         """The result, or the start, of an equal call that a restart dropped. Each can be taken once."""

@@ -202,6 +202,8 @@ def _form(value: Any) -> Any:
         return {_TAG: "dict", "value": form} if _TAG in form else form
     if kind is History:
         return {_TAG: "history", **jsonable(value.format())}
+    if kind is Limits:
+        return {_TAG: "limits", **fields_of(value)}
     if kind in PART_NAMES:
         return {_TAG: PART_NAMES[kind], **value.__dict__}
     if isinstance(value, Tool):
@@ -257,6 +259,8 @@ def _read_input(program: Program, name: str | int, form: Any, tools: Mapping[str
             return _reader(program, name)(read_marked(rest["value"]))
         case "history":
             return History(**rest)
+        case "limits":
+            return Limits(**rest)
         case "tool":
             return _tool(rest, tools)
         case tag:
@@ -276,8 +280,6 @@ def _reader(program: Program, name: str | int) -> Callable[[Any], Any]:
     field = signature.plan.inputs.get(name) if signature is not None else None
     if field is not None:
         return input_check(field) or (lambda value: value)
-    if name == "limits" and program.is_flow:  # an option of the call
-        return lambda value: Limits(**value)
     method = type(program).forward if not program.is_only_async else type(program).aforward
     names = method.__code__.co_varnames[1 : method.__code__.co_argcount]
     kind = get_type_hints(method).get(names[name] if isinstance(name, int) and name < len(names) else str(name))

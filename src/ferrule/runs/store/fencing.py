@@ -14,7 +14,7 @@ from ferrule.values.encoding.stored import parse_object
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from ferrule.runs.protocols import Lease
     from ferrule.runs.store.sqlite_file import SQLiteFile
@@ -200,9 +200,13 @@ def rest(db: Any, lease: Lease, owner: str, now: float, *, status: str, head: st
     return cancelled
 
 
-def is_decided(db: Any, run_id: str) -> bool:
-    """Whether there is a decision that the run has not taken. Asked when its row is locked: one made before is seen, a later one waits."""
-    return db.execute("SELECT 1 FROM decisions WHERE run_id = ? AND NOT taken", (run_id,)).fetchone() is not None
+def is_decided(db: Any, run_id: str, questions: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether one of these questions of a run has a decision that the run has not taken.
+
+    Asked when its row is locked: one made before is seen, a later one waits.
+    """
+    found = db.execute("SELECT question_id FROM decisions WHERE run_id = ? AND NOT taken", (run_id,)).fetchall()
+    return not {question["id"] for question in questions}.isdisjoint(row[0] for row in found)
 
 
 def give_back(db: Any, *, owner: str, run_id: str, token: int, status: str) -> None:

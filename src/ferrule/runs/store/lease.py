@@ -6,19 +6,39 @@ was never finished), it is left: no work is done under it. It stays known until 
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from collections import deque
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, ref
+
+from ferrule.errors import ConfigurationError, RunTakenError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ferrule.runs.protocols import Lease
+
+
+def check_leasing(lease_s: Any, max_recoveries: Any) -> None:
+    """Raise `ConfigurationError` for options of a store by which no lease could be kept, or no run be taken up."""
+    if not (isinstance(lease_s, int | float) and not isinstance(lease_s, bool) and 0 < lease_s < math.inf):
+        raise ConfigurationError(f"`lease_s` is a number of seconds above 0; found {shown(lease_s)}.")
+    if type(max_recoveries) is not int or max_recoveries < 0:
+        raise ConfigurationError(f"`max_recoveries` is a whole number, 0 or more; found {shown(max_recoveries)}.")
+
+
+def taken_by(owner: str, run_id: str, *, is_here: bool, own: str, for_s: float) -> RunTakenError:
+    """The error for a run that its owner executes: in another `Run` of this process (`is_here`), or in a process. `own` is our name."""
+    what = f"is at work on the run {run_id!r} ({owner})"
+    if is_here:
+        return RunTakenError(f"This process {what}, in another `Run` with this id. Wait until that one pauses or ends.")
+    whose = "An earlier process with the id of this one" if owner == own else "Another process"
+    return RunTakenError(f"{whose} {what}; its lease ends in {for_s:.0f} s unless renewed.")
 
 
 class Leases:

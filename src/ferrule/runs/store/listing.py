@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from ferrule.runs.protocols import Summary, check_status
 from ferrule.runs.store.fencing import MOST_ENTRIES
 from ferrule.values.conversation.exchange import Usage
-from ferrule.values.encoding.stored import check_fields, parse_json, parse_object
+from ferrule.values.encoding.stored import check_fields, parse_json, parse_object, reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from ferrule.runs.protocols import Store, Stored
-    from ferrule.values.confirmation.question import Question
+    from ferrule.values.confirmation.question import Decision, Question
 
 NO_ENTRIES = 1 << 31
 """More than a journal has: `Store.load(run_id, after=NO_ENTRIES)` reads a run without its entries."""
@@ -38,6 +38,14 @@ def written(db: Any, run_id: str, no: int, after: int) -> Written:
     rows = db.execute("SELECT entry, written_at FROM entries WHERE place >= ? AND place < ? ORDER BY place", places).fetchall()
     decided = db.execute("SELECT decision FROM decisions WHERE run_id = ? AND NOT taken ORDER BY decided_at", (run_id,)).fetchall()
     return [row[0] for row in rows], [row[1] for row in rows], [row[0] for row in decided]
+
+
+def decision_in(entries: list[str], question_id: str) -> Decision | None:
+    """The decision on a question in a journal; None if there is none."""
+    from ferrule.runs.journal.encode import read_entry  # late, with pydantic
+
+    decisions = (read_entry(text).value for text in reversed(entries) if question_id in text and '"decision"' in text)
+    return next((each for each in decisions if getattr(each, "question_id", None) == question_id), None)
 
 
 def condition(status: str | None, program: str | None, before: tuple[float, str] | None) -> tuple[str, tuple[Any, ...]]:
@@ -70,12 +78,15 @@ def summaries(
 
 def _summary(row: Any, decided: tuple[str, ...], is_alive: Callable[[str, float | None], bool]) -> Summary:
     run_id, program, status, created_at, updated_at, questions, error, recoveries, usage, owner, until = row
+    with reading(lambda: f"The run {run_id!r} in the store"):
+        asked = _questions(parse_json(questions)) if status == "waiting" else ()
+        failed = str(parse_json(error)["text"]) if error is not None else None
+        spent = read_usage(parse_json(usage)) if usage is not None else Usage()
+    if status == "waiting":  # else of those that it asked last
+        decided = tuple([each for each in decided if any(each == question.id for question in asked)])
     return Summary(
         id=run_id, program=program, status=status, created_at=created_at, updated_at=updated_at, recoveries=recoveries,
-        questions=_questions(parse_json(questions)) if status == "waiting" else (),
-        error=str(parse_json(error)["text"]) if error is not None else None,
-        usage=read_usage(parse_json(usage)) if usage is not None else Usage(),
-        leased=owner is not None and is_alive(owner, until), decided=decided,
+        questions=asked, error=failed, usage=spent, leased=owner is not None and is_alive(owner, until), decided=decided,
     )  # fmt: skip
 
 

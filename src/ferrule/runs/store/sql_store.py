@@ -10,11 +10,11 @@ import secrets
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from ferrule.errors import DecisionError, RunTakenError, StoreError
-from ferrule.runs.protocols import Lease, Order, Stored, check_status
+from ferrule.errors import DecisionError, StoreError
+from ferrule.runs.protocols import Lease, Order, Stored, check_pruning
 from ferrule.runs.store.fencing import MOST_ENTRIES, cancel_at_rest, fence, give_back, insert, is_decided, park, rest
-from ferrule.runs.store.lease import is_held
-from ferrule.runs.store.listing import condition, summaries, written
+from ferrule.runs.store.lease import is_held, taken_by
+from ferrule.runs.store.listing import condition, decision_in, summaries, written
 from ferrule.values.confirmation.question import check_second
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.encoding.stored import parse_json, parse_object, reading
@@ -55,7 +55,8 @@ class SQLStore:
     _ALSO_AT_REST = ""
     """What the dialect sets as well in the row of a run that comes to rest."""
     _UNTIL = "until"
-    """When the lease of a row of `runs` ends, as an expression."""
+    """When the lease of a row of `runs` ends, as an expression. It is read after the row is locked: a statement that waited for the lock
+    sees the other tables as they were before, and an owner that came meanwhile as dead."""
     _LEASED: tuple[str, str]
     """A column that the dialect sets as well in the row of a run that is leased, and the expression of its value."""
 
@@ -131,8 +132,7 @@ class SQLStore:
         """See `Store`."""
         if order != Order() and self.engine is None:
             raise StoreError(f"`priority`, `delay_s` and `queue_key` need an engine; the store {self._name!r} has none.")
-        lease = Lease(run_id, secrets.randbits(62))
-        insert(db, self._name, lease, self._now(db), program=program, status="queued", head=head)
+        insert(db, self._name, Lease(run_id, secrets.randbits(62)), self._now(db), program=program, status="queued", head=head)
         self._call_worker(db, run_id, order)
 
     @_writes
@@ -166,15 +166,11 @@ class SQLStore:
     def _take(self, db: Any, run_id: str, after: int, taken: list[tuple[Lease, Stored]]) -> int:
         """Put the run with its lease into `taken`, unless it is parked; returns how often it was recovered."""
         now = self._now(db)
-        columns = f"status, owner, {self._UNTIL}, token, recoveries, head, no"
-        status, owner, until, token, recoveries, head, no = self._row(db, run_id, columns, self._LOCK)
+        status, owner, token, recoveries, head, no = self._row(db, run_id, "status, owner, token, recoveries, head, no", self._LOCK)
         is_own = is_held(run_id, token) if owner == self._owner else None
+        until = self._row(db, run_id, self._UNTIL)[0] if owner is not None else None
         if owner is not None and is_own is not False and (self._is_alive(owner, until, now) or self._settles_s()):
-            what = f"is at work on the run {run_id!r} ({owner})"
-            if is_own:
-                raise RunTakenError(f"This process {what}, in another `Run` with this id. Wait until that one pauses or ends.")
-            whose = "Another process" if owner != self._owner else "An earlier process with the id of this one"
-            raise RunTakenError(f"{whose} {what}; its lease ends in {max((until or 0) - now, self._settles_s()):.0f} s unless renewed.")
+            raise taken_by(owner, run_id, is_here=bool(is_own), own=self._owner, for_s=max((until or 0) - now, self._settles_s()))
         recoveries += owner is not None and is_own is not False
         if recoveries > self.max_recoveries:
             park(db, run_id, head, recoveries)
@@ -219,7 +215,7 @@ class SQLStore:
         cancelled = rest(db, lease, self._owner, now, status=status, head=head, form=form, also=self._ALSO_AT_REST)
         if status == "cancelled" or (cancelled and status in {"waiting", "queued"}):  # the latter: cancelled after its last entry
             cancel_at_rest(db, lease.run_id, now)
-        elif status == "queued" or (status == "waiting" and is_decided(db, lease.run_id)):  # decided while it went on
+        elif status == "queued" or (status == "waiting" and is_decided(db, lease.run_id, form["questions"])):
             self._call_worker(db, lease.run_id)
         elif ends := [asked["expires_at"] for asked in form["questions"] if asked.get("expires_at") is not None]:
             self._call_worker(db, lease.run_id, after_s=max(min(ends) - now, 0))
@@ -255,12 +251,15 @@ class SQLStore:
 
         refuse_malformed(decision)
         decision = plain_decision(decision)
-        now, (status, questions) = self._now(db), self._row(db, run_id, "status, questions", self._LOCK)
+        now, (status, questions, no) = self._now(db), self._row(db, run_id, "status, questions, no", self._LOCK)
         waiting = {form["id"]: form for form in parse_json(questions)} if status in {"waiting", "running"} else {}
         question_id = decision.question_id
         row = db.execute("SELECT decision FROM decisions WHERE run_id = ? AND question_id = ?", (run_id, question_id)).fetchone()
-        if row is not None:
-            check_second(read_decision(parse_object(row[0], "a decision")), decision)
+        first = read_decision(parse_object(row[0], "a decision")) if row is not None else None
+        if first is None and question_id in waiting and status == "running":  # a grant or a policy may have decided since it goes on
+            first = decision_in(self._written(db, run_id, no, 0)[0], question_id)
+        if first is not None:
+            check_second(first, decision)
             return
         if question_id not in waiting:
             there = f"waiting are: {', '.join(waiting) or 'none'}" if status in {"waiting", "running"} else f"it is {status}"
@@ -275,10 +274,10 @@ class SQLStore:
     @reading("A run in the store")
     def cancel(self, db: Any, run_id: str) -> None:
         """See `Store`."""
-        now, (status, owner, until) = self._now(db), self._row(db, run_id, f"status, owner, {self._UNTIL}", self._LOCK)
+        now, (status, owner) = self._now(db), self._row(db, run_id, "status, owner", self._LOCK)
         if status in {"done", "failed"} and owner is None:
             raise StoreError(f"The run {run_id!r} is {status} already.")
-        if owner is None or not (self._is_alive(owner, until, now) or self._settles_s()):
+        if owner is None or not (self._is_alive(owner, self._row(db, run_id, self._UNTIL)[0], now) or self._settles_s()):
             cancel_at_rest(db, run_id, now)
         else:
             db.execute("UPDATE runs SET cancelled = TRUE, updated_at = ? WHERE id = ?", (now, run_id))
@@ -324,13 +323,13 @@ class SQLStore:
 
     def prune(self, *, older_than_s: float, statuses: Iterable[str] = ("done", "failed", "cancelled")) -> int:
         """See `Store`."""
-        count = self._prune(older_than_s, {check_status(each, "statuses") for each in statuses})
+        count = self._prune(older_than_s, check_pruning(older_than_s, statuses))
         if count:
             self._purge()
         return count
 
     @_writes
-    def _prune(self, db: Any, older_than_s: float, statuses: set[str | None]) -> int:
+    def _prune(self, db: Any, older_than_s: float, statuses: set[str]) -> int:
         before = self._now(db) - older_than_s
         rows = db.execute(f"SELECT id, status FROM runs WHERE updated_at < ?{self._LOCK}", (before,)).fetchall()  # noqa: S608  constant
         old = [run_id for run_id, status in rows if status in statuses]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ferrule.errors import ConfigurationError, shown
 from ferrule.runs.store.fencing import Append, fence, tend, write_all
-from ferrule.runs.store.lease import is_dead, owner_name
+from ferrule.runs.store.lease import check_leasing, is_dead, owner_name
 from ferrule.runs.store.sql_store import SQLStore
 from ferrule.runs.store.sqlite_file import SQLiteFile
 from ferrule.runs.store.writer_thread import StoreThread
@@ -52,6 +52,7 @@ class SQLiteStore(SQLStore):
             raise ConfigurationError(f"`SQLiteStore` takes the path of a file, found {shown(path)}.") from None
         if "\0" in self.path:
             raise ConfigurationError(f"A path has no null characters, found {self.path!r}.")
+        check_leasing(lease_s, max_recoveries)
         self.lease_s = lease_s
         self.max_recoveries = max_recoveries
         self._clock = clock

@@ -5,6 +5,7 @@ In: a tool's name and the validated arguments, as JSON. Out: allow, ask, or deny
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -101,7 +102,7 @@ def ask(
     tool: str = "*", /, *, reason: str = "", expires_s: float | None = None, where: Mapping[str, Any] | None = None, **args: Any
 ) -> Rule:
     """Such calls need a person's decision. After `expires_s` seconds without one they count as denied."""
-    if expires_s is not None and not (isinstance(expires_s, (int, float)) and expires_s > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if expires_s is not None and not (_is_finite(expires_s) and expires_s > 0):
         raise ConfigurationError(f"`expires_s` is a number of seconds above 0, found {expires_s!r}.")
     return Rule("ask", tool, {**args, **(where or {})}, reason, expires_s)
 
@@ -194,13 +195,11 @@ class Grant(Record):
         args: Any = self.args
         patterns = isinstance(args, Mapping) and all(isinstance(name, str) for name in cast("Mapping[Any, Any]", args))
         counts = self.calls is None or (type(self.calls) is int and self.calls > 0)
-        ends = self.until is None or (type(self.until) in {int, float} and self.until == self.until)
-        if not (patterns or (isinstance(args, str) and args in {"same", "any"})) or not counts or not ends:
-            msg = (
-                "A grant is for the 'same' arguments, 'any', or patterns by name, for 1 or more calls, and until a time in seconds since "
-                f"1970; found {self!r}."
-            )
+        if not (patterns or (isinstance(args, str) and args in {"same", "any"})) or not counts:
+            msg = f"A grant is for the 'same' arguments, 'any', or patterns by name, and for 1 or more calls; found {self!r}."
             raise ConfigurationError(msg)
+        if self.until is not None and not _is_finite(self.until):
+            raise ConfigurationError(f"`until` of a grant is a time in seconds since 1970, or None; found {self.until!r}.")
         if isinstance(self.args, Mapping) and any(callable(each) for each in self.args.values()):
             raise ConfigurationError("A grant is stored with its run as JSON: its arguments are patterns and values, not functions.")
 
@@ -211,6 +210,10 @@ class Grant(Record):
         if self.args == "any":
             return True
         return arguments_digest(args) == self.same if self.args == "same" else _all_fit(self.args, args)
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def arguments_digest(args: Mapping[str, Any]) -> str:

@@ -31,6 +31,13 @@ def test_allow_and_deny_select_tools(allow, deny, passes):
     assert [each.name for each in tools if options.passes(each)] == passes
 
 
+@pytest.mark.parametrize("seconds", [0, float("inf"), float("nan")])
+def test_a_question_expires_in_a_time_that_a_run_can_keep(seconds):
+    """M81: the call failed with a message about the journal."""
+    with pytest.raises(ConfigurationError, match="`input_expires_s`"):
+        options_from({"input_expires_s": seconds})
+
+
 def test_a_filter_of_another_kind_is_refused():
     with pytest.raises(ConfigurationError, match="`allow` of an MCP server must be names"):
         options_from({"allow": [3]})

@@ -486,6 +486,40 @@ def test_two_that_look_at_a_dead_owner_at_once_both_see_it_dead(postgres: Postgr
     assert store.live_owners() == set()
 
 
+@pytest.mark.parametrize("how", ["is new", "was silent"])
+@pytest.mark.parametrize("act", ["take", "cancel"])
+def test_who_waited_for_the_row_of_a_run_sees_that_its_owner_is_alive(
+    postgres: PostgresServer, schema: str, opened: Any, act: str, how: str
+) -> None:
+    """Q3, Q9: a statement that waits for a lock sees the other tables as they were before. The run of a living process was taken over."""
+    store, owner = settled(opened(postgres.dsn, schema=schema)), settled(opened(postgres.dsn, schema=schema, lease_s=29.0))
+    store.release(store.create("r", program="P", head=HEAD), status="waiting", head=HEAD)
+    if how == "was silent":
+        owner._presence.show()
+        store.transaction(lambda db: db.execute(f"UPDATE {schema}.owners SET seen_at = seen_at - 1000"))
+        owner._presence._seen_at -= 1000
+    waits = "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE NOT granted AND query LIKE %s"
+    with ThreadPoolExecutor(1) as threads:
+
+        def work(db: Any) -> Any:
+            """Take the run for `owner`, as its own process does, while the other one waits for its row."""
+            db.execute(f"SELECT id FROM {schema}.runs FOR UPDATE")
+            late = threads.submit((lambda: store.take("r", after=0)) if act == "take" else (lambda: store.cancel("r")))
+            until(lambda: store.transaction(lambda other: other.execute(waits, (f"%{schema}%",)).fetchone()[0]))
+            owner._presence.show()
+            db.execute(f"UPDATE {schema}.runs SET status = 'running', token = token + 1, owner = %s", (owner.owner,))
+            return late
+
+        late = owner.transaction(work)
+        if act == "take":
+            with pytest.raises(RunTakenError):
+                late.result(60)
+        else:
+            late.result(60)
+            [[found]] = store.transaction(lambda db: db.execute(f"SELECT (owner, cancelled)::text FROM {schema}.runs").fetchall())
+            assert found == f'("{owner.owner}",t)'
+
+
 @pytest.mark.parametrize("what", ["Postgres began", "a connection broke"])
 def test_who_comes_back_takes_the_run_of_no_other(
     postgres: PostgresServer, schema: str, opened: Any, monkeypatch: pytest.MonkeyPatch, what: str

@@ -207,6 +207,26 @@ def test_a_run_waits_for_its_turn_only_if_a_worker_will_find_its_ticket(
     store.leave()
 
 
+def test_a_decision_on_a_question_that_is_not_asked_any_more_makes_no_ticket(store: PostgresStore) -> None:
+    """V3, Q12, Q14: else a worker of another version would take the run up again and again."""
+    first, second = [
+        ReAct("task -> answer", [tool(name="wait", description=text, require_confirmation=True)(lambda: "over")])
+        for text in ("Wait.", "Go.")
+    ]
+    with context(lm=ScriptedLM([native_step("wait", "wait"), DONE])):
+        first.start(store=store, task="x", run_id="r")
+        store.decide("r", store.summary("r").questions[0].approve())
+        assert advance(store, "r", second, any_version=True) == "waiting"
+        assert tickets(store) == {"r:1": "live"}
+        sql(store, "DELETE FROM tickets")
+        assert sweep(store) == 0
+        store.decide("r", store.summary("r").questions[0].approve())
+        assert tickets(store) == {"r:2": "live"}
+        sql(store, "DELETE FROM tickets")
+        assert sweep(store) == 1
+        assert advance(store, "r", second, any_version=True) == "done"
+
+
 def test_runs_that_wait_or_are_queued_leave_nothing_in_a_process(store: PostgresStore) -> None:
     """Q18: whatever their number."""
     with context(lm=ScriptedLM([ASKED] * 20)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from os import PathLike
@@ -180,7 +181,8 @@ _PINS = ("warn", "confirm", "block")
 _SECONDS = "a number of seconds greater than zero"
 _WANTED: dict[str, tuple[Callable[[Any], bool], str, bool]] = {
     **dict.fromkeys(("timeout_s", "connect_timeout_s", "login_timeout_s"), (_is_seconds, _SECONDS, False)),
-    **dict.fromkeys(("total_timeout_s", "poll_s", "input_expires_s"), (_is_seconds, _SECONDS, True)),
+    **dict.fromkeys(("total_timeout_s", "poll_s"), (_is_seconds, _SECONDS, True)),
+    "input_expires_s": (lambda value: _is_seconds(value) and value < math.inf, _SECONDS, True),
     "tool_timeouts_s": (_are_seconds_by_tool, "a mapping of names to seconds greater than zero", False),
     "prefix": (lambda value: isinstance(value, bool) or value == "auto", "'auto', True or False", False),
     **dict.fromkeys(("allow", "deny"), (_are_names, "names with `*`, a function of a definition", True)),

@@ -14,6 +14,7 @@ from ferrule.concurrency.offload import to_its_end
 from ferrule.errors import ConfigurationError, shown
 from ferrule.runs.protocols import Order, Stored
 from ferrule.runs.store.fencing import fence, park
+from ferrule.runs.store.lease import check_leasing
 from ferrule.runs.store.postgres import server
 from ferrule.runs.store.postgres.liveness import shared_presence
 from ferrule.runs.store.postgres.tables import APPEND, APPEND_AND_TAKE, LEASE_ENDS, NOW, STORED, WRITTEN, check_schema_name, dialect
@@ -54,6 +55,7 @@ class PostgresStore(SQLStore):
         if liveness not in {"session", "heartbeat"}:
             raise ConfigurationError(f"`liveness` is 'session' or 'heartbeat'; found {shown(liveness)}.")
         check_schema_name(schema)
+        check_leasing(lease_s, max_recoveries)
         self.schema = schema
         self.lease_s = lease_s
         self.max_recoveries = max_recoveries

@@ -138,7 +138,10 @@ def _loose(connection: Any, store: Sweepable, live: list[str], *, every: bool) -
     runs, decisions = f'"{store.schema}".runs', f'"{store.schema}".decisions'
     state = engine.state_of("r.id || ':' || r.segment")
     missing = "" if every else f" AND ({state}) IS DISTINCT FROM 'live'"
-    decided = f"r.status = 'waiting' AND r.id IN (SELECT run_id FROM {decisions} WHERE NOT taken)"  # noqa: S608  as below
+    decided = (  # one of its questions: not one that a newer version no longer asks
+        f"r.status = 'waiting' AND r.id IN (SELECT d.run_id FROM {decisions} d JOIN {runs} q ON q.id = d.run_id "  # noqa: S608  as below
+        "WHERE NOT d.taken AND strpos(q.questions, d.question_id) > 0)"
+    )
     expired = "r.status = 'waiting' AND r.expires_at < extract(epoch FROM clock_timestamp())"
     sql = f"""
         SELECT r.id, r.segment, ({state}) FROM {runs} r WHERE (
