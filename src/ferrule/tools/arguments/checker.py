@@ -11,10 +11,10 @@ import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from pydantic_core import PydanticSerializationError, PydanticUndefined, ValidationError, to_jsonable_python
+from pydantic_core import PydanticUndefined, ValidationError
 
 from ferrule.errors import ToolArgumentsError
-from ferrule.tools.arguments.given_schema import build_validator, check_by_schema, json_view
+from ferrule.tools.arguments.given_schema import build_validator, check_by_schema, is_formless, json_view
 from ferrule.tools.arguments.nested import MODELS, copy_arguments, find_non_finite, fit_numbers, iterate_again
 from ferrule.tools.arguments.problems import Problem, explain_failures, explain_pydantic, unknown_arguments
 from ferrule.tools.arguments.repairs import coercions, decode_object, repair, unwrap
@@ -281,13 +281,7 @@ class Checker:
 
     def _is_formless(self, name: str, value: Any) -> bool:
         default = self._defaults.get(name, PydanticUndefined)
-        if default is PydanticUndefined or default is not value:
-            return False
-        try:
-            to_jsonable_python(value)
-        except (PydanticSerializationError, ValueError, RecursionError):
-            return True
-        return False
+        return default is not PydanticUndefined and default is value and is_formless(value)
 
     @cached_property
     def _defaults(self) -> Mapping[str, Any]:

@@ -11,6 +11,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
 from ferrule.errors import ToolDefinitionError
 from ferrule.values.encoding.encode import is_masked, json_text, jsonable, object_text
 from ferrule.values.schema.nodes import Schema, admitted_types, is_object, json_type
@@ -80,6 +82,15 @@ def _as_json(value: Any) -> Any:
         case _:
             reveal = getattr(value, "get_secret_value", None)
             return json_view(reveal() if reveal is not None else value)
+
+
+def is_formless(value: Any) -> bool:
+    """Whether a value has no JSON form."""
+    try:
+        to_jsonable_python(value)
+    except (PydanticSerializationError, ValueError, RecursionError):
+        return True
+    return False
 
 
 def json_view(value: Any, depth: int = 0) -> Any:

@@ -12,10 +12,9 @@ import threading
 from operator import eq
 from typing import TYPE_CHECKING, Any
 
-from pydantic_core import PydanticSerializationError, to_jsonable_python
-
 from ferrule import settings
 from ferrule.errors import ConfirmationRejected, ConfirmationRequired, DecisionError
+from ferrule.tools.arguments.given_schema import is_formless
 from ferrule.values.calls.call import CheckedArguments, ToolCall
 from ferrule.values.calls.edit import Coerced, edit_arguments
 from ferrule.values.confirmation.policy import Rule, arguments_digest, check_arguments
@@ -73,13 +72,7 @@ class _Given(Record):
 
 
 def _is_object(value: Any) -> bool:
-    if hasattr(value, "__next__"):  # it was read, and another one may give the same
-        return False
-    try:
-        to_jsonable_python(value)
-    except (PydanticSerializationError, ValueError, RecursionError):
-        return True
-    return False
+    return not hasattr(value, "__next__") and is_formless(value)  # an iterator was read, and another one may give the same
 
 
 _lock = threading.Lock()
