@@ -152,7 +152,7 @@ class TestDecorator:
         assert counter.up != Counter(6).up
         assert Counter.kind() == counter.kind() == "Counter"
         assert Counter.named() == counter.named() == "Counter"
-        assert list(Tool(counter.named).args) == ["loud"]  # no `cls`, which a model would have to fill
+        assert list(counter.named.args) == ["loud"]  # no `cls`, which a model would have to fill
         assert Counter.twice(2) == counter.twice(2) == 4
         assert counter.other is decorated
         assert counter.other(4) == 8
