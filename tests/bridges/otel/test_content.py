@@ -108,7 +108,7 @@ def test_no_byte_of_content_is_sent_unless_it_is_asked_for(
         Response("", (call("pay", s["s16"]), call("unknown", s["s17"]))),
         UnavailableError(s["s18"]),
     ]
-    agent = ReAct("task -> answer", [look, fail, pay, refused], instructions=s["s19"], native=True)
+    agent = ReAct("task -> answer", [look, fail, pay, refused], extra={"instructions": s["s19"]}, native=True)
     policy = Policy([deny("refused", reason=s["s20"]), allow("look")])
     store = MemoryStore()
     with context(callbacks=[sent.observer, told.append], policy=policy, lm=ScriptedLM(script)):
