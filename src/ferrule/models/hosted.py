@@ -10,7 +10,6 @@ from ferrule.errors import ConfigurationError, LMError, ToolCallError, Unavailab
 from ferrule.models.model import TurnsLM
 from ferrule.models.providers import Concealed, address, capabilities_of, check_settings, check_spelling, choose, key_for, thought_settings
 from ferrule.models.turns import Turns
-from ferrule.models.wires.wire import ThoughtsApart, assembly, read_body
 from ferrule.values.conversation.exchange import Declarations
 from ferrule.values.conversation.thoughts import split_thoughts
 from ferrule.values.record import replace
@@ -260,6 +259,8 @@ class LM(TurnsLM):
         return thought_settings(self._provider.wire, self._provider.name, {**self.settings, **settings})
 
     def _read(self, request: Request, body: bytes, headers: Mapping[str, str], key: str | None) -> Response:
+        from ferrule.models.wires.wire import read_body  # late, as in `_reader`: a program without a model's server names `LM`, too
+
         with self._naming_provider(headers, key):
             response = read_body(self._wire, self._provider.wire, body)
             return self._restored(request, split_thoughts(response, request) if response.text else response, headers)
@@ -277,6 +278,7 @@ class LM(TurnsLM):
 
     def _reader(self, request: Request, headers: Mapping[str, str]) -> Assembly:
         from ferrule.models.http.sse import WholeAnswer
+        from ferrule.models.wires.wire import ThoughtsApart, assembly, read_body
 
         kind = headers.get("content-type", "")
         is_whole = "json" in kind or "html" in kind

@@ -15,7 +15,6 @@ from pydantic_core import PydanticUndefined
 
 from ferrule.errors import ToolDefinitionError, nearest, refuse_async, shown
 from ferrule.tools.definition.inspect_function import FunctionSpec, Parameter, doc_of, field_of, inspect_function, is_required, name_of
-from ferrule.values.confirmation.policy import Rule
 from ferrule.values.record import Record, field, replace
 from ferrule.values.schema.nodes import Schema, children, find_pointer, is_list, is_object, names_elsewhere
 from ferrule.values.schema.patterns import is_pattern
@@ -274,11 +273,14 @@ def _one_of(name: str, what: str, value: Any, known: tuple[str, ...]) -> str:
 
 def _confirmation(name: str, said: Any) -> Any:
     """When a person is asked; a rule that denies would be called like a function of the arguments, and let every call run."""
+    if not callable(said):
+        return said
+    from ferrule.values.confirmation.policy import Rule  # late: few tools have a rule
+
     if isinstance(said, Rule) and said.verdict != "ask":
         msg = f"`require_confirmation` of `{name}` says when a person is asked: {said} belongs into a policy, `policy=Policy([...])`."
         raise ToolDefinitionError(msg)
-    if callable(said):
-        refuse_async(said, f"`require_confirmation` of `{name}`")
+    refuse_async(said, f"`require_confirmation` of `{name}`")
     return said
 
 
