@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 from ferrule.errors import ConfigurationError, LMError, ToolCallError, UnavailableError
@@ -282,9 +282,8 @@ class LM(TurnsLM):
 
         kind = headers.get("content-type", "")
         is_whole = "json" in kind or "html" in kind
-        if is_whole:
-            return ThoughtsApart(WholeAnswer(lambda body: read_body(self._wire, self._provider.wire, body)), request)
-        return assembly(self._provider.wire, request)
+        read = partial(read_body, self._wire, self._provider.wire)
+        return ThoughtsApart(WholeAnswer(read), request) if is_whole else assembly(self._provider.wire, request)
 
     @contextmanager
     def _naming_provider(self, headers: Mapping[str, str], key: str | None) -> Generator[None]:
