@@ -316,9 +316,16 @@ def test_a_denied_question_raises_its_reason_in_the_forward() -> None:
 
 def test_a_question_expires() -> None:
     with ferrule.context(lm=ScriptedLM([{"outputs": {"text": "Ink"}}])):
-        run = Writer(expires_s=0.0).start(topic="ink")
+        run = Writer(expires_s=1e-9).start(topic="ink")
         run.resume()
     assert isinstance(run.error, ConfirmationRejected)
+
+
+@pytest.mark.parametrize("seconds", [0, "60", float("inf")])
+def test_a_time_that_a_run_cannot_keep_is_refused(seconds: Any) -> None:
+    with ferrule.context(lm=ScriptedLM([{"outputs": {"text": "Ink"}}])):
+        run = Writer(expires_s=seconds).start(topic="ink")
+    assert "`expires_s` is a number of seconds above 0" in str(run.error)
 
 
 def test_a_plain_call_raises_the_question_and_resumes_with_the_answer() -> None:

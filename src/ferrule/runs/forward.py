@@ -66,6 +66,8 @@ def ask_person(question: str, *, expires_s: float | None = None) -> str:
 
     Raises:
         ConfirmationRejected: The question was denied, or expired. Its `message` is the reason.
+        ConfigurationError: `expires_s` is no number of seconds above 0.
+        InputError: The question is no text.
         RunError: No run executes here, or this is a tool, which cannot wait in its middle; or an `aforward`, which awaits `aask_person`.
 
     """
@@ -92,8 +94,10 @@ def _frame_that_waits() -> Frame:
 async def _ask(frame: Frame, question: str, expires_s: float | None) -> str:
     from ferrule.runs.driver.questions import decide  # late, as in `drive.py`
     from ferrule.values.calls.call import ToolCall
+    from ferrule.values.confirmation.policy import check_expiry
     from ferrule.values.confirmation.question import Question
 
+    check_expiry(expires_s)
     if not isinstance(question, str) or not question.strip():  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
         raise InputError(f"`ask_person` takes the text of a question, found {shown(question)}.")
     frame.check()

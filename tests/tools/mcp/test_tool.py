@@ -405,7 +405,7 @@ def test_a_rule_for_confirm_is_about_the_arguments():
     assert by_rule(a=1) == "3"
     with pytest.raises(ConfirmationRequired):
         by_rule(a=2)
-    with pytest.raises(ToolDefinitionError, match="belongs into a policy"):
+    with pytest.raises(ToolDefinitionError, match="belongs in a policy"):
         Tool.from_mcp_tool(Server(), ENTRY, confirm=deny("t"))
 
 

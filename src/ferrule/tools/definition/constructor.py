@@ -278,7 +278,7 @@ def _confirmation(name: str, said: Any) -> Any:
     from ferrule.values.confirmation.policy import Rule  # late: few tools have a rule
 
     if isinstance(said, Rule) and said.verdict != "ask":
-        msg = f"`require_confirmation` of `{name}` says when a person is asked: {said} belongs into a policy, `policy=Policy([...])`."
+        msg = f"`require_confirmation` of `{name}` says when a person is asked: {said} belongs in a policy, `policy=Policy([...])`."
         raise ToolDefinitionError(msg)
     refuse_async(said, f"`require_confirmation` of `{name}`")
     return said

@@ -98,12 +98,17 @@ def allow(tool: str = "*", /, *, reason: str = "", where: Mapping[str, Any] | No
     return Rule("allow", tool, {**args, **(where or {})}, reason)
 
 
+def check_expiry(expires_s: Any) -> None:
+    """Raise `ConfigurationError` for anything but a number of seconds, or None."""
+    if expires_s is not None and not (_is_finite(expires_s) and expires_s > 0):
+        raise ConfigurationError(f"`expires_s` is a number of seconds above 0, found {expires_s!r}.")
+
+
 def ask(
     tool: str = "*", /, *, reason: str = "", expires_s: float | None = None, where: Mapping[str, Any] | None = None, **args: Any
 ) -> Rule:
     """Such calls need a person's decision. After `expires_s` seconds without one they count as denied."""
-    if expires_s is not None and not (_is_finite(expires_s) and expires_s > 0):
-        raise ConfigurationError(f"`expires_s` is a number of seconds above 0, found {expires_s!r}.")
+    check_expiry(expires_s)
     return Rule("ask", tool, {**args, **(where or {})}, reason, expires_s)
 
 
