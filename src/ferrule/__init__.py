@@ -91,6 +91,7 @@ _HOMES = {
     "ferrule.bridges.logs": ("log_to",),
     "ferrule.bridges.prices": ("Prices",),
     "ferrule.bridges.otel.observer": ("OTel",),
+    "ferrule.programs.call_tool": ("acall_tool", "call_tool"),
     "ferrule.programs.tool_use.dynamic": ("ModuleContext", "ModuleView"),
     "ferrule.programs.module": ("Module",),
     "ferrule.programs.predict": ("ChainOfThought", "Predict"),

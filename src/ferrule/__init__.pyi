@@ -73,6 +73,8 @@ from ferrule.models.local.grammar import CallForm as CallForm
 from ferrule.models.local.processor import ConstraintProcessor as ConstraintProcessor
 from ferrule.models.local.vocabulary import Vocabulary as Vocabulary
 from ferrule.models.model import BaseLM as BaseLM
+from ferrule.programs.call_tool import acall_tool as acall_tool
+from ferrule.programs.call_tool import call_tool as call_tool
 from ferrule.programs.lifecycle.advance import aadvance as aadvance
 from ferrule.programs.lifecycle.advance import advance as advance
 from ferrule.programs.lifecycle.batch import BatchResults as BatchResults

@@ -82,7 +82,7 @@ class ConfirmationRequired(FerruleError):  # noqa: N818  a public name
 
 
 class ConfirmationRejected(FerruleError):  # noqa: N818  a public name
-    """A person denied a call that was made directly, outside a run, or a question of `ask_person`."""
+    """A person denied a call that was made directly, outside a run, or by `call_tool`; or a question of `ask_person`."""
 
     def __init__(self, message: str, *, confirmation_id: str = "", tool_call: Any = None) -> None:
         self.message, self.confirmation_id, self.tool_call = message, confirmation_id, tool_call

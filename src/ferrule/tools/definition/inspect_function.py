@@ -314,6 +314,13 @@ def resolve_annotation(function: Any, hint: Any) -> Any:
         return hint
 
 
+def return_type(function: Any) -> Any:
+    """The type that a callable says it returns: `None` as it is written, and `inspect.Parameter.empty` if it says none."""
+    inner = _inner(function)
+    written = inner if inspect.isroutine(inner) else type(inner).__call__
+    return resolve_annotation(written, getattr(written, "__annotations__", {}).get("return", inspect.Parameter.empty))
+
+
 _UNREADABLE = (NameError, SyntaxError, AttributeError, TypeError, ValueError)
 
 
