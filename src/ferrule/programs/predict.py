@@ -174,7 +174,7 @@ class Predict(Module[S, D, P]):
 
     def flow_for(self, module: Any, inputs: Mapping[str, Any]) -> Flow:
         """The flow of the program `module` that this predictor works for. A `@module_callback` sees that program."""
-        own, given, toolbox = split_inputs(self.signature, inputs, _OWN, self.toolbox)
+        own, given, toolbox = yield from split_inputs(self.signature, inputs, _OWN, self.toolbox)
         values = self.signature.check_inputs(given)
         returns_calls = calls_output(self.signature) is not None or (len(toolbox) and not len(self.toolbox))
         is_plain = not returns_calls and not len(toolbox)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -15,14 +17,18 @@ from ferrule import (
     Decision,
     DecisionError,
     InputError,
+    InputField,
     MemoryStore,
     Module,
+    OutputField,
     Predict,
     ReAct,
     Response,
     ResumeState,
+    Run,
     RunError,
     ScriptedLM,
+    Signature,
     ToolCall,
     arun_until_done,
     context,
@@ -520,6 +526,42 @@ def test_a_state_of_a_run_tells_its_first_question() -> None:
     with context(lm=lm):
         agent(resume_state=state)
     assert (state.exception, state.question, state.tool_call, state.context) == (None, "", None, {})
+
+
+class Timed(Signature):
+    """Answer in time."""
+
+    question: str = InputField()
+    now: datetime = InputField(default_factory=lambda: next(NOW))
+    answer: str = OutputField()
+
+
+NOW: Iterator[datetime] = (datetime(2026, 11, day, tzinfo=UTC) for day in range(1, 31))
+
+
+@pytest.mark.parametrize("is_inner", [False, True], ids=["top", "inner"])
+def test_what_the_factory_of_an_input_made_is_kept_when_the_run_resumes(is_inner: bool) -> None:
+    seen: list[str] = []
+
+    def answer(request: Any) -> Response:
+        seen.append(str(request.messages[1].content))
+        return Response(
+            tool_calls=(ToolCall(name="rm", args={"path": "a"}) if len(seen) == 1 else ToolCall(name="finish", args={"answer": "ok"}),)
+        )
+
+    agent = ReAct(Timed, tools=[rm], lm=ScriptedLM(by=answer))
+
+    class Outer(Module):
+        def forward(self, question: str) -> Any:
+            return agent(question=question)
+
+    store, program = MemoryStore(), Outer() if is_inner else agent
+    program.start(question="?", store=store, run_id="r")
+    run = Run.load(store, "r", program)
+    run.answer(run.pending[0].approve())
+    assert run.resume().prediction.answer == "ok"
+    assert seen[0] == seen[1]
+    assert "2026-11-" in seen[0]
 
 
 def test_a_response_is_given_once() -> None:

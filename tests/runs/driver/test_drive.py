@@ -17,6 +17,7 @@ from agent_script import fields, text_step
 from ferrule import settings
 from ferrule.concurrency.offload import POOL_SIZE
 from ferrule.errors import (
+    ConfigurationError,
     ContextOverflowError,
     LimitReachedError,
     ReplayMismatchError,
@@ -111,6 +112,36 @@ def test_a_flow_is_sent_the_answers_to_its_acts(driver: str) -> None:
 
 def lm_calls(lm: ScriptedLM) -> int:
     return len(lm.requests)
+
+
+@pytest.mark.parametrize(
+    ("act", "found"),
+    [(5, "found 5."), (None, "found None."), ("x", "found 'x'."), ((each for each in ()), "write `yield from` before a generator.")],
+    ids=["number", "None", "text", "generator"],
+)
+def test_a_flow_that_yields_anything_but_an_act_fails_with_what_it_yielded(act: Any, found: str, driver: str) -> None:
+    def flow() -> Generator[Any, Any, Any]:
+        yield act
+
+    error = started(flow, driver).error
+    assert isinstance(error, RunError)
+    assert str(error).startswith("A flow yields acts, such as `CallModel(...)`; found ")
+    assert str(error).endswith(found)
+
+
+def test_a_flow_that_is_no_generator_fails_with_what_it_returned(driver: str) -> None:
+    error = started(lambda: Prediction(a=1), driver).error  # type: ignore[arg-type, return-value]
+    assert isinstance(error, RunError)
+    assert "returned Prediction(a=1), which is no generator: write it as a generator that yields acts" in str(error)
+
+
+def test_a_model_call_without_a_model_says_where_the_set_one_is(driver: str) -> None:
+    def flow() -> Generator[Any, Any, Any]:
+        yield CallModel(request(), None)
+
+    error = started(flow, driver).error
+    assert isinstance(error, ConfigurationError)
+    assert "`CallModel(request, lm)` needs a model, found None." in str(error)
 
 
 def test_sync_and_async_journals_are_equal() -> None:

@@ -773,6 +773,14 @@ def test_a_file_that_was_moved_works_again_once_it_is_back(tmp_path: Path) -> No
     store.close()
 
 
+@pytest.mark.parametrize("make", [lambda path: SQLiteStore(path / "runs.db"), lambda _: MemoryStore()], ids=["file", "memory"])
+def test_a_store_is_a_block_that_closes_it(make: Callable[[Path], SQLiteStore], tmp_path: Path) -> None:
+    with make(tmp_path) as store:
+        assert not store.list()
+        assert store._opened is not None
+    assert store._opened is None
+
+
 def test_a_file_that_was_never_used_is_closed_without_being_made(tmp_path: Path) -> None:
     """Ours."""
     file = sqlite_file.SQLiteFile(str(tmp_path / "runs.db"), full_sync=True)

@@ -18,7 +18,7 @@ from ferrule.programs.asking.refusals import reminded, warn_of_text
 from ferrule.values.conversation.exchange import NO_TOOLS, Calls, Capabilities, Declarations, FieldReader, Request, Response, Shape
 from ferrule.values.record import Record
 from ferrule.values.run import event as events
-from ferrule.values.run.act import Act, CallModel, Conditions, ReadConditions, Tell
+from ferrule.values.run.act import Act, CallModel, CheckDue, Conditions, ReadConditions, Tell
 from ferrule.values.signatures.compiled import InvalidOutputsError
 
 if TYPE_CHECKING:
@@ -292,10 +292,10 @@ def calls_natively(asker: Asker, wanted: bool | None) -> bool:
 
 def split_inputs(
     signature: type[Signature], inputs: Mapping[str, Any], own: Iterable[str], toolbox: Toolbox
-) -> tuple[dict[str, Any], Mapping[str, Any], Toolbox]:
+) -> Generator[Act, Any, tuple[dict[str, Any], Mapping[str, Any], Toolbox]]:
     """A call's keywords as the program's own, the inputs, and the tools of this call: `toolbox` and those that inputs declare.
 
-    An input field wins over a keyword of its name.
+    An input field wins over a keyword of its name. What the factory of an input makes (an id, a time) is recorded for a resumed run.
     """
     kept = {name: inputs[name] for name in own if name in inputs and name not in signature.plan.inputs}
     given = {name: value for name, value in inputs.items() if name not in kept}
@@ -303,6 +303,9 @@ def split_inputs(
         from ferrule.programs.tool_use.inputs import declare_tools  # late: few signatures declare tools
 
         given, toolbox = declare_tools(signature, given, toolbox)
+    if signature.plan.factories:
+        made = yield CheckDue(partial(signature.plan.made_inputs, given), "inputs", "i")
+        given = {**made, **given} if made else given
     return kept, given, toolbox
 
 

@@ -56,7 +56,7 @@ Problems = list[tuple[str, str]]
 def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     """One run of an agent."""
     signature = agent.react.signature
-    own, given, tools = split_inputs(signature, inputs, (*OWN_KEYWORDS, "limits", "demos"), agent.react.toolbox)
+    own, given, tools = yield from split_inputs(signature, inputs, (*OWN_KEYWORDS, "limits", "demos"), agent.react.toolbox)
     if tools is not agent.react.toolbox:
         check_names(tools, intention=False)
     values = signature.check_inputs(given)

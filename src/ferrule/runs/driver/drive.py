@@ -8,11 +8,12 @@ steps wait: by blocking this thread, or by awaiting.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, assert_never, cast
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, cast
 
 from ferrule import settings
 from ferrule.concurrency import offload
-from ferrule.errors import InputError, LimitReachedError, LMError, shown
+from ferrule.errors import InputError, LimitReachedError, LMError, RunError, shown
 from ferrule.runs.driver.model_call import call_model
 from ferrule.runs.driver.tool_calls import call_tools
 from ferrule.runs.journal.entry import Entry
@@ -151,7 +152,11 @@ def _inside_call() -> settings.Scope | None:
 def _flow(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Flow:
     if args:
         raise InputError(f"`{program.name}` takes its inputs by name, found {shown(args)}: write {program.name}(...)(name=value).")
-    return program.flow(**inputs)
+    flow = program.flow(**inputs)
+    if not hasattr(flow, "throw"):
+        cure = "write it as a generator that yields acts, or as a `forward` in plain Python"
+        raise RunError(f"`flow` of `{program.name}` returned {shown(flow)}, which is no generator: {cure}.")
+    return flow
 
 
 async def drive(frame: Frame, flow: Flow) -> Any:
@@ -273,8 +278,9 @@ async def _answer(frame: Frame, act: ReadConditions | RecallCalls | RuleCalls | 
         case Within(limits):
             frame.budget = Budget(limits, frame.budget)
             return None
-        case _:
-            assert_never(act)
+        case _:  # pyright: ignore[reportUnnecessaryComparison]  flows of users yield anything
+            hint = ": write `yield from` before a generator" if isinstance(act, GeneratorType) else ""
+            raise RunError(f"A flow yields acts, such as `CallModel(...)`; found {shown(act)}{hint}.")
 
 
 async def _check_due(frame: Frame, act: CheckDue) -> Any:

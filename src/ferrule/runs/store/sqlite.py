@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from ferrule.errors import ConfigurationError, shown
 from ferrule.runs.store.fencing import Append, fence, tend, write_all
@@ -113,6 +113,12 @@ class SQLiteStore(SQLStore):
         if file.thread is None:
             file.thread = StoreThread(file, write_all, tend)
         return file.thread
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the file, unless a run executes or other stores of this process use it. The next use of the store reopens it."""

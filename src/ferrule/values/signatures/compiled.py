@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from copy import copy
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 from ferrule.errors import InputError, SignatureError, nearest
-from ferrule.values.encoding.encode import TYPE_NAMES, is_plain, is_read_once, without_modules
+from ferrule.values.encoding.encode import TYPE_NAMES, is_plain, is_read_once, jsonable, without_modules
 from ferrule.values.schema.iterables import read_iterators
 from ferrule.values.signatures.fields import (
     InputCheck,
@@ -34,12 +35,14 @@ class CompiledSignature:
 
     __slots__ = (
         *("_input_checks", "_output_checks", "_schema"),
-        *("content", "hash", "inputs", "instructions", "kept", "optional", "outputs", "own_instructions"),
+        *("content", "factories", "hash", "inputs", "instructions", "kept", "optional", "outputs", "own_instructions"),
     )
 
     def __init__(self, fields: Mapping[str, SignatureField], instructions: str | None) -> None:
         self.inputs = {name: may_be_omitted(field) for name, field in fields.items() if field.role == "input"}
         self.outputs = {name: field for name, field in fields.items() if field.role == "output"}
+        self.factories = [name for name, field in self.inputs.items() if "default_factory" in field.more]
+        """The inputs whose defaults are made anew for each run."""
         self.own_instructions = instructions
         """The instructions that the author wrote, or None."""
         self.instructions = instructions if instructions is not None else default_instructions(self.inputs, self.outputs)
@@ -78,9 +81,7 @@ class CompiledSignature:
 
     def check_inputs(self, signature: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Coerce inputs and fill in defaults; raises `InputError` that names every problem."""
-        checks = self._input_checks
-        if checks is None:
-            checks = self._input_checks = {name: _make_check(name, field, input_check) for name, field in self.inputs.items()}
+        checks = self._input_checks or self._checks_of_inputs()
         if not isinstance(given, Mapping):
             raise InputError(f"Pass the inputs of `{signature}` as a mapping by name; found {type(given).__name__}.")
         problems = [(name, self._unknown(name)) for name in given if name not in checks]
@@ -104,6 +105,23 @@ class CompiledSignature:
             takes = ", ".join(f"`{name}`" for name in checks) or "none"
             raise InputError(f"Wrong inputs for `{signature}`: {_listed(problems)}. Its inputs are: {takes}.", problems)
         return checked
+
+    def made_inputs(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The defaults that factories make for inputs which are not given, as JSON; without those that JSON cannot hold."""
+        checks = self._input_checks or self._checks_of_inputs()
+        made: dict[str, Any] = {}
+        for name in self.factories:
+            if name not in given:
+                value, check = jsonable(self.inputs[name].get_default()), checks[name]
+                with suppress(ValueError):
+                    if check is not None:
+                        check(value)
+                    made[name] = value
+        return made
+
+    def _checks_of_inputs(self) -> dict[str, InputCheck | None]:
+        self._input_checks = {name: _make_check(name, field, input_check) for name, field in self.inputs.items()}
+        return self._input_checks
 
     def _unknown(self, name: Any) -> str:
         close = nearest(str(name), self.inputs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cached_property, partial
 from hashlib import blake2b
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from ferrule.concurrency.offload import to_its_end
 from ferrule.errors import ConfigurationError, shown
@@ -75,6 +75,12 @@ class PostgresStore(SQLStore):
     def setup(self) -> None:
         """Create the tables, if they are not there. The first use does it too; this is for a role that may, before workers that may not."""
         self._server.read(lambda _: None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the connections, unless a run executes. The next use opens others."""
