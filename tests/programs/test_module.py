@@ -10,6 +10,7 @@ import pytest
 from agent_script import fields, native_step
 
 from ferrule import (
+    AutoLM,
     BaseLM,
     ChainOfThought,
     ConfigurationError,
@@ -346,6 +347,32 @@ class Deep(Module):
         self.parts = [Predict("a -> b"), {"x": Predict("c -> d")}]
         self.pipeline = Pipeline()
         self.again = self.pipeline.draft
+
+
+def test_a_program_has_a_name_of_its_own_in_events_stores_and_copies() -> None:
+    seen: list[Any] = []
+    agent = ReAct("question -> answer", [], name="support", lm=AutoLM())
+    store = MemoryStore()
+    with context(callbacks=[seen.append]):
+        agent.start(question="?", store=store)
+    assert repr(agent) == "support('question -> answer')"
+    assert (agent.name, agent.deepcopy().name, store.list()[0].program) == ("support", "support", "support")
+    assert [event.program.name for event in seen if isinstance(event, events.RunStarted)] == ["support"]
+    assert (Predict("a -> b", name="p-1").name, ChainOfThought("a -> b", name="think").name) == ("p-1", "think")
+    assert (Predict("a -> b").name, ChainOfThought("a -> b").name, ReAct("a -> b", [], name=None).name) == (
+        "Predict",
+        "ChainOfThought",
+        "ReAct",
+    )
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "a#0", "1a", 3])
+@pytest.mark.parametrize(
+    "make", [Predict, ChainOfThought, lambda signature, **name: ReAct(signature, [], **name)], ids=["predict", "cot", "react"]
+)
+def test_a_programs_name_is_a_word(make: Any, name: Any) -> None:
+    with pytest.raises(ConfigurationError, match="The name of a program is a word of letters, digits, `_` and `-`; found"):
+        make("a -> b", name=name)
 
 
 def test_named_predictors_finds_each_once_by_its_path() -> None:

@@ -163,7 +163,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("apikey", "key", "token"), "It is called `api_key`."),
     **dict.fromkeys(("adapter", "prices", "max_workers"), "Set it with `configure(...)` or, for a block, with `context(...)`."),
     **dict.fromkeys(("deps", "run_id", "checkpointer"), "Give it to a call, such as `program.start(...)`."),
-    **dict.fromkeys(("instructions", "system_prompt"), "Instructions are the signature's: its docstring, or `Signature('a -> b', '...')`."),
+    **dict.fromkeys(("instructions", "system_prompt", "description"), "It is the signature's docstring: `Signature('a -> b', '...')`."),
     **dict.fromkeys(("output_type", "output_schema", "response_model"), "The outputs are fields of the signature."),
     **dict.fromkeys(("max_steps", "max_iterations", "recursion_limit"), "The limit of an agent's steps is `ReAct(..., max_iters=...)`."),
     "deps_type": "A tool declares the type: `ctx: Context[Deps]`.",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ferrule.errors import ConfigurationError, shown
 from ferrule.values.tracebacks import callers_frames
 from ferrule.values.typed import D, P, S, Typed, plan_of
 
@@ -146,6 +147,15 @@ class Bound(Typed[S, D]):
         if store is not None:
             run.keep(store)
         return run
+
+
+def given_name(name: str | None) -> dict[str, str]:
+    """What a program with this name holds; raises `ConfigurationError` for anything but a word, as it stands in places of the journal."""
+    if name is None:
+        return {}
+    if not isinstance(name, str) or not name.replace("-", "_").isidentifier():  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
+        raise ConfigurationError(f"The name of a program is a word of letters, digits, `_` and `-`; found {shown(name)}.")
+    return {"_name": name}
 
 
 def take_deps(program: Any, inputs: dict[str, Any], deps: Any = None) -> Any:

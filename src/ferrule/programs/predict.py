@@ -17,6 +17,7 @@ from ferrule.errors import (
 )
 from ferrule.programs.asking.ask import as_native, ask_model, check_positive, choose_calls, list_demos, make_asker, split_inputs, validated
 from ferrule.programs.asking.native_outputs import adapt_to_model, add_native_outputs
+from ferrule.programs.calling import given_name
 from ferrule.programs.module import Module
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.run.outcome import Prediction
@@ -51,6 +52,7 @@ OPTIONS = (
         "lm",
         "max_iters",
         "max_turns",
+        "name",
         "native",
     ),
     *("parallel", "policy", "require_confirmation", "signature", "tools"),
@@ -92,9 +94,11 @@ class Predict(Module[S, D, P]):
         demos: Sequence[Any] | None = None,
         native: bool | None = None,
         calls: Calls | None = None,
+        name: str | None = None,
         **config: Any,
     ) -> None:
         self.signature = as_signature(signature)
+        vars(self).update(given_name(name))
         self.auto_execute_tools = auto_execute_tools
         self.max_turns = check_positive("max_turns", max_turns)
         self.demos = list_demos(demos, ConfigurationError)
@@ -232,8 +236,16 @@ class ChainOfThought(Module[S, D, P]):
     `reasoning_description` is what the model reads about it. Raises `SignatureError` if an input is called `reasoning`.
     """
 
-    def __init__(self, signature: Callable[P, S] | Signature | str, *, reasoning_description: str = _REASONING, **keywords: Any) -> None:
+    def __init__(
+        self,
+        signature: Callable[P, S] | Signature | str,
+        *,
+        reasoning_description: str = _REASONING,
+        name: str | None = None,
+        **keywords: Any,
+    ) -> None:
         self.signature = as_signature(signature)
+        vars(self).update(given_name(name))
         self.predict = Predict(self._with_reasoning(self.signature, reasoning_description), **keywords)
         self.predict.outputs_of = self.signature
 

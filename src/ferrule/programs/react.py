@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ConfigurationError
+from ferrule.programs.calling import given_name
 from ferrule.programs.module import Module
 from ferrule.settings import check_limits, check_policy
 from ferrule.values.typed import D, P, S
@@ -39,7 +40,7 @@ class ReAct(Module[S, D, P]):
     for tools that share state. `compact` keeps the conversation below the model's context: a number of
     tokens, a share of the context such as `0.8`, or a `Compact`. `lm=` and other keywords are as for `Predict`: a model, sampling settings.
     A call of the agent takes `max_iters=`, `limits=`, `lm=`, `config=` and `demos=` besides the inputs; agents that are its tools use the
-    same `lm`, unless they have their own.
+    same `lm`, unless they have their own. `name` stands in events, traces and stored runs, and is the name as a tool.
 
     Tool failures and faulty calls become observations, and so do outputs in `finish` that do not fit; after `limits.same_error` faulty
     turns in a row the run raises `TooManyFaultsError`. At `max_iters`, when one of the `limits` is reached, or when outputs were refused
@@ -61,6 +62,7 @@ class ReAct(Module[S, D, P]):
         parallel: bool = True,
         compact: Compact | float | None = None,
         demos: Sequence[Any] | None = None,
+        name: str | None = None,
         **config: Any,
     ) -> None:
         from ferrule.programs.asking.ask import check_positive, choose_calls
@@ -71,6 +73,7 @@ class ReAct(Module[S, D, P]):
         found = check_signature(signature)
         if wrong := config.keys() & {"max_turns", "auto_execute_tools"}:
             raise ConfigurationError(f"`ReAct` has no option `{min(wrong)}`: it runs the calls, and `max_iters` limits its steps.")
+        vars(self).update(given_name(name))
         self.max_iters = check_positive("max_iters", max_iters)
         self.calls: Calls | None = choose_calls(calls, native)
         self.intention = intention

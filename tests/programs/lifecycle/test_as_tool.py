@@ -10,6 +10,7 @@ import pytest
 from agent_script import fields, native_step
 
 from ferrule import (
+    ChainOfThought,
     InputField,
     Limits,
     Module,
@@ -123,6 +124,13 @@ def test_name_and_description_can_be_given() -> None:
     """A16."""
     found = Predict(Research).as_tool("look_up", "Looks things up.", timeout_s=5)
     assert (found.name, found.desc, found.timeout_s) == ("look_up", "Looks things up.", 5)
+
+
+def test_a_programs_own_name_is_the_tools() -> None:
+    """A16."""
+    assert Predict("topic -> report", name="look-up").as_tool().name == "look-up"
+    assert ChainOfThought(Research, name="look-up").as_tool().name == "look-up"
+    assert ReAct(Research, [], name="look-up").as_tool("other").name == "other"
 
 
 def test_a_programs_own_class_names_the_tool() -> None:

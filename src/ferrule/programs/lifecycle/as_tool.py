@@ -45,11 +45,14 @@ def as_tool(program: Program, name: str | None, description: str | None, **keywo
 
 
 def _name(program: Program, signature: type[Signature]) -> str:
-    """The name of the signature's class, or of the program's own class for a signature written as text."""
+    """The program's own name, or that of the signature's class, or of the program's class for a signature written as text."""
+    if own := getattr(program, "_name", None):
+        return own
     name = signature.__name__
     if name == "StringSignature":
         if type(program).__module__.startswith(_FERRULE):
-            msg = f"A tool needs a name, and a `{program.name}` with a signature written as text has none: as_tool('research')."
+            cure = f"as_tool('research'), or `{program.name}(..., name='research')`"
+            msg = f"A tool needs a name, and a `{program.name}` with a signature written as text has none: {cure}."
             raise ToolDefinitionError(msg)
         name = type(program).__name__
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
