@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 
-from ferrule.values.schema.nodes import Schema, children, is_object, map_children, unescape_step
+from ferrule.values.schema.nodes import Schema, every_schema, is_object, map_children, unescape_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -98,14 +98,10 @@ def _local(schema: Schema, definitions: Mapping[str, Any]) -> str | None:
 
 
 def _references(schema: Any, definitions: Mapping[str, Any]) -> Iterator[str]:
-    waiting = [schema]
-    while waiting:
-        each = waiting.pop()
-        if is_object(each):
-            name = _local(each, definitions)
-            if name is not None:
-                yield name
-            waiting.extend(child for _, child in children(each))
+    for each in every_schema(schema):
+        name = _local(each, definitions) if is_object(each) else None
+        if name is not None:
+            yield name
 
 
 def _kept(definitions: Mapping[str, Any]) -> set[str]:
@@ -121,7 +117,7 @@ def _kept(definitions: Mapping[str, Any]) -> set[str]:
             return 1
         if name not in sizes:
             on_the_way.append(name)
-            total = 1 + _nodes(definitions[name]) + sum(size(each) for each in direct[name])
+            total = 1 + sum(1 for _ in every_schema(definitions[name])) + sum(size(each) for each in direct[name])
             on_the_way.pop()
             if total > _LARGEST:
                 kept.add(name)
@@ -144,16 +140,6 @@ def _reach(names: list[str], direct: Mapping[str, list[str]]) -> set[str]:
             reached.add(name)
             waiting.extend(direct[name])
     return reached
-
-
-def _nodes(schema: Any) -> int:
-    total, waiting = 0, [schema]
-    while waiting:
-        each = waiting.pop()
-        total += 1
-        if is_object(each):
-            waiting.extend(child for _, child in children(each))
-    return total
 
 
 def _needed(schema: Schema, definitions: Mapping[str, Any], kept: set[str]) -> set[str]:

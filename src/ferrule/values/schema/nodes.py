@@ -49,10 +49,14 @@ def subschemas(schema: Schema) -> Iterator[tuple[str, str | int | None, Any]]:
             yield key, None, value
 
 
-def children(schema: Schema) -> Iterator[tuple[str, Any]]:
-    """Yield each direct subschema with its place (`properties/title`, `items`, `anyOf/0`)."""
-    for key, step, each in subschemas(schema):
-        yield key if step is None else f"{key}/{step}", each
+def every_schema(schema: Any) -> Iterator[Any]:
+    """Yield the schema and all schemas in it. References are not followed."""
+    waiting = [schema]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        if is_object(each):
+            waiting.extend(inside for _, _, inside in subschemas(each))
 
 
 def members(schema: Schema, keyword: str) -> dict[str, Any]:
@@ -285,12 +289,5 @@ def _types_of_one(schema: Any, root: Schema, seen: set[int]) -> set[str] | froze
 
 def mentions_type(schema: Schema, types: frozenset[str]) -> bool:
     """Whether a schema or a subschema of it admits one of these JSON types by name."""
-    waiting: list[Any] = [schema]
-    while waiting:
-        each = waiting.pop()
-        if is_object(each):
-            found = _types_of_one({key: value for key, value in each.items() if key != "allOf"}, schema, set())
-            if found and found & types:
-                return True
-            waiting.extend(child for _, child in children(each))
-    return False
+    named = ({key: value for key, value in each.items() if key != "allOf"} for each in every_schema(schema) if is_object(each))
+    return any(not types.isdisjoint(_types_of_one(each, schema, set()) or ()) for each in named)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.values.schema.lowering.rules import SchemaLoss, Target
-from ferrule.values.schema.nodes import Schema, escape_step, is_list, is_object, members
+from ferrule.values.schema.nodes import Schema, is_list, is_object, subschemas
+from ferrule.values.schema.references import join_pointer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,18 +48,11 @@ def _complexity(schema: Schema) -> tuple[int, int]:
 
 
 def nodes(schema: Any, at: str) -> Iterator[tuple[str, Schema]]:
-    """Every subschema of a lowered schema, with its JSON pointer."""
-    if not is_object(schema):
-        return
-    yield at, schema
-    for key in ("properties", "$defs"):
-        for name, each in members(schema, key).items():
-            yield from nodes(each, f"{at}/{key}/{escape_step(name)}")
-    for key in ("anyOf", "prefixItems"):
-        for i, each in enumerate(schema.get(key) or ()):
-            yield from nodes(each, f"{at}/{key}/{i}")
-    for key in ("items", "additionalProperties"):
-        yield from nodes(schema.get(key), f"{at}/{key}")
+    """Every schema in a lowered schema, with its JSON pointer."""
+    if is_object(schema):
+        yield at, schema
+        for keyword, step, each in subschemas(schema):
+            yield from nodes(each, join_pointer(at, keyword, step))
 
 
 def _beyond_openai(schema: Schema) -> Iterator[SchemaLoss]:
@@ -91,10 +85,4 @@ def _beyond_openai(schema: Schema) -> Iterator[SchemaLoss]:
 def _depth(schema: Any) -> int:
     if not is_object(schema):
         return 0
-    inside: list[Any] = [
-        *members(schema, "properties").values(),
-        *members(schema, "$defs").values(),
-        *(schema.get("anyOf") or ()),
-        schema.get("items"),
-    ]
-    return (1 if "properties" in schema else 0) + max(map(_depth, inside), default=0)
+    return ("properties" in schema) + max((_depth(each) for _, _, each in subschemas(schema)), default=0)
