@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from ferrule.errors import nearest
 from ferrule.values.encoding.encode import escape_surrogates
 from ferrule.values.schema.nodes import Schema, is_list, is_object, is_sequence, resolve_reference
 from ferrule.values.schema.patterns import with_surrogates
@@ -53,10 +54,8 @@ def unknown_argument(name: object, names: Iterable[str]) -> Problem:
     """The problem of an argument that no parameter takes."""
     text = name if isinstance(name, str) else repr(name)
     short = text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
-    import difflib
-
-    near = difflib.get_close_matches(short, names, n=1)
-    return escape_surrogates(short), f"there is no such argument{f', did you mean `{near[0]}`?' if near else ''}"
+    near = nearest(short, names)
+    return escape_surrogates(short), f"there is no such argument{f', did you mean `{near}`?' if near else ''}"
 
 
 def unknown_arguments(names: Sequence[object], known: Iterable[str], path: Path = ()) -> list[Problem]:
