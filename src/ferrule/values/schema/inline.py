@@ -9,14 +9,20 @@ import copy
 import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
+from pydantic_core import PydanticSerializationError
 
 from ferrule.values.schema.nodes import Schema, every_schema, is_object, map_children, unescape_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from pydantic import TypeAdapter
+
 _DEFINITIONS = ("$defs", "definitions")
+INEXPRESSIBLE = (PydanticInvalidForJsonSchema, PydanticSerializationError)
+"""What pydantic raises for a type that JSON Schema cannot express."""
 _LARGEST = 5_000
 """Nodes. A definition that would grow beyond this when inlined stays a reference: models that share models double at every level."""
 
@@ -34,6 +40,14 @@ class Generator(GenerateJsonSchema):
     def field_is_present(self, field: Any) -> bool:
         """A dataclass computes a field with `init=False`: no value is accepted for it."""
         return field.get("init", True) and super().field_is_present(field)
+
+
+def json_schema_of(adapter: TypeAdapter[Any], generator: type[Generator] = Generator) -> Schema:
+    """The schema of a validator's type; empty for a type that JSON Schema cannot express."""
+    try:
+        return adapter.json_schema(schema_generator=generator)
+    except INEXPRESSIBLE:
+        return {}
 
 
 def inline_definitions(schema: Schema) -> Schema:
