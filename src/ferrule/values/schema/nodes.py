@@ -20,6 +20,7 @@ _SINGLE = frozenset(
     | {"unevaluatedItems", "unevaluatedProperties", "additionalItems", "contentSchema"}
 )
 _LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems", "items"})
+_MOST_COMPARED = 100
 _NAMING = frozenset({"$ref", "patternProperties", "allOf", "anyOf", "oneOf"})
 
 
@@ -190,10 +191,24 @@ def is_dictionary(schema: Schema, kinds: list[str]) -> bool:
 
 
 def may_be_list_or_dictionary(schemas: list[Any], root: Schema) -> bool:
-    """Whether a value that fits one of these schemas may be a list as well as a dictionary."""
-    found = [each for each in all_alternatives(schemas, root) if is_object(each)]
-    kinds = [declared_types(each) for each in found]
-    return any("array" in each for each in kinds) and any(map(is_dictionary, found, (each or ["object"] for each in kinds)))
+    """Whether a value that fits one of these schemas, or a part of it, may be a list and a dictionary. Compares at most 100 parts."""
+    waiting, seen = [schemas], set[frozenset[int]]()
+    for group in waiting:
+        found = [each for each in all_alternatives(group, root) if is_object(each)]
+        dictionaries = [each for each in found if is_dictionary(each, declared_types(each) or ["object"])]
+        if dictionaries and any("array" in declared_types(each) for each in found):
+            return True
+        values = [next(iter(members(each, "patternProperties").values()), each.get("additionalProperties")) for each in dictionaries]
+        parts: dict[str, list[Any]] = {"values": values, "items": [each["items"] for each in found if is_object(each.get("items"))]}
+        for each in found:
+            for name, part in members(each, "properties").items():
+                parts.setdefault(f"properties/{name}", []).append(part)
+        for each in parts.values():
+            same = frozenset(map(id, each))
+            if len(same) > 1 and same not in seen and len(seen) < _MOST_COMPARED:
+                seen.add(same)
+                waiting.append(each)
+    return False
 
 
 def other_properties(node: Schema) -> Any:
