@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.concurrency.offload import run_async
 from ferrule.tools.mcp.safety import MCPFinding, estimate_tokens, find_shadowing
-from ferrule.tools.mcp.tool import Caller, ConversionRules, Prefix, RemoteCall, mcp_tool_options, rules_from, unique_names
+from ferrule.tools.mcp.tool import Caller, ConversionRules, RemoteCall, mcp_tool_options, rules_from, unique_names
 from ferrule.tools.tool import Tool
 from ferrule.values.record import replace
 
@@ -27,13 +27,12 @@ def make_tools(
     caller: Caller | None,
     server: str,
     *,
-    prefix: Prefix = "auto",
-    taken: Iterable[str] = (),
+    prefix: bool = False,
     rules: ConversionRules | None = None,
 ) -> list[Tool]:
-    """The tools of one server in its order, under unique names that are not in `taken`."""
+    """The tools of one server in its order, under unique names; `prefix` puts `server__` before each."""
     listed = list(definitions)
-    names = unique_names({server: [each.name for each in listed]}, prefix=prefix, taken=taken)[server]
+    names = unique_names({server: [each.name for each in listed]}, prefix=prefix)[server]
     return [
         Tool(**mcp_tool_options(each, caller=caller, server=server, name=name, rules=rules))
         for name, each in zip(names, listed, strict=True)

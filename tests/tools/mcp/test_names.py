@@ -9,19 +9,15 @@ from ferrule.tools.mcp.tool import safe_server, unique_names
 
 def test_a_name_that_nobody_else_has_stays():
     """M39."""
-    assert unique_names({"a": ["get-env", "echo"], "b": ["read_file"]}) == {"a": ["get-env", "echo"], "b": ["read_file"]}
+    servers = {"a": ["get-env", "echo"], "b": ["read_file"]}
+    assert unique_names(servers, prefix=False) == servers
 
 
-def test_each_of_those_that_collide_gets_its_server_before_it():
-    """M39, P67: whichever server comes first."""
-    names = unique_names({"a": ["find", "echo"], "b": ["find"]})
-    assert names == {"a": ["a__find", "echo"], "b": ["b__find"]}
-    assert unique_names({"b": ["find"], "a": ["find", "echo"]}) == names
-
-
-def test_local_tools_keep_their_names():
-    """P67."""
-    assert unique_names({"a": ["find", "x"]}, taken=["find"]) == {"a": ["a__find", "x"]}
+def test_a_name_that_is_taken_is_told_apart():
+    """P67: local tools keep theirs."""
+    [clashing, other] = unique_names({"a": ["find", "x"]}, prefix=True, taken=["a__find"])["a"]
+    assert re.fullmatch(r"a__find-[0-9a-f]{8}", clashing)
+    assert other == "a__x"
 
 
 def test_the_prefix_can_be_always_or_never():
@@ -40,21 +36,21 @@ def test_a_prefixed_name_that_is_taken_by_another_is_told_apart():
 
 def test_a_name_that_is_too_long_is_cut_and_ends_in_a_digest():
     """M39: the same one each time."""
-    [name] = unique_names({"s": ["x" * 100]})["s"]
+    [name] = unique_names({"s": ["x" * 100]}, prefix=False)["s"]
     assert re.fullmatch(r"x{55}-[0-9a-f]{8}", name)
-    assert unique_names({"s": ["x" * 100]})["s"] == [name]
-    assert unique_names({"s": ["x" * 101]})["s"] != [name]
+    assert unique_names({"s": ["x" * 100]}, prefix=False)["s"] == [name]
+    assert unique_names({"s": ["x" * 101]}, prefix=False)["s"] != [name]
 
 
 def test_a_cut_name_that_looks_escaped_is_safe_too():
     """M39: escaping it once more would make it too long again."""
-    [name] = unique_names({"s": ["_x41_" * 20]})["s"]
+    [name] = unique_names({"s": ["_x41_" * 20]}, prefix=False)["s"]
     assert wire_name(name) == name
 
 
 def test_odd_characters_go_out_in_a_form_that_providers_take():
     """M39: the tool keeps its own name, the wire has another."""
-    [name] = unique_names({"s": ["we ird/näme.1:x"]})["s"]
+    [name] = unique_names({"s": ["we ird/näme.1:x"]}, prefix=False)["s"]
     assert name == "we ird/näme.1:x"
     assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", wire_name(name))
 
@@ -66,7 +62,7 @@ def test_odd_characters_go_out_in_a_form_that_providers_take():
         st.lists(st.text(max_size=70) | st.sampled_from(["a", "b", "a__b", "_x41_"]), unique=True, max_size=4),
         max_size=4,
     ),
-    st.sampled_from(["auto", True, False]),
+    st.booleans(),
 )
 def test_names_are_all_different_safe_and_the_same_each_time(servers, prefix):
     """M39."""
