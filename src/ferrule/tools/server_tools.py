@@ -75,7 +75,7 @@ def connect_mcp_tools(tools: Iterable[Tool], callers: Mapping[str, Caller], **op
             made.append(each)
         else:
             function = mcp_tool_options(each.mcp, caller=caller, server=each.mcp_server, name=each.name, rules=rules)["func"]
-            made.append(each.model_copy(update={"func": function, "callable": None}))
+            made.append(each.model_copy(update={"func": function}))
     return made
 
 
