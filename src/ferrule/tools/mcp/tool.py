@@ -24,7 +24,7 @@ from ferrule.values.content.parts import Text
 from ferrule.values.record import Record, field, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Sequence
+    from collections.abc import Awaitable, Iterable
 
     from ferrule.values.calls.call import ToolResult
     from ferrule.values.content.parts import Content
@@ -265,18 +265,17 @@ def plain_value(result: ToolResult) -> Any:
 # -- names ----------------------------------------------------------------------------------------------------------
 
 
-def unique_names(servers: Mapping[str, Sequence[str]], *, prefix: bool, taken: Iterable[str] = ()) -> dict[str, list[str]]:
-    """A name for each tool of each server, in the given order, which every provider accepts. Calls use the server's own name.
+def unique_names(tools: Iterable[tuple[str, str]], *, prefix: bool, taken: Iterable[str] = ()) -> dict[tuple[str, str], str]:
+    """A name for each of these tools (server, name there) which every provider accepts. Calls use the name on the server.
 
     `prefix` puts `server__` before every name. A name that is too long for providers, not unique, or in `taken` (names of local tools,
-    which stay) is cut and ends in a digest of server and name. The order of the servers does not matter.
+    which stay) is cut and ends in a digest of server and name. The order of the tools does not matter.
     """
-    before = {server: f"{safe_server(server)}__" if prefix else "" for server in servers}
-    given = {(server, name): _usable(before[server] + name, server, name) for server, names in servers.items() for name in names}
+    wanted = {(server, name): f"{safe_server(server)}__{name}" if prefix else name for server, name in tools}
+    given = {key: _usable(name, *key) for key, name in wanted.items()}
     counted = Counter(map(_wire, given.values()))
     counted.update({_wire(each) for each in taken})
-    made = {key: name if counted[_wire(name)] == 1 else _with_digest(name, *key) for key, name in given.items()}
-    return {server: [made[server, name] for name in names] for server, names in servers.items()}
+    return {key: name if counted[_wire(name)] == 1 else _with_digest(name, *key) for key, name in given.items()}
 
 
 def _usable(wanted: str, server: str, name: str) -> str:
