@@ -48,7 +48,7 @@ def call_fields(entry: Any) -> dict[str, Any]:
     return {
         "name": name,
         "args": args,
-        "id": _id(look("id") if call_id is None else call_id),
+        "id": read_id(look("id") if call_id is None else call_id),
         "intention": _text(look("intention") if intention is None else intention),
         "fault": kept or fault,
         "repairs": repaired if repairs is None else _texts(repairs) or repaired,
@@ -89,7 +89,7 @@ def fields_at(entry: Any, index: int) -> dict[str, Any]:
         return call_fields(entry)
     except ToolCallError as error:
         fault = CallFault(error.code, f"call {index}: {error}", json_text(entry), index)
-        return {"name": "", "args": {}, "id": _id(_look(entry)("id")), "fault": fault}
+        return {"name": "", "args": {}, "id": read_id(_look(entry)("id")), "fault": fault}
 
 
 def _look(entry: Any) -> Callable[[str], Any]:
@@ -111,8 +111,8 @@ def _texts(found: Any) -> tuple[str, ...]:
     return tuple([each for each in cast("list[Any]", found) if isinstance(each, str)]) if isinstance(found, (list, tuple)) else ()
 
 
-def _id(found: Any) -> str | None:
-    # Some servers number their calls. Anything else is not an id; the run assigns one.
+def read_id(found: Any) -> str | None:
+    """The id of a call. Some servers number their calls; anything else is not an id, and the run assigns one."""
     return str(found) if isinstance(found, int) and not isinstance(found, bool) else _text(found)
 
 
