@@ -11,7 +11,7 @@ from ferrule.values.schema.references import join_pointer
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_PROPERTIES, _LEVELS, _ENUM_VALUES, _CHARACTERS, _LONG_ENUM = 5_000, 10, 1_000, 120_000, (250, 15_000)
+_PROPERTIES, _LEVELS, _ENUM_VALUES, _CHARACTERS, _LONG_ENUM, _CHARACTERS_OF_LONG_ENUM = 5_000, 10, 1_000, 120_000, 250, 15_000
 """OpenAI's limits of one strict schema ("Structured model outputs", section "Supported schemas", 2026-08)."""
 _STRICT_TOOLS, _OPTIONAL, _UNIONS = 20, 24, 16
 """Anthropic's limits of all strict tools of one request together ("Structured outputs", section "Schema complexity limits", 2026-10)."""
@@ -60,22 +60,14 @@ def _beyond_openai(schema: Schema) -> Iterator[SchemaLoss]:
     names = [name for each in found for key in ("properties", "$defs") for name in each.get(key) or ()]
     enums: list[list[Any]] = [each["enum"] for each in found if "enum" in each]
     texts = [[value for value in enum if isinstance(value, str)] for enum in enums]
+    characters = sum(map(len, names)) + sum(len(text) for each in texts for text in each)
+    longest_enum = max((sum(map(len, each)) for each in texts if len(each) > _LONG_ENUM), default=0)
     counted = (
         (sum(len(each.get("properties") or ()) for each in found), _PROPERTIES, "properties", "properties in all"),
         (_depth(schema), _LEVELS, "properties", "levels of objects"),
         (sum(map(len, enums)), _ENUM_VALUES, "enum", "values of enumerations in all"),
-        (
-            sum(map(len, [*names, *(value for each in texts for value in each)])),
-            _CHARACTERS,
-            "properties",
-            "characters of names and values",
-        ),
-        (
-            max((sum(map(len, each)) for each in texts if len(each) > _LONG_ENUM[0]), default=0),
-            _LONG_ENUM[1],
-            "enum",
-            "characters of one enumeration",
-        ),
+        (characters, _CHARACTERS, "properties", "characters of names and values"),
+        (longest_enum, _CHARACTERS_OF_LONG_ENUM, "enum", "characters of one enumeration"),
     )
     for count, most, keyword, what in counted:
         if count > most:
