@@ -277,13 +277,10 @@ def _parsed(adapter: Any, signature: type[Signature], response: Response) -> dic
 class _NoFields:
     """Splits no streamed answer into fields."""
 
-    def feed(self, text: str) -> list[tuple[str, str]]:
-        """See `FieldReader`."""
-        del text
+    def feed(self, _text: str) -> list[tuple[str, str]]:
         return []
 
     def finish(self) -> list[tuple[str, str]]:
-        """See `FieldReader`."""
         return []
 
 

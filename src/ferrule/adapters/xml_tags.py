@@ -66,17 +66,20 @@ class XMLAdapter(Adapter):
 
     def raw_fields(self, signature: type[Signature], text: str) -> Mapping[str, Any]:
         """See `Adapter`."""
-        found = signature.kept(Tags, lambda: Tags(signature.plan.outputs)).split(text)
+        found = _tags(signature).split(text)
         return {name: _read_value(signature, name, value) if value.startswith("<") else value for name, value in found.items()}
 
     def outside(self, signature: type[Signature], text: str) -> str:
         """See `Adapter`."""
-        return signature.kept(Tags, lambda: Tags(signature.plan.outputs)).outside(text)
+        return _tags(signature).outside(text)
 
     def reader(self, signature: type[Signature]) -> FieldReader:
         """See `Adapter`."""
-        reader = TagReader(signature.kept(Tags, lambda: Tags(signature.plan.outputs)))
-        return Unescaped(reader, lambda name, text: _end_tag(name).unescape(text), _PARTIAL_ESCAPE)
+        return Unescaped(TagReader(_tags(signature)), lambda name, text: _end_tag(name).unescape(text), _PARTIAL_ESCAPE)
+
+
+def _tags(signature: type[Signature]) -> Tags:
+    return signature.kept(Tags, lambda: Tags(signature.plan.outputs))
 
 
 def _read_value(signature: type[Signature], name: str, text: str) -> Any:

@@ -18,7 +18,7 @@ from ferrule.tools.tool import Tool
 from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import Image
 from ferrule.values.conversation.history import History
-from ferrule.values.signatures.signature import Signature, as_signature
+from ferrule.values.signatures.signature import Signature
 from ferrule.values.signatures.text_form import read_fields
 
 
@@ -92,7 +92,7 @@ def test_types_are_found_in_the_scope_of_the_caller() -> None:
     found = {name: field.annotation for name, field in inner().fields.items()}
     assert found == {"a": Point, "b": list[Local] | None, "c": dt.date, "d": Alias, "e": Point, "f": contextlib.ExitStack}
     assert Predict[Any]("a: Point -> b: Local").signature.fields["b"].annotation is Local
-    assert as_signature("a -> b: Local", custom_types={"Local": Point}).fields["b"].annotation is Point
+    assert Signature("a -> b: Local", custom_types={"Local": Point}).fields["b"].annotation is Point
 
 
 def test_a_name_that_is_no_type_is_not_found_in_the_scope_of_the_caller() -> None:
