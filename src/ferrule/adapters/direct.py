@@ -27,7 +27,7 @@ def observed(method: F) -> F:
         if not is_observed() or getattr(kind, name) is not call:
             return method(self, *given, **named)
         from ferrule.values.run.event import Formatted, ParseFinished, ParseStarted  # late: few direct calls are observed
-        from ferrule.values.run.observers import telling
+        from ferrule.values.run.observers import events_around
 
         def begin(_: str) -> Event | None:
             return ParseStarted("", 1, kind.__name__, 0) if name == "parse" else None
@@ -37,7 +37,7 @@ def observed(method: F) -> F:
                 return ParseFinished("", 1, kind.__name__, 0, tuple(found or ()), error)
             return None if error else Formatted("", 1, kind.__name__, len(found), 0)
 
-        told: AbstractContextManager[Callable[[Any], Any]] = telling(scope(), current().callbacks, begin, end)
+        told: AbstractContextManager[Callable[[Any], Any]] = events_around(scope(), current().callbacks, begin, end)
         with told as pass_on:
             return pass_on(method(self, *given, **named))
 

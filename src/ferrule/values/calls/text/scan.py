@@ -116,13 +116,13 @@ class Scan:
         return self._tag(anchor)
 
     def _keep(self, drafts: list[Draft], start: int, end: int) -> int:
-        if self._quotations.hold(start, end):
+        if self._quotations.quotes(start, end):
             return end
         behind = self.spans[-1][1] if self.spans else 0
-        if self.drafts and self._continuation.hold(behind, start):
+        if self.drafts and self._continuation.ignores(behind, start):
             self._weak_from = len(self._text)
             return end
-        self.drafts += self._continuation.new(behind, start, drafts, self.drafts)
+        self.drafts += self._continuation.without_repeats(behind, start, drafts, self.drafts)
         self.spans.append((start, end))
         return end
 
