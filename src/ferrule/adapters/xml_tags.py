@@ -14,7 +14,7 @@ from ferrule.values.content.type import TEXTS
 from ferrule.values.encoding.mark import Mark
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from ferrule.values.content.convert import Piece
     from ferrule.values.conversation.exchange import FieldReader
@@ -116,8 +116,7 @@ class Tags:
 
     __slots__ = ("closing", "ending", "next_field", "next_own", "opening")
 
-    def __init__(self, names: Iterable[str]) -> None:
-        names = tuple(names)
+    def __init__(self, names: Collection[str]) -> None:
         known = "|".join(map(re.escape, names)) or r"(?!)"
         self.opening = re.compile(rf"<({known})(?:\s[^<>]*)?>")
         self.closing = {name: re.compile(rf"</{re.escape(name)}\s*>") for name in names}
@@ -228,8 +227,7 @@ class TagReader:
             self._emit(pieces, buffer.last(len(buffer.text)))
         elif self._name:
             rest = self._rest()
-            values = self._tags.values(rest, 1, self._opened)
-            pieces += [(name, value) for name, start, end in values if (value := rest[start:end].strip())]
+            pieces += [(name, value) for name, start, end in self._tags.values(rest, 1, self._opened) if (value := rest[start:end].strip())]
         self._buffer, self._name, self._doubtful = Buffer(), "", None
         return pieces
 
