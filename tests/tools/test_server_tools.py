@@ -39,8 +39,15 @@ def definition(name, **more):
 
 def test_the_tools_of_a_server_in_its_order():
     """M35, M39."""
-    made = make_tools([definition("b"), definition("a")], Server("s"), "s", taken=["a"], rules=ConversionRules(trust=True))
-    assert [(each.name, each.mcp_server) for each in made] == [("b", "s"), ("s__a", "s")]
+    made = make_tools([definition("b"), definition("a")], Server("s"), "s", rules=ConversionRules(trust=True))
+    assert [(each.name, each.mcp_server) for each in made] == [("b", "s"), ("a", "s")]
+    assert made[1]() == "a on s"
+
+
+def test_the_tools_of_a_server_with_its_name_before_theirs():
+    """M39."""
+    made = make_tools([definition("b"), definition("a")], Server("s"), "s", prefix=True)
+    assert [each.name for each in made] == ["s__b", "s__a"]
     assert made[1]() == "a on s"
 
 
@@ -56,6 +63,7 @@ def test_tools_of_several_servers_and_local_ones_together():
 
     made = separate_names([*first, Tool(local), *second])
     assert [each.name for each in made] == ["one__find", "one_only", "local", "two__find", "two__local"]
+    assert {each.name for each in separate_names([*second, Tool(local), *first])} == {each.name for each in made}  # whichever comes first
     box = Toolbox(made)
     assert [box["one__find"](), box["two__find"](), box["two__local"](), box["local"]()] == [
         "find on one",

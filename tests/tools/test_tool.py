@@ -434,6 +434,23 @@ class TestAsAValue:
         assert (other.name, other.wire_name, other.declaration["function"]["name"], other.effect) == ("plus", "plus", "plus", "read")
         assert other(1, 2) == 3
 
+    def test_that_was_made_by_its_name_takes_another_function(self):
+        """Ours: the first one came as `callable`, and no tool has both."""
+        made = Tool("plus", "Sums.", add)
+        assert made.model_copy(update={"func": lambda a, b: a - b})(3, 2) == 1
+        assert made.model_copy(update={"callable": lambda a, b: a - b})(3, 2) == 1
+
+    def test_that_was_made_by_its_name_of_a_method_binds_like_one(self):
+        class Adder:
+            base = 10
+
+            def add(self, x: int) -> int:
+                return self.base + x
+
+            plus = Tool("plus", "Adds to the base.", add)
+
+        assert Adder().plus(1) == 11
+
     def test_pickles_where_its_function_does(self):
         """ours."""
         made = Tool(add, effect="read")

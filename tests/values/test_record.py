@@ -16,7 +16,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from ferrule.values.calls.call import ToolResult
 from ferrule.values.conversation.message import Message
-from ferrule.values.record import Changing, Log, Record, field, fields_of, maker, replace
+from ferrule.values.record import Log, MutableRecord, Record, field, fields_of, maker, replace
 from ferrule.values.run.outcome import Step
 
 
@@ -33,7 +33,7 @@ class Place(Point):
     name: str = "here"
 
 
-class Told(Changing, kw_only=True):
+class Told(MutableRecord, kw_only=True):
     run: str = ""
 
 

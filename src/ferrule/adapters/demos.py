@@ -34,13 +34,8 @@ NOT_GIVEN = "(not given in this example)"
 class _FieldWriter(Protocol):
     """The part of `Adapter` that this module uses."""
 
-    def drawn_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
-        """See `Adapter`."""
-        ...
-
-    def drawn_answer(self, fields: Mapping[str, Any]) -> list[Piece]:
-        """See `Adapter`."""
-        ...
+    def drawn_fields(self, fields: Mapping[str, Any]) -> list[Piece]: ...
+    def drawn_answer(self, fields: Mapping[str, Any]) -> list[Piece]: ...
 
 
 def demo_messages(writer: _FieldWriter, fields: Shown, demo: Any, index: int) -> list[Message]:

@@ -26,11 +26,18 @@ def observed(method: F) -> F:
         kind: Any = self.__class__
         if not is_observed() or getattr(kind, name) is not call:
             return method(self, *given, **named)
-        from ferrule.values.run.observers import telling  # late: few direct calls are observed
+        from ferrule.values.run.event import Formatted, ParseFinished, ParseStarted  # late: few direct calls are observed
+        from ferrule.values.run.observers import events_around
 
-        parses = name == "parse"
-        begin, end = (_parse_started(kind), _parse_finished(kind)) if parses else (_nothing, _formatted(kind))
-        told: AbstractContextManager[Callable[[Any], Any]] = telling(scope(), current().callbacks, begin, end)
+        def begin(_: str) -> Event | None:
+            return ParseStarted("", 1, kind.__name__, 0) if name == "parse" else None
+
+        def end(_: str, found: Any, error: BaseException | None) -> Event | None:
+            if name == "parse":
+                return ParseFinished("", 1, kind.__name__, 0, tuple(found or ()), error)
+            return None if error else Formatted("", 1, kind.__name__, len(found), 0)
+
+        told: AbstractContextManager[Callable[[Any], Any]] = events_around(scope(), current().callbacks, begin, end)
         with told as pass_on:
             return pass_on(method(self, *given, **named))
 
@@ -44,31 +51,3 @@ def unobserved(adapter: Any, name: str) -> Callable[..., Any]:
     method = getattr(adapter, name)
     bare = getattr(method, "unobserved", None)
     return method if bare is None else MethodType(bare, adapter)
-
-
-def _nothing(_: str) -> None:
-    return None
-
-
-def _formatted(adapter: type[Any]) -> Callable[[str, Any, BaseException | None], Event | None]:
-    from ferrule.values.run.event import Formatted
-
-    def end(_: str, messages: Any, error: BaseException | None) -> Event | None:
-        return None if error else Formatted("", 1, adapter.__name__, len(messages), 0)
-
-    return end
-
-
-def _parse_started(adapter: type[Any]) -> Callable[[str], Event]:
-    from ferrule.values.run.event import ParseStarted
-
-    return lambda _: ParseStarted("", 1, adapter.__name__, 0)
-
-
-def _parse_finished(adapter: type[Any]) -> Callable[[str, Any, BaseException | None], Event]:
-    from ferrule.values.run.event import ParseFinished
-
-    def end(_: str, outputs: Any, error: BaseException | None) -> Event:
-        return ParseFinished("", 1, adapter.__name__, 0, tuple(outputs or ()), error)
-
-    return end

@@ -176,13 +176,11 @@ class _Writer(Record):
     signature: type[Signature]
 
     def drawn_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
-        """A question."""
         if _USER not in self.adapter.replaced:
             return self.adapter.drawn_fields(fields)
         return _pieces(_text(self.adapter, _USER, self.adapter.format_user_message_content(self.signature, fields)), fields)
 
     def drawn_answer(self, fields: Mapping[str, Any]) -> list[Piece]:
-        """An answer."""
         if _ASSISTANT not in self.adapter.replaced:
             return self.adapter.drawn_answer(fields)
         return _pieces(_text(self.adapter, _ASSISTANT, self.adapter.format_assistant_message_content(self.signature, fields)), fields)
@@ -277,13 +275,10 @@ def _parsed(adapter: Any, signature: type[Signature], response: Response) -> dic
 class _NoFields:
     """Splits no streamed answer into fields."""
 
-    def feed(self, text: str) -> list[tuple[str, str]]:
-        """See `FieldReader`."""
-        del text
+    def feed(self, _text: str) -> list[tuple[str, str]]:
         return []
 
     def finish(self) -> list[tuple[str, str]]:
-        """See `FieldReader`."""
         return []
 
 

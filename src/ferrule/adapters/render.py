@@ -300,19 +300,16 @@ def _limits(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _schema(field: SignatureField) -> dict[str, Any]:
-    from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
-    from pydantic_core import PydanticSerializationError, SchemaError
+    from pydantic import PydanticUserError
+    from pydantic_core import SchemaError
 
-    from ferrule.values.schema.inline import Generator
+    from ferrule.values.schema.inline import json_schema_of
 
     try:
-        found = adapter_of(field).json_schema(schema_generator=Generator)
-    except (PydanticInvalidForJsonSchema, PydanticSerializationError):
-        return {}
+        return _untitled(json_schema_of(adapter_of(field)))
     except (PydanticUserError, SchemaError) as error:
         problem = str(error).splitlines()[0]
         raise SignatureError(f"Values of the type {type_name(field.annotation)} cannot be checked: {problem}") from error
-    return _untitled(found)
 
 
 def _untitled(schema: Any) -> Any:

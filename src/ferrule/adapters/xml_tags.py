@@ -14,7 +14,7 @@ from ferrule.values.content.type import TEXTS
 from ferrule.values.encoding.mark import Mark
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from ferrule.values.content.convert import Piece
     from ferrule.values.conversation.exchange import FieldReader
@@ -66,17 +66,20 @@ class XMLAdapter(Adapter):
 
     def raw_fields(self, signature: type[Signature], text: str) -> Mapping[str, Any]:
         """See `Adapter`."""
-        found = signature.kept(Tags, lambda: Tags(signature.plan.outputs)).split(text)
+        found = _tags(signature).split(text)
         return {name: _read_value(signature, name, value) if value.startswith("<") else value for name, value in found.items()}
 
     def outside(self, signature: type[Signature], text: str) -> str:
         """See `Adapter`."""
-        return signature.kept(Tags, lambda: Tags(signature.plan.outputs)).outside(text)
+        return _tags(signature).outside(text)
 
     def reader(self, signature: type[Signature]) -> FieldReader:
         """See `Adapter`."""
-        reader = TagReader(signature.kept(Tags, lambda: Tags(signature.plan.outputs)))
-        return Unescaped(reader, lambda name, text: _end_tag(name).unescape(text), _PARTIAL_ESCAPE)
+        return Unescaped(TagReader(_tags(signature)), lambda name, text: _end_tag(name).unescape(text), _PARTIAL_ESCAPE)
+
+
+def _tags(signature: type[Signature]) -> Tags:
+    return signature.kept(Tags, lambda: Tags(signature.plan.outputs))
 
 
 def _read_value(signature: type[Signature], name: str, text: str) -> Any:
@@ -113,8 +116,7 @@ class Tags:
 
     __slots__ = ("closing", "ending", "next_field", "next_own", "opening")
 
-    def __init__(self, names: Iterable[str]) -> None:
-        names = tuple(names)
+    def __init__(self, names: Collection[str]) -> None:
         known = "|".join(map(re.escape, names)) or r"(?!)"
         self.opening = re.compile(rf"<({known})(?:\s[^<>]*)?>")
         self.closing = {name: re.compile(rf"</{re.escape(name)}\s*>") for name in names}
@@ -225,8 +227,7 @@ class TagReader:
             self._emit(pieces, buffer.last(len(buffer.text)))
         elif self._name:
             rest = self._rest()
-            values = self._tags.values(rest, 1, self._opened)
-            pieces += [(name, value) for name, start, end in values if (value := rest[start:end].strip())]
+            pieces += [(name, value) for name, start, end in self._tags.values(rest, 1, self._opened) if (value := rest[start:end].strip())]
         self._buffer, self._name, self._doubtful = Buffer(), "", None
         return pieces
 

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ConfigurationError, shown
-from ferrule.values.record import Changing
+from ferrule.values.record import MutableRecord
 from ferrule.values.run import event as events
 from ferrule.values.run.outcome import Prediction
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class _Segment(Changing):
+class _Segment(MutableRecord):
     """What a run did since it began, or went on."""
 
     program: str

@@ -169,9 +169,9 @@ def _told(lm: BaseLM, request: Request) -> Generator[Callable[[Response], Respon
 
 def _events(lm: BaseLM, request: Request) -> AbstractContextManager[Callable[[Response], Response]]:
     from ferrule.values.run.event import ModelAnswered, ModelCalled  # late: few direct calls are observed
-    from ferrule.values.run.observers import telling
+    from ferrule.values.run.observers import events_around
 
-    return telling(scope(), current().callbacks, lambda own: ModelCalled(own, request, lm), ModelAnswered)
+    return events_around(scope(), current().callbacks, lambda own: ModelCalled(own, request, lm), ModelAnswered)
 
 
 def _same(response: Response) -> Response:

@@ -12,7 +12,7 @@ from ferrule import settings
 from ferrule.values.calls.context import Context, key_of
 from ferrule.values.conversation.exchange import exchanges
 from ferrule.values.encoding.encode import escape_surrogates, json_text
-from ferrule.values.record import Changing, field
+from ferrule.values.record import MutableRecord, field
 from ferrule.values.run import event as events
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def from_any_thread(put: Callable[[events.Event], None]) -> Callable[[events.Eve
     return tell
 
 
-class Execution(Changing):
+class Execution(MutableRecord):
     """One execution of a run. Abandoned work, such as a thread, checks here whether the execution is over."""
 
     outer: Any = None
@@ -121,7 +121,7 @@ async def cancellable(life: Any, value: Awaitable[R]) -> R:
             each.awaited.discard(task)
 
 
-class CallPlace(Changing):
+class CallPlace(MutableRecord):
     """The tool call that is executing; the scope carries it into the tool."""
 
     tell: Observers | None

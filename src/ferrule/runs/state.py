@@ -17,7 +17,7 @@ from ferrule.runs.observers import CallPlace, Execution, cancelled_around
 from ferrule.values.confirmation.tally import Tally
 from ferrule.values.content.type import Type
 from ferrule.values.encoding.encode import digest_of, is_read_once
-from ferrule.values.record import Changing, field
+from ferrule.values.record import MutableRecord, field
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Suspended, status_after
 from ferrule.values.run.outcome import Prediction, Step, Trajectory
@@ -36,7 +36,7 @@ _BEGINNING = threading.RLock()
 """Reentrant: garbage collection while it is held may finalize an unreferenced stream, which cancels its run."""
 
 
-class Frame(Changing):
+class Frame(MutableRecord):
     """One program's execution inside a run: the root program, or a child called from a `forward`."""
 
     run: RunState

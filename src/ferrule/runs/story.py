@@ -13,7 +13,7 @@ from ferrule.errors import LimitReachedError
 from ferrule.values.confirmation.question import names_of_programs
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.encoding.stored import parse_json
-from ferrule.values.record import Changing, field
+from ferrule.values.record import MutableRecord, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ _ARGUMENTS = re.compile(r" (?=\{)")
 _ABOUT = frozenset({"confirm", "clarify", "unknown", "input", "migration"})
 
 
-class CallBeat(Changing, kw_only=True):
+class CallBeat(MutableRecord, kw_only=True):
     """One call of a beat."""
 
     name: str
@@ -67,7 +67,7 @@ class CallBeat(Changing, kw_only=True):
         return {name: (each, args.get(name)) for name, each in self.written.items() if name not in args or args[name] != each}
 
 
-class Beat(Changing, kw_only=True):
+class Beat(MutableRecord, kw_only=True):
     """One turn of a run."""
 
     slot: str

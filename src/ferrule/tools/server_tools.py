@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.concurrency.offload import run_async
 from ferrule.tools.mcp.safety import MCPFinding, estimate_tokens, find_shadowing
-from ferrule.tools.mcp.tool import Caller, ConversionRules, Prefix, RemoteCall, mcp_tool_options, rules_from, unique_names
+from ferrule.tools.mcp.tool import Caller, ConversionRules, RemoteCall, mcp_tool_options, rules_from, unique_names
 from ferrule.tools.tool import Tool
 from ferrule.values.record import replace
 
@@ -27,17 +27,13 @@ def make_tools(
     caller: Caller | None,
     server: str,
     *,
-    prefix: Prefix = "auto",
-    taken: Iterable[str] = (),
+    prefix: bool = False,
     rules: ConversionRules | None = None,
 ) -> list[Tool]:
-    """The tools of one server in its order, under unique names that are not in `taken`."""
+    """The tools of one server in its order, under unique names; `prefix` puts `server__` before each."""
     listed = list(definitions)
-    names = unique_names({server: [each.name for each in listed]}, prefix=prefix, taken=taken)[server]
-    return [
-        Tool(**mcp_tool_options(each, caller=caller, server=server, name=name, rules=rules))
-        for name, each in zip(names, listed, strict=True)
-    ]
+    names = unique_names([(server, each.name) for each in listed], prefix=prefix)
+    return [Tool(**mcp_tool_options(each, caller=caller, server=server, name=names[server, each.name], rules=rules)) for each in listed]
 
 
 # -- several servers ------------------------------------------------------------------------------------------------
@@ -49,13 +45,9 @@ def separate_names(tools: Iterable[Tool], reserved: Iterable[str] = ()) -> list[
     different = {(each.mcp_server, each.mcp.name if each.mcp is not None else "", each.name) for each in tools}
     counted = Counter(name for _, _, name in different)
     counted.update(dict.fromkeys(reserved, 1))
-    clashing = [each for each in tools if each.mcp is not None and counted[each.name] > 1]
-    if not clashing:
-        return tools
-    names = {server: [each.name for each in found] for server, found in _by_server(clashing).items()}
-    others = [each.name for each in tools if all(each is not one for one in clashing)]
-    made = {server: iter(each) for server, each in unique_names(names, prefix=True, taken=others).items()}
-    return [rename_tool(each, next(made[each.mcp_server or ""])) if any(each is one for one in clashing) else each for each in tools]
+    clashing = {id(each): (each.mcp_server or "", each.mcp.name) for each in tools if each.mcp is not None and counted[each.name] > 1}
+    made = unique_names(clashing.values(), prefix=True, taken=[each.name for each in tools if id(each) not in clashing])
+    return [rename_tool(each, made[clashing[id(each)]]) if id(each) in clashing else each for each in tools]
 
 
 def rename_tool(tool: Tool, name: str) -> Tool:
@@ -76,7 +68,7 @@ def connect_mcp_tools(tools: Iterable[Tool], callers: Mapping[str, Caller], **op
             made.append(each)
         else:
             function = mcp_tool_options(each.mcp, caller=caller, server=each.mcp_server, name=each.name, rules=rules)["func"]
-            made.append(each.model_copy(update={"func": function, "callable": None}))
+            made.append(each.model_copy(update={"func": function}))
     return made
 
 

@@ -1,4 +1,4 @@
-"""`Record` and `Changing`: base classes of plain slotted values (a `Record` is frozen); and `Log`, an append-only sequence.
+"""`Record` and `MutableRecord`: base classes of plain slotted values (a `Record` is frozen); and `Log`, an append-only sequence.
 
 Records are like `@dataclass(frozen=True, slots=True)`, but generate no code at import. A dataclass compiles its methods when it is defined,
 half a millisecond each, and ferrule has more than sixty values. A record compiles its `__init__` when it has had a few instances, and then
@@ -93,9 +93,9 @@ def _first_init(cls: Any) -> Any:
                 cls.__init__ = _compiled(cls)
             cls.__init__(self, *args, **keywords)
             return
-        is_changing = cls.__setattr__ is object.__setattr__
+        is_mutable = cls.__setattr__ is object.__setattr__
         for key, value in values.items():
-            if is_changing:
+            if is_mutable:
                 setattr(self, key, value)
             else:
                 getattr(cls, key).__set__(self, value)
@@ -126,11 +126,11 @@ def _values(cls: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> dict[s
 def _compiled(cls: Any) -> Any:
     """Compile the class's `__init__`, field by field."""
     arguments, values, names = _fields_in_code(cls)
-    is_changing = cls.__setattr__ is object.__setattr__
+    is_mutable = cls.__setattr__ is object.__setattr__
     body: list[str] = []
     for i, (key, value) in enumerate(values.items()):
         names[f"_set{i}"] = getattr(cls, key).__set__
-        body.append(f"self.{key} = {value}" if is_changing else f"_set{i}(self, {value})")
+        body.append(f"self.{key} = {value}" if is_mutable else f"_set{i}(self, {value})")
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
     made_init = _function("__init__", ["self", *arguments], body or ["pass"], names)
@@ -204,8 +204,8 @@ class _Plain(metaclass=_Kind):
 
 
 @dataclass_transform(field_specifiers=(field,))
-class Changing(_Plain):
-    """A mutable record. `class X(Changing, kw_only=True)` is keyword-only.
+class MutableRecord(_Plain):
+    """A mutable record. `class X(MutableRecord, kw_only=True)` is keyword-only.
 
     Its `__init__` sets attributes normally, so that a property of a subclass applies.
     """

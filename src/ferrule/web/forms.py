@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.values.encoding.safe_text import conceal, reveal
 from ferrule.values.encoding.stored import parse_json
-from ferrule.values.record import Changing, field
+from ferrule.values.record import MutableRecord, field
 from ferrule.values.schema.nodes import resolve_reference
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _URL = re.compile(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,4})?(?:[/?#][!-~]*)?")
 _MISSING: Any = object()
 
 
-class Field(Changing, kw_only=True):
+class Field(MutableRecord, kw_only=True):
     """One field, as it is shown."""
 
     path: tuple[str, ...]

@@ -18,7 +18,7 @@ from ferrule.runs.store.listing import NO_ENTRIES, decision_in, read_usage
 from ferrule.runs.story import Story
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.encoding.stored import parse_object
-from ferrule.values.record import Changing, Record, field
+from ferrule.values.record import MutableRecord, Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -141,7 +141,7 @@ def count_waiting(store: Store) -> int:
     return sum(len(undecided(run)) for run in store.list(status="waiting", limit=None))
 
 
-class Read(Changing):
+class Read(MutableRecord):
     """A run as far as it was read: it grows with its journal. Used by one thread at a time, which holds the lock."""
 
     store: Store

@@ -17,7 +17,7 @@ from ferrule.runs.run import Run
 from ferrule.runs.store.fingerprint import differences, program_fingerprint
 from ferrule.tools.execution.run import attempt
 from ferrule.values.conversation.history import History
-from ferrule.values.record import Changing, field
+from ferrule.values.record import MutableRecord, field
 from ferrule.values.run import event as events
 from ferrule.values.run.outcome import Prediction
 from ferrule.values.signatures.fields import adapter_of, input_check
@@ -36,7 +36,7 @@ _MOST_OUTPUTS = 500
 _MOST_KNOWN = 10_000
 
 
-class AnswerDraft(Changing):
+class AnswerDraft(MutableRecord):
     """What the model has said of the answer that is being written."""
 
     version: int = 0
@@ -73,7 +73,7 @@ class AnswerDraft(Changing):
         return {"thought": thought, "texts": texts, "calls": calls} if thought or texts or calls else None
 
 
-class _Execution(Changing):
+class _Execution(MutableRecord):
     """One run that executes here."""
 
     draft: AnswerDraft = field(default_factory=AnswerDraft)

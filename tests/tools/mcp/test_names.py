@@ -9,72 +9,71 @@ from ferrule.tools.mcp.tool import safe_server, unique_names
 
 def test_a_name_that_nobody_else_has_stays():
     """M39."""
-    assert unique_names({"a": ["get-env", "echo"], "b": ["read_file"]}) == {"a": ["get-env", "echo"], "b": ["read_file"]}
+    tools = [("a", "get-env"), ("a", "echo"), ("b", "read_file")]
+    assert unique_names(tools, prefix=False) == {each: each[1] for each in tools}
 
 
-def test_each_of_those_that_collide_gets_its_server_before_it():
-    """M39, P67: whichever server comes first."""
-    names = unique_names({"a": ["find", "echo"], "b": ["find"]})
-    assert names == {"a": ["a__find", "echo"], "b": ["b__find"]}
-    assert unique_names({"b": ["find"], "a": ["find", "echo"]}) == names
-
-
-def test_local_tools_keep_their_names():
-    """P67."""
-    assert unique_names({"a": ["find", "x"]}, taken=["find"]) == {"a": ["a__find", "x"]}
+def test_a_name_that_is_taken_is_told_apart():
+    """P67: local tools keep theirs."""
+    names = unique_names([("a", "find"), ("a", "x")], prefix=True, taken=["a__find"])
+    assert re.fullmatch(r"a__find-[0-9a-f]{8}", names["a", "find"])
+    assert names["a", "x"] == "a__x"
 
 
 def test_the_prefix_can_be_always_or_never():
     """M39."""
-    assert unique_names({"my server": ["find"]}, prefix=True) == {"my server": ["my_server__find"]}
-    never = unique_names({"a": ["find"], "b": ["find"]}, prefix=False)
-    assert never["a"] != never["b"]
-    assert all(each[0].startswith("find-") for each in never.values())
+    assert unique_names([("my server", "find")], prefix=True) == {("my server", "find"): "my_server__find"}
+    never = unique_names([("a", "find"), ("b", "find")], prefix=False)
+    assert len(set(never.values())) == 2
+    assert all(each.startswith("find-") for each in never.values())
 
 
 def test_a_prefixed_name_that_is_taken_by_another_is_told_apart():
-    names = unique_names({"a": ["b__c", "c"], "a__b": ["c"]}, prefix=True)
-    flat = [each for found in names.values() for each in found]
-    assert len(set(flat)) == 3
+    names = unique_names([("a", "b__c"), ("a", "c"), ("a__b", "c")], prefix=True)
+    assert len(set(names.values())) == 3
+
+
+def only_name(name):
+    return unique_names([("s", name)], prefix=False)["s", name]
 
 
 def test_a_name_that_is_too_long_is_cut_and_ends_in_a_digest():
     """M39: the same one each time."""
-    [name] = unique_names({"s": ["x" * 100]})["s"]
+    name = only_name("x" * 100)
     assert re.fullmatch(r"x{55}-[0-9a-f]{8}", name)
-    assert unique_names({"s": ["x" * 100]})["s"] == [name]
-    assert unique_names({"s": ["x" * 101]})["s"] != [name]
+    assert only_name("x" * 100) == name
+    assert only_name("x" * 101) != name
 
 
 def test_a_cut_name_that_looks_escaped_is_safe_too():
     """M39: escaping it once more would make it too long again."""
-    [name] = unique_names({"s": ["_x41_" * 20]})["s"]
+    name = only_name("_x41_" * 20)
     assert wire_name(name) == name
 
 
 def test_odd_characters_go_out_in_a_form_that_providers_take():
     """M39: the tool keeps its own name, the wire has another."""
-    [name] = unique_names({"s": ["we ird/näme.1:x"]})["s"]
+    name = only_name("we ird/näme.1:x")
     assert name == "we ird/näme.1:x"
     assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", wire_name(name))
 
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.dictionaries(
-        st.text(max_size=8),
-        st.lists(st.text(max_size=70) | st.sampled_from(["a", "b", "a__b", "_x41_"]), unique=True, max_size=4),
-        max_size=4,
+    st.lists(
+        st.tuples(st.text(max_size=8), st.text(max_size=70) | st.sampled_from(["a", "b", "a__b", "_x41_"])),
+        unique=True,
+        max_size=12,
     ),
-    st.sampled_from(["auto", True, False]),
+    st.booleans(),
 )
-def test_names_are_all_different_safe_and_the_same_each_time(servers, prefix):
+def test_names_are_all_different_safe_and_the_same_each_time(tools, prefix):
     """M39."""
-    made = unique_names(servers, prefix=prefix)
-    wires = [wire_name(each) for names in made.values() for each in names]
+    made = unique_names(tools, prefix=prefix)
+    wires = [wire_name(each) for each in made.values()]
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", each) for each in wires)
-    assert len(set(wires)) == len(wires) == sum(map(len, servers.values()))
-    assert unique_names(dict(reversed(list(servers.items()))), prefix=prefix) == made
+    assert len(set(wires)) == len(wires) == len(tools)
+    assert unique_names(tools[::-1], prefix=prefix) == made
 
 
 def test_the_name_of_a_server_is_made_plain():

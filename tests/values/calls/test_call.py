@@ -228,6 +228,7 @@ def test_arguments_whose_names_are_no_text_are_tagged():
     """E36: JSON's names are text; a Python dict may have others."""
     call = ToolCall.read({"name": "add", "args": {1: 2}})
     assert call.fault == CallFault("invalid_tool_call_arguments", "the arguments of `add` need names that are text, found 1", '{"1":2}')
+    assert "found None" in str(ToolCall.read({"name": "add", "args": {None: 2}}).fault)
 
 
 def test_arguments_inside_a_json_string_are_opened_and_it_is_noted():

@@ -54,7 +54,7 @@ def test_the_form_of_a_tools_arguments_is_one_line():
 )
 def test_every_schema_has_words(schema, short, words):
     """L12."""
-    assert describe_schema(schema, {}) == short
+    assert describe_schema(schema) == short
     assert describe_expected(schema, {}) == words
 
 
@@ -65,7 +65,7 @@ def test_recursion_is_named_not_followed():
             "Node": {"type": "object", "properties": {"kids": {"type": "array", "items": {"$ref": "#/$defs/Node"}}}, "required": ["kids"]},
         },
     }
-    assert describe_schema({"$ref": "#/$defs/Node"}, root) == '{"kids": [Node]}'
+    assert describe_schema({"$ref": "#/$defs/Node", **root}) == '{"kids": [Node]}'
 
 
 def test_long_values_are_shortened():
@@ -120,7 +120,7 @@ SCHEMAS = st.deferred(
 @given(SCHEMAS)
 def test_words_for_any_schema_are_one_line_that_can_be_sent(schema):
     """ours."""
-    for text in (describe_schema(schema, {}), describe_expected(schema, {})):
+    for text in (describe_schema(schema), describe_expected(schema, {})):
         assert text
         text.encode()
 

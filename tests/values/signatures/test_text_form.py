@@ -18,8 +18,8 @@ from ferrule.tools.tool import Tool
 from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import Image
 from ferrule.values.conversation.history import History
-from ferrule.values.signatures.signature import Signature, as_signature
-from ferrule.values.signatures.text_form import read_fields, read_signature
+from ferrule.values.signatures.signature import Signature
+from ferrule.values.signatures.text_form import read_fields
 
 
 class Point(BaseModel):
@@ -27,19 +27,19 @@ class Point(BaseModel):
 
 
 def types(text: str, **custom: Any) -> dict[str, Any]:
-    return {field.name: field.annotation for field in read_signature(text, custom)}
+    return {name: field.annotation for name, field in read_fields(text, custom).items()}
 
 
 def test_names_types_and_defaults_are_read() -> None:
     """D43, U144."""
-    fields = read_signature("question, k: int = 3 -> answer: list[str], score: float")
-    assert [(field.name, field.role, field.annotation, field.is_untyped) for field in fields] == [
+    fields = read_fields("question, k: int = 3 -> answer: list[str], score: float")
+    assert [(name, field.role, field.annotation, field.is_untyped) for name, field in fields.items()] == [
         ("question", "input", str, True),
         ("k", "input", int, False),
         ("answer", "output", list[str], False),
         ("score", "output", float, False),
     ]
-    assert fields[1].default == 3
+    assert fields["k"].default == 3
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_types_are_found_in_the_scope_of_the_caller() -> None:
     found = {name: field.annotation for name, field in inner().fields.items()}
     assert found == {"a": Point, "b": list[Local] | None, "c": dt.date, "d": Alias, "e": Point, "f": contextlib.ExitStack}
     assert Predict[Any]("a: Point -> b: Local").signature.fields["b"].annotation is Local
-    assert as_signature("a -> b: Local", custom_types={"Local": Point}).fields["b"].annotation is Point
+    assert Signature("a -> b: Local", custom_types={"Local": Point}).fields["b"].annotation is Point
 
 
 def test_a_name_that_is_no_type_is_not_found_in_the_scope_of_the_caller() -> None:
@@ -156,7 +156,7 @@ def test_any_text_is_a_signature_or_a_signature_error(text: str) -> None:
     """Ours."""
     for written in (text, f"a: {text} -> b", f"a -> b = {text}"):
         with contextlib.suppress(SignatureError):
-            read_signature(written)
+            read_fields(written)
 
 
 def test_a_list_of_types_is_no_type() -> None:

@@ -16,7 +16,7 @@ from ferrule.programs.instructions import loop_instructions
 from ferrule.tools.definition.export import INTENTION_DESCRIPTION, add_intention, take_intention, write_intention
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
 from ferrule.values.conversation.message import Message, Messages, shorten, tool_message
-from ferrule.values.record import Changing, Record, replace
+from ferrule.values.record import MutableRecord, Record, replace
 from ferrule.values.signatures.fields import declare
 from ferrule.values.signatures.signature import Signature
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ferrule.values.run.outcome import Step
 
 
-class Turn(Changing):
+class Turn(MutableRecord):
     """What the model did in one turn: calls, or an answer in plain text, or something unreadable (`problem`)."""
 
     thought: str = ""

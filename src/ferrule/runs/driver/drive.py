@@ -19,7 +19,7 @@ from ferrule.runs.driver.tool_calls import call_tools
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import cancellable, started
-from ferrule.values.record import Changing
+from ferrule.values.record import MutableRecord
 from ferrule.values.run import event as events
 from ferrule.values.run.act import (
     Act,
@@ -54,13 +54,13 @@ _LAST_CALLS = 4
 """An extraction call, two calls to repair its answer, and one by the fallback adapter."""
 
 
-class _Finished(Changing):
+class _Finished(MutableRecord):
     """The flow returned."""
 
     value: Any
 
 
-class _Failure(Changing):
+class _Failure(MutableRecord):
     """A failed model call, to be raised in the flow. Journalled only if the flow handles it: else a resumed run calls the model again."""
 
     entry: Entry

@@ -21,7 +21,7 @@ from ferrule.tools.mcp.safety import scrub
 from ferrule.values.confirmation.question import Decision, Question, describe_form, read_form, tool_fingerprint
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.encoding.stored import check_fields, reading
-from ferrule.values.record import Changing, field, replace
+from ferrule.values.record import MutableRecord, field, replace
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Suspended
 
@@ -33,7 +33,7 @@ MOST_ROUNDS = 10
 """How often one call may return with questions."""
 
 
-class _Round(Changing):
+class _Round(MutableRecord):
     """The questions that one execution of the call returned with."""
 
     questions: dict[str, dict[str, Any]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from ferrule.values.record import Changing
+from ferrule.values.record import MutableRecord
 
 if TYPE_CHECKING:
     from ferrule.values.conversation.exchange import Request
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 EntryKind = Literal["model", "failure", "limit", "begun", "result", "decision", "once", "migrated"]
 
 
-class Entry(Changing):
+class Entry(MutableRecord):
     """One line of a journal."""
 
     slot: str

@@ -34,7 +34,7 @@ from ferrule.values.conversation.exchange import Usage
 from ferrule.values.conversation.history import History
 from ferrule.values.encoding.encode import SCALARS, digest_of, is_exact, jsonable
 from ferrule.values.encoding.stored import reading
-from ferrule.values.record import Changing, Record, fields_of
+from ferrule.values.record import MutableRecord, Record, fields_of
 from ferrule.values.run.forms import usage_form
 from ferrule.values.signatures.fields import input_check
 from ferrule.values.typed import plan_of
@@ -237,7 +237,7 @@ def _parts(value: Any) -> dict[Any, Any] | None:
         return {**found, **(value.__pydantic_extra__ or {}), **(value.__pydantic_private__ or {})}
     if isinstance(value, Mapping):
         return dict(cast("Mapping[Any, Any]", value))
-    if isinstance(value, (Record, Changing)):
+    if isinstance(value, (Record, MutableRecord)):
         return fields_of(value)
     names: Mapping[str, Any] | None = getattr(cast("Any", type(value)), "__dataclass_fields__", None)
     return {name: getattr(value, name, None) for name in names} if names is not None else None

@@ -314,8 +314,7 @@ class Checker:
         return {own: name for name, own in self._names.items() if name in self._properties}
 
     def _schema_problems(self, payload: dict[str, Any]) -> list[Problem]:
-        is_valid = self._validator.is_valid(payload)
-        return [] if is_valid else explain_failures(find_failures(self._validator, payload), self.parameters.schema)
+        return explain_failures(find_failures(self._validator, payload), self.parameters.schema)
 
     @cached_property
     def _validator(self) -> Validator:

@@ -28,10 +28,10 @@ _DEEPEST = 60
 _SCALARS = frozenset({int, str, bool, type(None)})
 
 
-def build_validator(tool: str, schema: Schema) -> Validator:
+def build_validator(tool: str, schema: Schema, *, lenient: bool = False) -> Validator:
     """The validator for a schema. Raises `ToolDefinitionError` for a schema that it cannot use."""
     try:
-        return Validator(schema)
+        return Validator(schema, lenient=lenient)
     except ValueError as error:
         raise ToolDefinitionError(f"The schema of `{tool}` cannot be used: {error}.") from error
 

@@ -106,17 +106,13 @@ def fit_numbers(args: dict[str, Any], schema: Schema) -> tuple[dict[str, Any], l
         spread, admitted = forms(schemas)
         if not any(map(is_object, spread)):
             continue
-        if isinstance(value, (bool, float)):
-            if isinstance(value, bool):
-                if (
-                    admitted is not None
-                    and "boolean" not in admitted
-                    and admitted & {"integer", "number"}
-                    and len(problems) < MOST_PROBLEMS
-                ):
-                    expected = describe_expected({"anyOf": spread}, schema)
-                    problems.append((dotted_path(path), f"expected {expected}, got {shorten_json(value)}"))
-            elif admitted is not None and "integer" in admitted and "number" not in admitted and value.is_integer():
+        if isinstance(value, bool):
+            wants_number = admitted is not None and "boolean" not in admitted and not admitted.isdisjoint({"integer", "number"})
+            if wants_number and len(problems) < MOST_PROBLEMS:
+                expected = describe_expected({"anyOf": spread}, schema)
+                problems.append((dotted_path(path), f"expected {expected}, got {shorten_json(value)}"))
+        elif isinstance(value, float):
+            if admitted is not None and "integer" in admitted and "number" not in admitted and value.is_integer():
                 owner[path[-1]] = int(value)
         elif is_object(value):
             inside = dict(value)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from ferrule.errors import nearest
 from ferrule.values.encoding.encode import escape_surrogates
 from ferrule.values.schema.nodes import Schema, is_list, is_object, is_sequence, resolve_reference
 from ferrule.values.schema.patterns import with_surrogates
@@ -53,10 +54,8 @@ def unknown_argument(name: object, names: Iterable[str]) -> Problem:
     """The problem of an argument that no parameter takes."""
     text = name if isinstance(name, str) else repr(name)
     short = text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
-    import difflib
-
-    near = difflib.get_close_matches(short, names, n=1)
-    return escape_surrogates(short), f"there is no such argument{f', did you mean `{near[0]}`?' if near else ''}"
+    near = nearest(short, names)
+    return escape_surrogates(short), f"there is no such argument{f', did you mean `{near}`?' if near else ''}"
 
 
 def unknown_arguments(names: Sequence[object], known: Iterable[str], path: Path = ()) -> list[Problem]:
@@ -78,14 +77,12 @@ def explain_pydantic(error: ValidationError, args: Mapping[str, Any], schema: Sc
     """The problems in an error of pydantic, one for each place."""
     found: dict[Path, list[str]] = {}
     details = error.errors(include_url=False, include_context=True)[:MOST_PROBLEMS]
-    for each in details:
-        path, label = _label(each, args)
+    labels = [_label(each, args) for each in details]
+    for each, (path_of_union, label) in zip(details, labels, strict=True):
+        has_branches = label is not None and len({one for one in labels if one[0] == path_of_union}) > 1
+        path = path_of_union if has_branches else _whole_place(each, args)
         place = _schema_at(path, schema, names)
-        if label is not None and len({_label(one, args) for one in details if _label(one, args)[0] == path}) > 1:
-            text = _expected(place, schema, _value_at(path, args))
-        else:
-            path = _whole_place(each, args)
-            text = _said(each, _schema_at(path, schema, names), schema)
+        text = _expected(place, schema, _value_at(path, args)) if has_branches else _said(each, place, schema)
         texts = found.setdefault(path, [])
         if text not in texts:
             texts.append(text)
@@ -111,17 +108,6 @@ def explain_failures(failures: Iterable[Failure], schema: Schema) -> list[Proble
 # -- pydantic -------------------------------------------------------------------------------------------------------
 
 
-def _walk(loc: Sequence[str | int], args: Any, *, is_missing: bool) -> tuple[Path, Sequence[str | int]]:
-    value: Any = args
-    for i, step in enumerate(loc):
-        if is_missing and i == len(loc) - 1:
-            return tuple(loc), ()
-        value = _inside(value, step)
-        if value is _MISSING:
-            return tuple(loc[:i]), loc[i:]
-    return tuple(loc), ()
-
-
 def _inside(value: Any, step: str | int) -> Any:
     if is_object(value):
         # pydantic may have turned a key into text or a number: it is found by its text.
@@ -133,8 +119,12 @@ def _inside(value: Any, step: str | int) -> Any:
 
 def _label(each: ErrorDetails, args: Any) -> tuple[Path, str | int | None]:
     """The path up to the first step that is the label of a union, and that label."""
-    path, rest = _walk(each["loc"], args, is_missing=each["type"] == "missing")
-    return path, rest[0] if rest else None
+    value, loc = args, each["loc"]
+    for i, step in enumerate(loc[:-1] if each["type"] == "missing" else loc):
+        value = _inside(value, step)
+        if value is _MISSING:
+            return loc[:i], step
+    return loc, None
 
 
 def _whole_place(each: ErrorDetails, args: Any) -> Path:

@@ -155,12 +155,14 @@ def late_attribute(name: str, given: ToolDefinition, found: FunctionSpec, parame
 
 def constructor_arguments(given: ToolDefinition, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The arguments of `Tool(...)` that make an equal tool, or one with these changes."""
-    function = {"callable": given.func} if given.with_caller else {"func": given.func}
-    by_hand: dict[str, Any] = {"args": given.args or None, "schema": given.schema}
-    same = ("name", "arg_types", "arg_desc", "mcp", *FLAGS)
-    made = {**function, "desc": given.description, **by_hand, **{each: getattr(given, each) for each in same}}
-    effect = {} if given.says_effect else {"effect": None}
-    return {**made, **effect, **{"desc" if name == "description" else name: value for name, value in (changes or {}).items()}}
+    changed = {"desc" if name == "description" else name: value for name, value in (changes or {}).items()}
+    made = {each: getattr(given, each) for each in ("name", "schema", "arg_types", "arg_desc", "mcp", *FLAGS)}
+    made |= {"desc": given.description, "args": given.args or None}
+    if not given.says_effect:
+        made["effect"] = None
+    if changed.keys().isdisjoint({"func", "callable"}):
+        made["callable" if given.with_caller else "func"] = given.func
+    return {**made, **changed}
 
 
 def importable_name(tool: Any) -> str | None:

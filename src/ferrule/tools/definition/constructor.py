@@ -16,7 +16,7 @@ from pydantic_core import PydanticUndefined
 from ferrule.errors import ToolDefinitionError, nearest, refuse_async, shown
 from ferrule.tools.definition.inspect_function import FunctionSpec, Parameter, doc_of, field_of, inspect_function, is_required, name_of
 from ferrule.values.record import Record, field, replace
-from ferrule.values.schema.nodes import Schema, children, find_pointer, is_list, is_object, names_elsewhere
+from ferrule.values.schema.nodes import Schema, find_pointer, is_list, is_object, names_elsewhere, subschemas
 from ferrule.values.schema.patterns import is_pattern
 from ferrule.values.schema.validator import work_problem
 
@@ -206,15 +206,15 @@ def check_schema(where: str, schema: Schema) -> None:
     problem = work_problem(schema)
     if problem:
         raise ToolDefinitionError(f"The schema of {where} cannot be used: {problem}.")
-    waiting: list[tuple[str, Any]] = [("", schema)]
+    waiting: list[tuple[tuple[object, ...], Any]] = [((), schema)]
     while waiting:
         path, node = waiting.pop()
         if isinstance(node, bool):
             continue
         problem = _problem(node, schema) if is_object(node) else f"is not a schema: {shown(node)}"
         if problem:
-            raise ToolDefinitionError(f"The schema of {where} cannot be used: {path or 'it'} {problem}.")
-        waiting.extend((f"{path}/{place}" if path else place, each) for place, each in children(node))
+            raise ToolDefinitionError(f"The schema of {where} cannot be used: {'/'.join(map(str, path)) or 'it'} {problem}.")
+        waiting.extend(((*path, key) if step is None else (*path, key, step), each) for key, step, each in subschemas(node))
 
 
 def _problem(node: Schema, root: Schema) -> str:

@@ -284,10 +284,9 @@ def _strip_qualifiers(hint: Any) -> tuple[Any, bool | None]:
 
 def _resolve_annotations(function: Any, name: str, annotations: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Every annotation as a type; the given types replace annotations."""
-    written = {each: hint for each, hint in annotations.items() if each not in given}
-    if not any(has_text(hint) for hint in (*written.values(), *given.values())):
-        return {**written, **given}
-    everything = {**written, **given}
+    everything = {**{each: hint for each, hint in annotations.items() if each not in given}, **given}
+    if not any(map(has_text, everything.values())):
+        return everything
     spaces = _namespaces(function)
     try:
         return _evaluate(everything, spaces)

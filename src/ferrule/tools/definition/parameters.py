@@ -125,7 +125,7 @@ def _annotation(parameter: Parameter, documented_as: str | None, insisted: bool)
     if plain_default is PydanticUndefined and not is_field_info(default):
         plain_default = field.default
     if plain_default is None and not _admits_none(annotation):
-        annotation = annotation | None if isinstance(annotation, type) else _optional(annotation)
+        annotation = typing.Optional[annotation]  # noqa: UP045  works for what has no `|`
     metadata: list[Any] = []
     if is_field_info(default):
         metadata.append(default)
@@ -143,18 +143,11 @@ def _annotation(parameter: Parameter, documented_as: str | None, insisted: bool)
     return NotRequired[annotation] if parameter.may_be_missing else annotation
 
 
-def _optional(annotation: Any) -> Any:
-    return typing.Optional[annotation]  # noqa: UP045  works for what has no `|`
-
-
 def _admits_none(annotation: Any) -> bool:
     if get_origin(annotation) is Annotated:
         return _admits_none(get_args(annotation)[0])
-    return annotation in (Any, None, NoneType, object) or any(_admits_none(each) for each in get_args(annotation) if _is_union(annotation))
-
-
-def _is_union(annotation: Any) -> bool:
-    return get_origin(annotation) in (typing.Union, types.UnionType)
+    members = get_args(annotation) if get_origin(annotation) in (typing.Union, types.UnionType) else ()
+    return annotation in (Any, None, NoneType, object) or any(map(_admits_none, members))
 
 
 # -- all of them --------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from ferrule.values.calls.call import CheckedArguments, ToolCall
 from ferrule.values.calls.edit import Coerced, edit_arguments
 from ferrule.values.confirmation.policy import Rule, arguments_digest, check_arguments
 from ferrule.values.confirmation.question import Question, check_second, confirmation_text, tool_fingerprint
-from ferrule.values.record import Changing, Record, replace
+from ferrule.values.record import MutableRecord, Record, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -36,7 +36,7 @@ _IN_THE_MIDDLE = (
 )
 
 
-class Asked(Changing):
+class Asked(MutableRecord):
     """One direct call that needs consent."""
 
     key: Hashable

@@ -113,7 +113,7 @@ def run_directly(tool: ToolSpec, checked: CheckedArguments, *, whole: bool = Fal
     """`run_tool` for a direct call, which sends events."""
     if not is_observed():
         return run_tool(tool, checked, whole=whole, is_direct=is_direct)
-    with _told(tool, checked) as ended:
+    with _events_of(tool, checked) as ended:
         return ended(run_tool(tool, checked, whole=whole, is_direct=is_direct))
 
 
@@ -121,14 +121,14 @@ async def arun_directly(tool: ToolSpec, checked: CheckedArguments, *, whole: boo
     """As `run_directly`, without blocking the loop."""
     if not is_observed():
         return await arun_tool(tool, checked, whole=whole)
-    with _told(tool, checked) as ended:
+    with _events_of(tool, checked) as ended:
         return ended(await arun_tool(tool, checked, whole=whole))
 
 
-def _told(tool: ToolSpec, checked: CheckedArguments) -> AbstractContextManager[Callable[[Any], Any]]:
+def _events_of(tool: ToolSpec, checked: CheckedArguments) -> AbstractContextManager[Callable[[Any], Any]]:
     """Sends the events of a direct call; the block passes the value on."""
     from ferrule.values.run.event import CallFinished, CallStarted  # late: few direct calls are observed
-    from ferrule.values.run.observers import telling
+    from ferrule.values.run.observers import events_around
 
     def call(own: str) -> ToolCall:
         return ToolCall.unchecked(tool.name, checked.shown, own, repairs=checked.repairs)
@@ -137,7 +137,7 @@ def _told(tool: ToolSpec, checked: CheckedArguments) -> AbstractContextManager[C
         made = call(own)
         return CallFinished(made, to_result(made, value) if error is None else failure(made, error, is_raised=True))
 
-    return telling(scope(), current().callbacks, lambda own: CallStarted(call(own), tool), end)
+    return events_around(scope(), current().callbacks, lambda own: CallStarted(call(own), tool), end)
 
 
 def attempt(code: Callable[[], R]) -> tuple[R | None, Exception | SystemExit | None]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from ferrule.errors import ToolDefinitionError
 from ferrule.tools.arguments.checker import Checker
+from ferrule.tools.arguments.given_schema import build_validator
 from ferrule.tools.arguments.nested import fit_numbers
 from ferrule.tools.arguments.problems import Problem, explain_failures
 from ferrule.tools.definition.inspect_function import FunctionSpec
@@ -32,11 +32,9 @@ class SchemaCheck:
     def __call__(self, value: Any) -> tuple[str, ...]:
         """The problems; empty for a value that matches. A schema that cannot be used is one, too."""
         try:
-            failures = find_failures(self._validator, value) if not self._validator.is_valid(value) else []
+            failures = find_failures(self._validator, value)
         except ValueError as error:
             return (f"the schema cannot be used: {error}",)
-        if not failures:
-            return ()
         return tuple(f"{path}: {text}" if path else text for path, text in explain_failures(failures, self._schema))
 
     @cached_property
@@ -73,7 +71,4 @@ class MCPChecker(Checker):
 
     @cached_property
     def _validator(self) -> Validator:
-        try:
-            return Validator(self._original, lenient=True)
-        except ValueError as error:
-            raise ToolDefinitionError(f"The schema of `{self.tool}` cannot be used: {error}.") from error
+        return build_validator(self.tool, self._original, lenient=True)

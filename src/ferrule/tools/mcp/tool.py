@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
@@ -23,7 +24,7 @@ from ferrule.values.content.parts import Text
 from ferrule.values.record import Record, field, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Sequence
+    from collections.abc import Awaitable, Iterable
 
     from ferrule.values.calls.call import ToolResult
     from ferrule.values.content.parts import Content
@@ -35,7 +36,6 @@ arguments may replace a bool. "unhinted": unless a hint says that the tool only 
 destroys."""
 OnInput = Callable[["RemoteCall", dict[str, Any], Mapping[str, Any]], "Awaitable[Any]"]
 """`(call, arguments, raw result)` to the result of the continued call. It may raise, so that a run waits for a person."""
-Prefix = Literal["auto"] | bool
 _DIGEST = 8
 _OTHER = re.compile(r"[^A-Za-z0-9_-]+")
 _NO_TASKS = "It can only be called as a task, which sessions of the SDK cannot do."
@@ -158,7 +158,7 @@ def mcp_tool_options(
     """
     rules = rules if rules is not None else ConversionRules()
     definition = read_definition(entry)
-    own = name if name is not None else unique_names({server or "server": [definition.name]}, prefix=False)[server or "server"][0]
+    own = name if name is not None else _usable(definition.name, server or "server", definition.name)
     asks, by_hand = confirmation_of(definition, rules)
     known = getattr(caller, "name", None) if server is None else server
     known = known if isinstance(known, str) else None
@@ -265,39 +265,17 @@ def plain_value(result: ToolResult) -> Any:
 # -- names ----------------------------------------------------------------------------------------------------------
 
 
-def unique_names(servers: Mapping[str, Sequence[str]], *, prefix: Prefix = "auto", taken: Iterable[str] = ()) -> dict[str, list[str]]:
-    """A name for each tool of each server, in the given order, which every provider accepts. Calls use the server's own name.
+def unique_names(tools: Iterable[tuple[str, str]], *, prefix: bool, taken: Iterable[str] = ()) -> dict[tuple[str, str], str]:
+    """A name for each of these tools (server, name there) which every provider accepts. Calls use the name on the server.
 
-    `auto` puts `server__` before every name that two servers share, or that is in `taken` (names of local tools, which stay), so that the
-    order of the servers does not matter. A name that is too long for providers, or still not unique, is cut and ends in a digest of server
-    and name.
+    `prefix` puts `server__` before every name. A name that is too long for providers, not unique, or in `taken` (names of local tools,
+    which stay) is cut and ends in a digest of server and name. The order of the tools does not matter.
     """
-    used = {_wire(each) for each in taken}
-    counted: dict[str, int] = {}
-    for names in servers.values():
-        for name in dict.fromkeys(map(_wire, names)):
-            counted[name] = counted.get(name, 0) + 1
-    made: dict[str, list[str]] = {}
-    given: dict[tuple[str, str], str] = {}
-    for server in sorted(servers):
-        for name in sorted(set(servers[server])):
-            collides = counted[_wire(name)] > 1 or _wire(name) in used
-            wanted = f"{safe_server(server)}__{name}" if prefix is True or (prefix == "auto" and collides) else name
-            given[server, name] = _usable(wanted, server, name)
-    clashing = _clashing(given.values(), used)
-    for server, names in servers.items():
-        made[server] = [
-            _with_digest(given[server, name], server, name) if _wire(given[server, name]) in clashing else given[server, name]
-            for name in names
-        ]
-    return made
-
-
-def _clashing(names: Iterable[str], used: set[str]) -> set[str]:
-    seen, twice = set(used), set[str]()
-    for name in map(_wire, names):
-        (twice if name in seen else seen).add(name)
-    return twice
+    wanted = {(server, name): f"{safe_server(server)}__{name}" if prefix else name for server, name in tools}
+    given = {key: _usable(name, *key) for key, name in wanted.items()}
+    counted = Counter(map(_wire, given.values()))
+    counted.update({_wire(each) for each in taken})
+    return {key: name if counted[_wire(name)] == 1 else _with_digest(name, *key) for key, name in given.items()}
 
 
 def _usable(wanted: str, server: str, name: str) -> str:

@@ -17,7 +17,7 @@ from ferrule.values.content.convert import render
 from ferrule.values.content.late_model import LateModelType, late_field
 from ferrule.values.content.type import serialized_by
 from ferrule.values.encoding.encode import is_masked, json_text
-from ferrule.values.record import Changing, Record, field, fields_of, maker
+from ferrule.values.record import MutableRecord, Record, field, fields_of, maker
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
@@ -243,7 +243,7 @@ class ToolSpec(Protocol):
         ...
 
 
-class CheckedArguments(Changing):
+class CheckedArguments(MutableRecord):
     """Arguments that fit their tool."""
 
     positional: tuple[Any, ...]
@@ -260,7 +260,7 @@ class CheckedArguments(Changing):
         return {name: value for name, value in self.named.items() if name in self.shown and is_masked(self.shown[name])}
 
 
-class CheckedCall(Changing):
+class CheckedCall(MutableRecord):
     """A call that may run: its tool was found and its arguments fit."""
 
     call: ToolCall

@@ -9,7 +9,7 @@ import inspect
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from threading import Thread
@@ -36,45 +36,15 @@ _OURS = (ToolError, ConfirmationRequired, ConfirmationRejected)
 """Errors that explain themselves: bad arguments, a person to ask, a tool's own `ToolStop`."""
 
 
-class Callee(Protocol):
-    """A tool that can run a call."""
-
-    name: str
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Check the arguments and run from sync code."""
-        ...
-
-    def acall(self, **kwargs: Any) -> Coroutine[Any, Any, Any]:
-        """Check the arguments and run without blocking the loop."""
-        ...
-
-    def call_result(self, **kwargs: Any) -> Any:
-        """As calling it, for the `ToolResult`."""
-        ...
-
-    def acall_result(self, **kwargs: Any) -> Coroutine[Any, Any, Any]:
-        """As `acall`, for the `ToolResult`."""
-        ...
-
-
-class Call(Protocol):
+class _Call(Protocol):
     """A `ToolCall`, which this module cannot import."""
 
     @property
-    def name(self) -> str:
-        """The function's name."""
-        ...
-
+    def name(self) -> str: ...
     @property
-    def args(self) -> dict[str, Any]:
-        """Its arguments."""
-        ...
-
+    def args(self) -> dict[str, Any]: ...
     @property
-    def fault(self) -> Any:
-        """Why it cannot run, or None."""
-        ...
+    def fault(self) -> Any: ...
 
 
 class Ended(NamedTuple):
@@ -87,7 +57,7 @@ class Ended(NamedTuple):
     """Whether the function raised the error; False where the call did not run."""
 
 
-Functions = Mapping[str, Callable[..., Any]] | Iterable[Callable[..., Any] | Callee]
+Functions = Mapping[str, Callable[..., Any]] | Iterable[Callable[..., Any]]
 """Where a call finds its function: by name, or a list of tools and functions (which go by their `__name__`)."""
 
 
@@ -135,7 +105,7 @@ def callers_own() -> dict[str, Callable[..., Any]]:
     return found
 
 
-def _find_function(call: Call, functions: Functions) -> Callable[..., Any]:
+def _find_function(call: _Call, functions: Functions) -> Callable[..., Any]:
     """The function of a call; raises `UnknownToolError` (a `ValueError`) with the names, `ToolCallError` for a call with a fault."""
     if call.fault is not None:
         raise ToolCallError(call.fault.code, call.fault.reason, raw=call.fault.raw, tool=call.name)
@@ -161,7 +131,7 @@ def _is_of(value: Any, module: dict[str, Any]) -> bool:
 # -- one call -----------------------------------------------------------------------------------------------------
 
 
-def invoke(call: Call, functions: Functions) -> Any:
+def invoke(call: _Call, functions: Functions) -> Any:
     """Run from sync code. Raises `ToolExecutionError` (a `RuntimeError`) with the cause, `AsyncToolError` for an async function."""
     function = _find_function(call, functions)
     try:
@@ -172,18 +142,18 @@ def invoke(call: Call, functions: Functions) -> Any:
         raise _failed(call.name, error) from error
 
 
-async def ainvoke(call: Call, functions: Functions) -> Any:
+async def ainvoke(call: _Call, functions: Functions) -> Any:
     """Run without blocking the loop; raises what `invoke` raises."""
     function = _find_function(call, functions)
     try:
-        return await (cast("Callee", function).acall(**call.args) if _is_tool(function) else _acall(call, function))
+        return await (cast("Any", function).acall(**call.args) if _is_tool(function) else _acall(call, function))
     except _OURS:
         raise
     except Exception as error:
         raise _failed(call.name, error) from error
 
 
-def _call(call: Call, function: Callable[..., Any]) -> Any:
+def _call(call: _Call, function: Callable[..., Any]) -> Any:
     try:
         value = function(**call.args)
     except AsyncToolError as error:
@@ -194,14 +164,14 @@ def _call(call: Call, function: Callable[..., Any]) -> Any:
     return value
 
 
-async def _acall(call: Call, function: Callable[..., Any]) -> Any:
+async def _acall(call: _Call, function: Callable[..., Any]) -> Any:
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(type(function), "__call__", None)):  # noqa: B004
         return await function(**call.args)
     value = await _in_thread(call, partial(function, **call.args))
     return await value if inspect.isawaitable(value) else value
 
 
-async def _in_thread(call: Call, work: Callable[[], Any]) -> Any:
+async def _in_thread(call: _Call, work: Callable[[], Any]) -> Any:
     import asyncio
 
     # As a pair: no coroutine can raise `StopIteration`.
@@ -239,7 +209,7 @@ def _is_async(name: str) -> AsyncToolError:
 # -- many calls ---------------------------------------------------------------------------------------------------
 
 
-def invoke_all(calls: Sequence[Call], functions: Functions, *, concurrent: bool) -> list[Ended]:
+def invoke_all(calls: Sequence[_Call], functions: Functions, *, concurrent: bool) -> list[Ended]:
     """Run many, in daemon threads with the caller's context variables; tools that say `concurrent=False` here, one by one. In order."""
     known = by_name(functions)
     together, alone = _split(calls, known, concurrent=concurrent and getattr(functions, "concurrent", True))  # of a `Toolbox`
@@ -269,7 +239,7 @@ def invoke_all(calls: Sequence[Call], functions: Functions, *, concurrent: bool)
     return [ended[at] for at in range(len(calls))]
 
 
-async def ainvoke_all(calls: Sequence[Call], functions: Functions, *, concurrent: bool) -> list[Ended]:
+async def ainvoke_all(calls: Sequence[_Call], functions: Functions, *, concurrent: bool) -> list[Ended]:
     """As `invoke_all`, as tasks. When one of them, or the caller, is cancelled, all are."""
     import asyncio
 
@@ -290,7 +260,7 @@ async def ainvoke_all(calls: Sequence[Call], functions: Functions, *, concurrent
     return [ended[at] for at in range(len(calls))]
 
 
-def _end(call: Call, known: Mapping[str, Callable[..., Any]]) -> Ended:
+def _end(call: _Call, known: Mapping[str, Callable[..., Any]]) -> Ended:
     function: Any = None
     try:
         function = _find_function(call, known)
@@ -300,7 +270,7 @@ def _end(call: Call, known: Mapping[str, Callable[..., Any]]) -> Ended:
         return Ended(None, error, is_raised=_has_begun(function, error))
 
 
-async def _aend(call: Call, known: Mapping[str, Callable[..., Any]]) -> Ended:
+async def _aend(call: _Call, known: Mapping[str, Callable[..., Any]]) -> Ended:
     function: Any = None
     try:
         function = _find_function(call, known)
@@ -316,7 +286,7 @@ def _has_begun(function: Any, error: Exception) -> bool:
     return function is not None and not (isinstance(error, ToolArgumentsError) and error.tool == getattr(function, "name", None))
 
 
-def _split(calls: Sequence[Call], known: Mapping[str, Any], *, concurrent: bool) -> tuple[list[int], list[int]]:
+def _split(calls: Sequence[_Call], known: Mapping[str, Any], *, concurrent: bool) -> tuple[list[int], list[int]]:
     """The positions of calls that may run side by side, and of those that run one by one."""
     together = {at for at, call in enumerate(calls) if concurrent and getattr(known.get(call.name), "concurrent", True) is not False}
     if len(together) < 2:  # noqa: PLR2004  alone, it needs no thread

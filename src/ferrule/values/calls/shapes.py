@@ -48,7 +48,7 @@ def call_fields(entry: Any) -> dict[str, Any]:
     return {
         "name": name,
         "args": args,
-        "id": _id(look("id") if call_id is None else call_id),
+        "id": read_id(look("id") if call_id is None else call_id),
         "intention": _text(look("intention") if intention is None else intention),
         "fault": kept or fault,
         "repairs": repaired if repairs is None else _texts(repairs) or repaired,
@@ -89,7 +89,7 @@ def fields_at(entry: Any, index: int) -> dict[str, Any]:
         return call_fields(entry)
     except ToolCallError as error:
         fault = CallFault(error.code, f"call {index}: {error}", json_text(entry), index)
-        return {"name": "", "args": {}, "id": _id(_look(entry)("id")), "fault": fault}
+        return {"name": "", "args": {}, "id": read_id(_look(entry)("id")), "fault": fault}
 
 
 def _look(entry: Any) -> Callable[[str], Any]:
@@ -111,8 +111,8 @@ def _texts(found: Any) -> tuple[str, ...]:
     return tuple([each for each in cast("list[Any]", found) if isinstance(each, str)]) if isinstance(found, (list, tuple)) else ()
 
 
-def _id(found: Any) -> str | None:
-    # Some servers number their calls. Anything else is not an id; the run assigns one.
+def read_id(found: Any) -> str | None:
+    """The id of a call. Some servers number their calls; anything else is not an id, and the run assigns one."""
     return str(found) if isinstance(found, int) and not isinstance(found, bool) else _text(found)
 
 
@@ -127,13 +127,27 @@ def _fault(found: Any) -> CallFault | None:
 
 def _parsed(name: str, raw: Any) -> tuple[dict[str, Any], CallFault | None, tuple[str, ...]]:
     """The arguments or a fault, and the repairs that their text needed."""
-    args, fault, repairs = _found(name, raw)
-    if not (problem := unwritable(args)):
-        return args, fault, repairs
-    fault = CallFault(
-        "invalid_tool_call_arguments", f"the arguments of `{name}` {problem}", raw if isinstance(raw, str) else json_text(args)
-    )
-    return {}, fault, ()
+    args: dict[str, Any] = {}
+    repairs: tuple[str, ...] = ()
+    problem: str | None = None
+    if isinstance(raw, (bytes, bytearray)):
+        raw = raw.decode("utf-8", "replace")
+    if isinstance(raw, str):
+        try:
+            args, repairs = read_arguments(raw, tool=name)
+        except ToolCallError as error:
+            return {}, CallFault(error.code, str(error), raw), ()
+    elif isinstance(raw, (dict, Mapping)):
+        args = dict(cast("Mapping[Any, Any]", raw))
+        odd = [key for key in args if not isinstance(key, str)]  # pyright: ignore[reportUnnecessaryIsInstance]  Python code passes anything
+        problem = f"need names that are text, found {shown(odd[0])}" if odd else None
+    elif raw is not None:
+        problem = f"must be a JSON object, found {kind_of(raw)}"
+    problem = problem or unwritable(args)
+    if problem is None:
+        return args, None, repairs
+    text = raw if isinstance(raw, str) else json_text(cast("object", raw))
+    return {}, CallFault("invalid_tool_call_arguments", f"the arguments of `{name}` {problem}", text), ()
 
 
 def unwritable(args: dict[str, Any]) -> str | None:
@@ -153,25 +167,3 @@ def unwritable(args: dict[str, Any]) -> str | None:
             return None
         level = list(inside.values())
     return "are nested too deeply"
-
-
-def _found(name: str, raw: Any) -> tuple[dict[str, Any], CallFault | None, tuple[str, ...]]:
-    if raw is None:
-        return {}, None, ()
-    if isinstance(raw, str):
-        try:
-            args, repairs = read_arguments(raw, tool=name)
-        except ToolCallError as error:
-            return {}, CallFault(error.code, str(error), raw), ()
-        return args, None, repairs
-    if isinstance(raw, (bytes, bytearray)):
-        return _found(name, raw.decode("utf-8", "replace"))
-    if isinstance(raw, (dict, Mapping)):
-        args = dict(cast("Mapping[Any, Any]", raw))
-        odd = next((key for key in args if not isinstance(key, str)), None)
-        if odd is None:
-            return args, None, ()
-        reason = f"the arguments of `{name}` need names that are text, found {shown(odd)}"
-        return {}, CallFault("invalid_tool_call_arguments", reason, json_text(args)), ()
-    reason = f"the arguments of `{name}` must be a JSON object, found {kind_of(raw)}"
-    return {}, CallFault("invalid_tool_call_arguments", reason, json_text(raw)), ()

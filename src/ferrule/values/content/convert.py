@@ -222,9 +222,8 @@ def pieces_of(value: Any) -> list[Piece] | None:
         return None
     if isinstance(value, (list, tuple)) and all(isinstance(each, Type) for each in cast("list[Any]", value)):
         return [piece for each in cast("list[Any]", value) for piece in pieces_of(each) or [json_text(each)]]
-    if isinstance(value, Type):
-        return [_one_piece(each) for each in value.format()] if isinstance(value.format(), list) else _split(value, count)
-    return _split(value, count)
+    form = value.format() if isinstance(value, Type) else None
+    return list(map(_one_piece, cast("list[Any]", form))) if isinstance(form, list) else _split(value, count)
 
 
 def _one_piece(form: Any) -> Piece:

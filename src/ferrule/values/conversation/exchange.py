@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_check
 
 from ferrule.values.conversation.message import Message, Messages, make_message
 from ferrule.values.encoding.encode import from_json, json_bytes, sha256
-from ferrule.values.record import Changing, Record, field
+from ferrule.values.record import MutableRecord, Record, field
 
 if TYPE_CHECKING:
     from ferrule.values.calls.call import ToolCall
@@ -151,7 +151,7 @@ class AnswerForm(Protocol):
         ...
 
 
-class Request(Changing):
+class Request(MutableRecord):
     """One request to a model. Treat it as immutable: `following` returns the next one of the conversation."""
 
     messages: Messages

@@ -16,7 +16,7 @@ from types import GeneratorType
 from typing import Any
 
 from ferrule.values.encoding.pattern import pattern
-from ferrule.values.record import Changing, Record, fields_of
+from ferrule.values.record import MutableRecord, Record, fields_of
 
 _ADDRESS = pattern(r" at 0x[0-9a-fA-F]+")
 _OWN_MODULE = pattern(r"(?<![\w.])ferrule\.(?:\w+\.)+(?=\w)")
@@ -196,7 +196,7 @@ def inside_of(value: Any) -> Iterable[Any]:
 
 def _fields(value: Any) -> dict[str, Any]:
     """The fields of a record or a dataclass; empty for anything else."""
-    if isinstance(value, (Record, Changing)):
+    if isinstance(value, (Record, MutableRecord)):
         return {name: each for name, each in fields_of(value).items() if not name.startswith("_")}
     names: Mapping[str, Any] = getattr(type(value), "__dataclass_fields__", {})
     return {name: getattr(value, name, None) for name in names}
@@ -262,7 +262,7 @@ def _form(value: Any) -> Any:
     if hasattr(kind, "__pydantic_serializer__"):
         made: Any = kind.__pydantic_serializer__.to_python(value, by_alias=True, warnings=False)
         return object_text(value) if made is value else made
-    if hasattr(kind, "__dataclass_fields__") or isinstance(value, (Record, Changing)):
+    if hasattr(kind, "__dataclass_fields__") or isinstance(value, (Record, MutableRecord)):
         return _fields(value)
     if isinstance(value, (deque, GeneratorType)):
         return list(value)

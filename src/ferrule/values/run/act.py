@@ -3,7 +3,7 @@
 A program is a generator that yields acts and is sent their answers. A test that answers acts by hand may send None for `ReadConditions`,
 `CheckDue`, `Tell` and `Within`.
 
-The acts of every step are `Changing`, though they are never changed: a frozen record takes three times as long to make.
+The acts of every step are `MutableRecord`s, though nothing changes them: a frozen record takes three times as long to make.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ferrule.errors import FerruleError, RunCancelledError
-from ferrule.values.record import Changing, Record
+from ferrule.values.record import MutableRecord, Record
 
 if TYPE_CHECKING:
     from ferrule.values.calls.call import CheckedCall, ToolCall
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ferrule.values.run.outcome import Prediction
 
 
-class Conditions(Changing):
+class Conditions(MutableRecord):
     """What holds while a program executes: the settings that programs read, and facts about the run."""
 
     lm: Any = None
@@ -44,14 +44,14 @@ class Conditions(Changing):
     """What a resumed run has recorded as due: names of `CheckDue`, and of `Once`."""
 
 
-class ReadConditions(Changing):
+class ReadConditions(MutableRecord):
     """Read what holds for this execution, once at the start: answered with `Conditions`. Never journalled."""
 
     lm: Any = None
     """The model of this call alone, if it has one: programs that its tools call use it, too."""
 
 
-class CallModel(Changing):
+class CallModel(MutableRecord):
     """Ask a model: answered with its `Response`."""
 
     request: Request
@@ -90,7 +90,7 @@ class RecallCalls(Record):
     """Each call as it fits the tools now; None for one that does not. This distinguishes calls of one tool."""
 
 
-class CallTools(Changing):
+class CallTools(MutableRecord):
     """Run checked calls, at once where the tools allow it: answered with a list of `ToolResult`s in call order."""
 
     calls: tuple[CheckedCall, ...]
@@ -125,7 +125,7 @@ class CheckDue(Record):
     """Whether `is_due` may wait for the network: an event loop runs it in a thread then."""
 
 
-class Tell(Changing):
+class Tell(MutableRecord):
     """Inform observers: answered with None. Never journalled, silent in a replay."""
 
     event: Event

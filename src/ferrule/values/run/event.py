@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ferrule.values.record import Changing, field, fields_of
+from ferrule.values.record import MutableRecord, field, fields_of
 from ferrule.values.typed import plan_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _VERSION = 1
 """Of the form of `as_json()`. It changes when a field or a type of event is removed or changes its meaning, not when one is added."""
 
 
-class Event(Changing, kw_only=True):
+class Event(MutableRecord, kw_only=True):
     """Base class of all events."""
 
     _kind_of_work = ""

@@ -119,7 +119,7 @@ def _asked(observer: Any, name: str, when: str, *given: Any, read: Callable[[Any
 
 
 @contextmanager
-def telling(
+def events_around(
     here: Any,
     callbacks: Iterable[Any],
     begin: Callable[[str], events.Event | None],

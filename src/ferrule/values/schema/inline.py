@@ -9,14 +9,20 @@ import copy
 import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
+from pydantic_core import PydanticSerializationError
 
-from ferrule.values.schema.nodes import Schema, children, is_object, map_children, unescape_step
+from ferrule.values.schema.nodes import Schema, every_schema, is_object, map_children, unescape_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from pydantic import TypeAdapter
+
 _DEFINITIONS = ("$defs", "definitions")
+INEXPRESSIBLE = (PydanticInvalidForJsonSchema, PydanticSerializationError)
+"""What pydantic raises for a type that JSON Schema cannot express."""
 _LARGEST = 5_000
 """Nodes. A definition that would grow beyond this when inlined stays a reference: models that share models double at every level."""
 
@@ -34,6 +40,14 @@ class Generator(GenerateJsonSchema):
     def field_is_present(self, field: Any) -> bool:
         """A dataclass computes a field with `init=False`: no value is accepted for it."""
         return field.get("init", True) and super().field_is_present(field)
+
+
+def json_schema_of(adapter: TypeAdapter[Any], generator: type[Generator] = Generator) -> Schema:
+    """The schema of a validator's type; empty for a type that JSON Schema cannot express."""
+    try:
+        return adapter.json_schema(schema_generator=generator)
+    except INEXPRESSIBLE:
+        return {}
 
 
 def inline_definitions(schema: Schema) -> Schema:
@@ -98,14 +112,10 @@ def _local(schema: Schema, definitions: Mapping[str, Any]) -> str | None:
 
 
 def _references(schema: Any, definitions: Mapping[str, Any]) -> Iterator[str]:
-    waiting = [schema]
-    while waiting:
-        each = waiting.pop()
-        if is_object(each):
-            name = _local(each, definitions)
-            if name is not None:
-                yield name
-            waiting.extend(child for _, child in children(each))
+    for each in every_schema(schema):
+        name = _local(each, definitions) if is_object(each) else None
+        if name is not None:
+            yield name
 
 
 def _kept(definitions: Mapping[str, Any]) -> set[str]:
@@ -121,7 +131,7 @@ def _kept(definitions: Mapping[str, Any]) -> set[str]:
             return 1
         if name not in sizes:
             on_the_way.append(name)
-            total = 1 + _nodes(definitions[name]) + sum(size(each) for each in direct[name])
+            total = 1 + sum(1 for _ in every_schema(definitions[name])) + sum(size(each) for each in direct[name])
             on_the_way.pop()
             if total > _LARGEST:
                 kept.add(name)
@@ -144,16 +154,6 @@ def _reach(names: list[str], direct: Mapping[str, list[str]]) -> set[str]:
             reached.add(name)
             waiting.extend(direct[name])
     return reached
-
-
-def _nodes(schema: Any) -> int:
-    total, waiting = 0, [schema]
-    while waiting:
-        each = waiting.pop()
-        total += 1
-        if is_object(each):
-            waiting.extend(child for _, child in children(each))
-    return total
 
 
 def _needed(schema: Schema, definitions: Mapping[str, Any], kept: set[str]) -> set[str]:

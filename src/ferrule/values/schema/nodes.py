@@ -20,6 +20,7 @@ _SINGLE = frozenset(
     | {"unevaluatedItems", "unevaluatedProperties", "additionalItems", "contentSchema"}
 )
 _LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems", "items"})
+_MOST_COMPARED = 100
 _NAMING = frozenset({"$ref", "patternProperties", "allOf", "anyOf", "oneOf"})
 
 
@@ -49,10 +50,14 @@ def subschemas(schema: Schema) -> Iterator[tuple[str, str | int | None, Any]]:
             yield key, None, value
 
 
-def children(schema: Schema) -> Iterator[tuple[str, Any]]:
-    """Yield each direct subschema with its place (`properties/title`, `items`, `anyOf/0`)."""
-    for key, step, each in subschemas(schema):
-        yield key if step is None else f"{key}/{step}", each
+def every_schema(schema: Any) -> Iterator[Any]:
+    """Yield the schema and all schemas in it. References are not followed."""
+    waiting = [schema]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        if is_object(each):
+            waiting.extend(inside for _, _, inside in subschemas(each))
 
 
 def members(schema: Schema, keyword: str) -> dict[str, Any]:
@@ -186,10 +191,24 @@ def is_dictionary(schema: Schema, kinds: list[str]) -> bool:
 
 
 def may_be_list_or_dictionary(schemas: list[Any], root: Schema) -> bool:
-    """Whether a value that fits one of these schemas may be a list as well as a dictionary."""
-    found = [each for each in all_alternatives(schemas, root) if is_object(each)]
-    kinds = [declared_types(each) for each in found]
-    return any("array" in each for each in kinds) and any(map(is_dictionary, found, (each or ["object"] for each in kinds)))
+    """Whether a value that fits one of these schemas, or a part of it, may be a list and a dictionary. Compares at most 100 parts."""
+    waiting, seen = [schemas], set[frozenset[int]]()
+    for group in waiting:
+        found = [each for each in all_alternatives(group, root) if is_object(each)]
+        dictionaries = [each for each in found if is_dictionary(each, declared_types(each) or ["object"])]
+        if dictionaries and any("array" in declared_types(each) for each in found):
+            return True
+        values = [next(iter(members(each, "patternProperties").values()), each.get("additionalProperties")) for each in dictionaries]
+        parts: dict[str, list[Any]] = {"values": values, "items": [each["items"] for each in found if is_object(each.get("items"))]}
+        for each in found:
+            for name, part in members(each, "properties").items():
+                parts.setdefault(f"properties/{name}", []).append(part)
+        for each in parts.values():
+            same = frozenset(map(id, each))
+            if len(same) > 1 and same not in seen and len(seen) < _MOST_COMPARED:
+                seen.add(same)
+                waiting.append(each)
+    return False
 
 
 def other_properties(node: Schema) -> Any:
@@ -285,12 +304,5 @@ def _types_of_one(schema: Any, root: Schema, seen: set[int]) -> set[str] | froze
 
 def mentions_type(schema: Schema, types: frozenset[str]) -> bool:
     """Whether a schema or a subschema of it admits one of these JSON types by name."""
-    waiting: list[Any] = [schema]
-    while waiting:
-        each = waiting.pop()
-        if is_object(each):
-            found = _types_of_one({key: value for key, value in each.items() if key != "allOf"}, schema, set())
-            if found and found & types:
-                return True
-            waiting.extend(child for _, child in children(each))
-    return False
+    named = ({key: value for key, value in each.items() if key != "allOf"} for each in every_schema(schema) if is_object(each))
+    return any(not types.isdisjoint(_types_of_one(each, schema, set()) or ()) for each in named)

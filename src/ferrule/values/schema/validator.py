@@ -116,15 +116,13 @@ class Validator:
         if pointer not in self._parts:
             import jsonschema_rs
 
-            base = self.schema.get("$id", self.schema.get("id")) if is_object(self.schema) else None
-            base = (
-                base if isinstance(base, str) and ":" in base else "json-schema:///root"
-            )  # not the default, which is the schema that refers to it
+            own: Any = self.schema.get("$id", self.schema.get("id")) if is_object(self.schema) else None
+            # Not the default, which is the schema that refers to it.
+            base = own.partition("#")[0] if isinstance(own, str) and ":" in own else "json-schema:///root"
             if self._registry is None:
                 draft = getattr(jsonschema_rs, self.kind.removesuffix("Validator"))
-                self._registry = jsonschema_rs.Registry([(base.partition("#")[0], self.schema)], draft=draft)
-            reference = f"{base.partition('#')[0]}#{quote(pointer, safe='/~')}"
-            self._parts[pointer] = self.compile({"$ref": reference}, registry=self._registry)
+                self._registry = jsonschema_rs.Registry([(base, self.schema)], draft=draft)
+            self._parts[pointer] = self.compile({"$ref": f"{base}#{quote(pointer, safe='/~')}"}, registry=self._registry)
         return self._parts[pointer]
 
     def compile(self, schema: Any, registry: Any = None) -> Any:

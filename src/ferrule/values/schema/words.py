@@ -47,9 +47,9 @@ class _Above:
         return _Above((*self.steps, step), self.described)
 
 
-def describe_schema(schema: Any, root: Schema | None = None) -> str:
+def describe_schema(schema: Any) -> str:
     """A schema as one short line."""
-    return _form(schema, root if root is not None else schema, _Above())
+    return _form(schema, schema, _Above())
 
 
 def describe_expected(schema: Any, root: Schema) -> str:
@@ -59,10 +59,10 @@ def describe_expected(schema: Any, root: Schema) -> str:
     return " or ".join(found) if "any value" not in found else "any value"
 
 
-def shorten_json(value: object, longest: int = _LONGEST) -> str:
+def shorten_json(value: object) -> str:
     """A value as JSON, shortened."""
     text = escape_surrogates(json_text(value))
-    return text if len(text) <= longest else f"{text[: longest - 1]}… ({len(text)} characters)"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}… ({len(text)} characters)"
 
 
 def escape_markers(text: str) -> str:

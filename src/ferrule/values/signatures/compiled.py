@@ -253,32 +253,19 @@ def _schema_of(fields: Mapping[str, SignatureField], required: list[str]) -> dic
 def _schemas_of(fields: Mapping[str, SignatureField]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """The schema of each field, and the shared definitions."""
     from pydantic import TypeAdapter
-    from pydantic.errors import PydanticInvalidForJsonSchema
-    from pydantic_core import PydanticSerializationError
 
-    from ferrule.values.schema.inline import Generator
+    from ferrule.values.schema.inline import INEXPRESSIBLE, Generator, json_schema_of
 
-    class Untitled(Generator):
-        """Writes no titles: they only repeat the names of the fields."""
+    class OwnNames(Generator):
+        """Names definitions. Two classes of one name get their modules' names; those of ferrule's own modules must not show."""
 
         def normalize_name(self, name: str) -> str:
-            """Two classes of one name get their modules' names; those of ferrule's own modules must not show."""
+            """The name of a definition."""
             return super().normalize_name(without_modules(name))
 
     adapters = {name: _make_check(name, field, adapter_of) for name, field in fields.items()}
     try:
-        found, shared = TypeAdapter.json_schemas([(name, "validation", each) for name, each in adapters.items()], schema_generator=Untitled)
-    except (PydanticInvalidForJsonSchema, PydanticSerializationError):
-        # A type that JSON Schema cannot express gets an empty schema; its values are checked all the same.
-        return {name: _open_where_inexpressible(each, Untitled) for name, each in adapters.items()}, {}
+        found, shared = TypeAdapter.json_schemas([(name, "validation", each) for name, each in adapters.items()], schema_generator=OwnNames)
+    except INEXPRESSIBLE:  # each alone: the values of a type with an empty schema are checked all the same
+        return {name: json_schema_of(each, OwnNames) for name, each in adapters.items()}, {}
     return {name: dict(found[(name, "validation")]) for name in fields}, shared.get("$defs") or {}
-
-
-def _open_where_inexpressible(adapter: Any, generator: Any) -> dict[str, Any]:
-    from pydantic.errors import PydanticInvalidForJsonSchema
-    from pydantic_core import PydanticSerializationError
-
-    try:
-        return adapter.json_schema(schema_generator=generator)
-    except (PydanticInvalidForJsonSchema, PydanticSerializationError):
-        return {}

@@ -279,13 +279,13 @@ class Signature(BaseModel, metaclass=SignatureType, late=True):
         locals().update({name: Absent() for name in OUTDATED})
 
 
-def as_signature(thing: Any, instructions: str | None = None, *, custom_types: Mapping[str, Any] | None = None) -> type[Signature]:
+def as_signature(thing: Any, instructions: str | None = None) -> type[Signature]:
     """A signature from a signature, its string form, or a mapping of fields."""
     if isinstance(thing, SignatureType):
         if thing is Signature:
             raise SignatureError("`Signature` itself has no fields: subclass it, or write `Signature('question -> answer')`.")
         return cast("type[Signature]", thing if instructions is None else thing.with_instructions(instructions))
-    return _from_form(thing, instructions, custom_types=custom_types)
+    return _from_form(thing, instructions)
 
 
 def _from_form(signature: Any, instructions: str | None = None, *, custom_types: Mapping[str, Any] | None = None) -> type[Signature]:

@@ -19,14 +19,11 @@ from typing import Any, NoReturn, Union
 
 from ferrule.errors import SignatureError, shown
 from ferrule.values.content.type import Type
-from ferrule.values.record import Record, replace
+from ferrule.values.record import replace
 from ferrule.values.signatures.fields import SignatureField, copy_field, declare
 
 if typing.TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-MISSING: Any = object()
-"""The field has no default."""
 
 _TYPES_OF_PYTHON = ("str", "int", "float", "bool", "bytes", "list", "dict", "tuple", "set", "frozenset", "object", "complex", "None")
 _OF_PYTHON = {name: getattr(builtins, name) for name in _TYPES_OF_PYTHON if hasattr(builtins, name)}
@@ -42,43 +39,24 @@ _OF_TYPES = frozenset({"typing", "types", "typing_extensions"})
 _OPENERS, _CLOSERS = "([{", ")]}"
 
 
-class TextField(Record):
-    """One field of a string form."""
-
-    name: str
-    role: typing.Literal["input", "output"]
-    annotation: Any
-    is_untyped: bool
-    default: Any = MISSING
-
-
-def read_signature(text: str, custom_types: Mapping[str, Any] | None = None) -> list[TextField]:
-    """The fields in order, inputs first. Raises `SignatureError` that names the field and what is wrong with it."""
+def read_fields(text: str, custom_types: Mapping[str, Any] | None = None) -> dict[str, SignatureField]:
+    """The fields by name, inputs first. Raises `SignatureError` that names the field and what is wrong with it."""
     sides = list(_split(text, "->"))
     if len(sides) != 2:  # noqa: PLR2004  inputs and outputs
         found = "no `->`" if len(sides) < 2 else f"{len(sides) - 1} of them"  # noqa: PLR2004
         raise SignatureError(f"Write a signature as `inputs -> outputs` with one `->`; found {found} in {shown(text)}.")
-    fields = [
+    read = [
         _field(piece, role, text, custom_types or {})
         for side, role in zip(sides, ("input", "output"), strict=True)
         if side.strip()
         for piece in _split(side.strip().removesuffix(","), ",")
     ]
-    seen: dict[str, str] = {}
-    for field in fields:
-        if field.name in seen:
-            where = f"twice among the {field.role}s" if seen[field.name] == field.role else "as an input and as an output"
-            raise SignatureError(f"Field `{field.name}` appears {where} of the signature {shown(text)}. Give each field its own name.")
-        seen[field.name] = field.role
-    return fields
-
-
-def read_fields(text: str, custom_types: Mapping[str, Any] | None = None) -> dict[str, SignatureField]:
-    """As `read_signature`: the fields by name, as a signature has them."""
     fields: dict[str, SignatureField] = {}
-    for written in read_signature(text, custom_types):
-        field = copy_field(declare(written.role), annotation=written.annotation or type(None), untyped=written.is_untyped)
-        fields[written.name] = field if written.default is MISSING else replace(field, default=written.default)
+    for name, field in read:
+        if name in fields:
+            where = f"twice among the {field.role}s" if fields[name].role == field.role else "as an input and as an output"
+            raise SignatureError(f"Field `{name}` appears {where} of the signature {shown(text)}. Give each field its own name.")
+        fields[name] = field
     return fields
 
 
@@ -107,7 +85,7 @@ def _split(text: str, separator: str) -> Iterator[str]:
     yield text[start:]
 
 
-def _field(piece: str, role: typing.Literal["input", "output"], text: str, custom_types: Mapping[str, Any]) -> TextField:
+def _field(piece: str, role: typing.Literal["input", "output"], text: str, custom_types: Mapping[str, Any]) -> tuple[str, SignatureField]:
     declared, *defaults = _split(piece, "=")
     name, colon, annotation = declared.partition(":")
     name = name.strip()
@@ -116,10 +94,10 @@ def _field(piece: str, role: typing.Literal["input", "output"], text: str, custo
         raise SignatureError(msg)
     if colon and not annotation.strip():
         raise SignatureError(f"Field `{name}` of the signature {shown(text)} has a `:` without a type.")
-    default = _default(name, "=".join(defaults), text) if defaults else MISSING
-    if not colon:
-        return TextField(name, role, str, is_untyped=True, default=default)
-    return TextField(name, role, _Resolver(name, custom_types).read(annotation.strip()), is_untyped=False, default=default)
+    default = _default(name, "=".join(defaults), text) if defaults else None
+    kind = _Resolver(name, custom_types).read(annotation.strip()) if colon else str
+    field = copy_field(declare(role), annotation=_as_class(kind), untyped=not colon)
+    return name, replace(field, default=default) if defaults else field
 
 
 def _default(name: str, written: str, text: str) -> Any:
@@ -164,7 +142,7 @@ class _Resolver:
             case ast.Attribute():
                 return self.dotted(ast.unparse(node))
             case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-                return Union[_for_union(self.of(left)), _for_union(self.of(right))]  # noqa: UP007  a union made at runtime
+                return Union[_as_class(self.of(left)), _as_class(self.of(right))]  # noqa: UP007  a union made at runtime
             case ast.Subscript(value=generic, slice=inside):
                 return self.parametrised(self.of(generic), inside)
             case ast.List(elts=parts):
@@ -233,7 +211,7 @@ def _is_type(found: Any) -> bool:
     return found is not None and (isinstance(found, type) or (type(found).__module__ in _OF_TYPES and not isinstance(found, ModuleType)))
 
 
-def _for_union(kind: Any) -> Any:
+def _as_class(kind: Any) -> Any:
     return type(None) if kind is None else kind
 
 

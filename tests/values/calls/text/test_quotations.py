@@ -102,5 +102,5 @@ def test_one_long_line_of_calls_is_searched_once() -> None:
     text = Counted(CALL * 1_000)
     quotations = Quotations(text)
     for at in range(0, len(text), len(CALL)):
-        assert not quotations.hold(at, at + len(CALL))
+        assert not quotations.quotes(at, at + len(CALL))
     assert Counted.searched <= len(text)

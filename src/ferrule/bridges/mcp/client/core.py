@@ -24,7 +24,7 @@ from ferrule.bridges.mcp.errors import Attempt, timeout_error
 from ferrule.bridges.mcp.transport.http import refuse_plain_http
 from ferrule.errors import MCPError, MCPProtocolError, MCPToolError, UnknownToolError
 from ferrule.tools.definition.mcp import MCPDefinition
-from ferrule.values.record import Changing, replace
+from ferrule.values.record import MutableRecord, replace
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -40,7 +40,7 @@ _HEADER_MISMATCH = -32020
 _READ_ONLY, _IDEMPOTENT = "readOnlyHint", "idempotentHint"
 
 
-class _Call(Changing, kw_only=True):
+class _Call(MutableRecord, kw_only=True):
     """One call of a tool, with all its requests."""
 
     name: str

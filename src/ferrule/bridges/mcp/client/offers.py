@@ -185,7 +185,8 @@ class ServerOffers:
     def _made(self, definitions: Mapping[str, MCPDefinition]) -> ServerTools:
         notes = self.core.guard.notes
         if self._tools is None or self._tools.definitions != definitions or self._tools.notes != notes:
-            made = make_tools(definitions.values(), cast("Any", self), self.name, prefix=self.options.prefix, rules=self.options.rules)
+            prefix, rules = self.options.prefix is True, self.options.rules
+            made = make_tools(definitions.values(), cast("Any", self), self.name, prefix=prefix, rules=rules)
             self._tools = ServerTools(definitions, {each.name: _with_note(each, notes) for each in made}, notes)
         return self._tools
 

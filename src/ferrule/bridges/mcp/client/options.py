@@ -42,7 +42,7 @@ class ServerOptions(Record, kw_only=True):
     rules: ConversionRules = field(default_factory=ConversionRules)
     """How its tools are converted. Pass `trust`, `confirm`, `lenient` etc. beside the other options."""
     prefix: Literal["auto", True, False] = "auto"
-    """Whether its tools are named `server__tool`: always, never, or if a name is taken."""
+    """Whether its tools are named `server__tool`: always, never, or if a name is taken (which the toolbox decides)."""
     allow: Any = None
     """Which tools to use, when listing and when calling: names with `*` and `?`, or a function of a definition. None: all."""
     deny: Any = None

@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from ferrule.bridges.mcp.errors import UnspokenModeError
-from ferrule.values.record import Changing, Record, field
+from ferrule.values.record import MutableRecord, Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ TASKS = "io.modelcontextprotocol/tasks"
 """The extension by which a server may answer a call with a task."""
 
 
-class KnownEra(Changing):
+class KnownEra(MutableRecord):
     """Which handshake a server takes; kept over reconnects."""
 
     discovered: Any = None

@@ -64,7 +64,7 @@ _NEAR = 240
 
 
 class Continuation:
-    """The text behind the first calls. To be asked about calls in their order."""
+    """The text behind the first calls. Ask about the calls in their order."""
 
     __slots__ = ("_asks", "_behind", "_checked", "_code", "_counted", "_counts", "_form", "_lead", "_text", "is_over")
 
@@ -90,7 +90,7 @@ class Continuation:
         """Words of the text before this position say nothing about later calls."""
         self._behind = end
 
-    def hold(self, behind: int, start: int) -> bool:
+    def ignores(self, behind: int, start: int) -> bool:
         """Whether a call does not count, because of what is between it and the calls before it."""
         begin, self._checked = max(behind, self._behind, self._checked), start
         self.is_over = self._has_turn(behind, begin, start)
@@ -98,8 +98,8 @@ class Continuation:
             self._code = behind
         return self.is_over or (self._code == behind and TAG.match(self._text, start) is None)
 
-    def new(self, behind: int, start: int, now: list[Draft], before: list[Draft]) -> list[Draft]:
-        """The calls that are not earlier ones written again."""
+    def without_repeats(self, behind: int, start: int, now: list[Draft], before: list[Draft]) -> list[Draft]:
+        """The calls of `now` without those that are calls of `before` written again."""
         text = self._text
         said = _FENCE.sub("", _MARKUP.sub("", text[max(behind, self._behind, start - _NEAR) : start])).strip(_BETWEEN)
         lead, self._lead = self._lead, _last_line(said)

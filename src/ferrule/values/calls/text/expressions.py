@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import shown
 from ferrule.values.calls.text.tags import kinds_of
+from ferrule.values.schema.nodes import is_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,8 +111,8 @@ def _formats(schema: Any) -> set[str]:
     formats = {each for each in (found.get("format"), "text of its pattern" if "pattern" in found else None) if isinstance(each, str)}
     for key in ("anyOf", "oneOf"):
         branches: Any = found.get(key)
-        if isinstance(branches, list):
-            formats = formats.union(*(_formats(each) for each in cast("list[Any]", branches)))
+        if is_list(branches):
+            formats = formats.union(*map(_formats, branches))
     return formats
 
 

@@ -179,7 +179,7 @@ class Forms:
     def tool_code(self, at: int, closing: str) -> tuple[list[Draft], int]:
         """The calls among statements of code to run, up to its end. A sign of the end in an argument is none."""
         drafts: list[Draft] = []
-        last = self._end(closing, at)
+        last = self.end(closing, at)
         while at < last and self._effort.left > 0:
             start = skip(_STATEMENT, self._text, at)
             found = self._one(start, is_marked=True)
@@ -188,7 +188,7 @@ class Forms:
             if found is not None and (found[1] <= last or not any(each.fault for each in found[0])):
                 drafts += found[0]
                 at = found[1]
-                last = last if at <= last else self._end(closing, at)
+                last = last if at <= last else self.end(closing, at)
                 if (more := _SAME_LINE.match(self._text, at, last)) is not None:
                     at = more.end()
                     continue
@@ -196,7 +196,8 @@ class Forms:
             at = line + 1 if line >= 0 else last
         return drafts, last
 
-    def _end(self, closing: str, at: int) -> int:
+    def end(self, closing: str, at: int) -> int:
+        """Where a closing mark stands, or where the text ends."""
         found = self._text.find(closing, at)
         return found if found >= 0 else len(self._text)
 

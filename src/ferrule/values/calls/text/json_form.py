@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ferrule.errors import ToolCallError
-from ferrule.values.calls.shapes import CallFault
+from ferrule.values.calls.shapes import CallFault, read_id
 from ferrule.values.calls.text.offers import Draft, Effort, Offer, OfferedTools
 from ferrule.values.encoding.loose import LooseReader
 from ferrule.values.encoding.repair import read_arguments
@@ -198,7 +198,4 @@ def _is_schema(args: dict[str, Any], offer: Offer) -> bool:
 
 
 def _id(entry: dict[str, Any]) -> str | None:
-    found = entry.get("id") or entry.get("call_id") or entry.get("tool_call_id")
-    if isinstance(found, int) and not isinstance(found, bool):
-        return str(found)
-    return found if isinstance(found, str) and found else None
+    return read_id(entry.get("id") or entry.get("call_id") or entry.get("tool_call_id"))

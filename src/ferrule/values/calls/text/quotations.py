@@ -57,8 +57,8 @@ class Quotations:
         """Where the last call ends that the text calls quoted."""
         self._speaks: bool | None = None
 
-    def hold(self, start: int, end: int) -> bool:
-        """Whether the call between two positions is quoted. To be asked from the first call to the last."""
+    def quotes(self, start: int, end: int) -> bool:
+        """Whether the call between two positions is quoted. Ask in the order of the calls."""
         behind, self._behind = self._behind, end
         text = self._text
         while text[start : start + 1].isspace():

@@ -116,13 +116,13 @@ class Scan:
         return self._tag(anchor)
 
     def _keep(self, drafts: list[Draft], start: int, end: int) -> int:
-        if self._quotations.hold(start, end):
+        if self._quotations.quotes(start, end):
             return end
         behind = self.spans[-1][1] if self.spans else 0
-        if self.drafts and self._continuation.hold(behind, start):
+        if self.drafts and self._continuation.ignores(behind, start):
             self._weak_from = len(self._text)
             return end
-        self.drafts += self._continuation.new(behind, start, drafts, self.drafts)
+        self.drafts += self._continuation.without_repeats(behind, start, drafts, self.drafts)
         self.spans.append((start, end))
         return end
 
@@ -183,10 +183,11 @@ class Scan:
         fence = FENCE.match(self._text, start)
         if fence is None or start == self._fence_close:
             return start + 3
-        close = self._text.find("```", fence.end())
-        if fence[1] is None and not self._around.edges(start, start).begins and (close < 0 or self._text.find("\n", start, close) >= 0):
+        close = self._forms.end("```", fence.end())
+        is_line = close < len(self._text) and self._text.find("\n", start, close) < 0
+        if fence[1] is None and not is_line and not self._around.edges(start, start).begins:
             return start + 3  # in a sentence, where inline code ends on its line
-        behind = min(close + 3, len(self._text)) if close >= 0 else len(self._text)
+        behind = min(close + 3, len(self._text))
         if start >= self._weak_from:
             language = (fence[1] or fence[2] or "").lower()
             is_code = "tool" in language or "function" in language
@@ -196,16 +197,11 @@ class Scan:
             if not any(each.args or not each.fault for each in drafts):
                 drafts = []
             if drafts:  # a fence in an argument ends nothing
-                close = self._text.find("```", end)
-                behind = min(close + 3, len(self._text)) if close >= 0 else len(self._text)
-            is_all = not self._text[end : close if close >= 0 else len(self._text)].strip(" \t\r\n;,`}])")
-            if (
-                drafts
-                and is_all
-                and not are_signatures(drafts, is_whole=False)
-                and self._around.edges(start, start).begins
-                and not self._around.is_example(start, behind)
-            ):
+                close = self._forms.end("```", end)
+                behind = min(close + 3, len(self._text))
+            is_all = not self._text[end:close].strip(" \t\r\n;,`}])")
+            is_call = drafts and is_all and not are_signatures(drafts, is_whole=False) and self._around.edges(start, start).begins
+            if is_call and not self._around.is_example(start, behind):
                 return self._keep(drafts, start, behind)
             self._weak_from = max(self._weak_from, behind)
         self._fence_close = close

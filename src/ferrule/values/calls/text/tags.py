@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 from ferrule.values.calls.text.json_form import drafts_of_args, read_value, unreadable
 from ferrule.values.calls.text.offers import Draft, Effort, Offer, OfferedTools
 from ferrule.values.encoding.repair import read_json
+from ferrule.values.schema.nodes import Schema, declared_types, is_list
 
 _Kind = Literal["call", "close", "aside", "stop", "tagged", "other"]
 """`call` announces calls, `close` ends them, `aside` opens thoughts, results or declarations, `stop` ends the text."""
@@ -263,20 +264,13 @@ def kinds_of(schema: Any) -> set[str]:
     """The JSON types that a schema allows; empty if it does not say."""
     if not isinstance(schema, Mapping):
         return set()
-    found = cast("Mapping[str, Any]", schema)
-    said: Any = found.get("type")
-    kinds = (
-        {said}
-        if isinstance(said, str)
-        else {each for each in cast("list[Any]", said) if isinstance(each, str)}
-        if isinstance(said, list)
-        else set[str]()
-    )
+    found = cast("Schema", schema)
+    kinds = {each for each in declared_types(found) if isinstance(each, str)}  # pyright: ignore[reportUnnecessaryIsInstance]  of any JSON
     for key in ("anyOf", "oneOf"):
         branches: Any = found.get(key)
-        if isinstance(branches, list):
-            kinds = kinds.union(*(kinds_of(each) for each in cast("list[Any]", branches)))
+        if is_list(branches):
+            kinds = kinds.union(*map(kinds_of, branches))
     enum: Any = found.get("enum")
-    if not kinds and isinstance(enum, list) and any(isinstance(each, str) for each in cast("list[Any]", enum)):
+    if not kinds and is_list(enum) and any(isinstance(each, str) for each in enum):
         return {"string"}
     return {_TYPES.get(each, each) for each in kinds} - {""}

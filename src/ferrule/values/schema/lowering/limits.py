@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.values.schema.lowering.rules import SchemaLoss, Target
-from ferrule.values.schema.nodes import Schema, escape_step, is_list, is_object, members
+from ferrule.values.schema.nodes import Schema, is_list, is_object, subschemas
+from ferrule.values.schema.references import join_pointer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_PROPERTIES, _LEVELS, _ENUM_VALUES, _CHARACTERS, _LONG_ENUM = 5_000, 10, 1_000, 120_000, (250, 15_000)
+_PROPERTIES, _LEVELS, _ENUM_VALUES, _CHARACTERS, _LONG_ENUM, _CHARACTERS_OF_LONG_ENUM = 5_000, 10, 1_000, 120_000, 250, 15_000
 """OpenAI's limits of one strict schema ("Structured model outputs", section "Supported schemas", 2026-08)."""
 _STRICT_TOOLS, _OPTIONAL, _UNIONS = 20, 24, 16
 """Anthropic's limits of all strict tools of one request together ("Structured outputs", section "Schema complexity limits", 2026-10)."""
@@ -47,18 +48,11 @@ def _complexity(schema: Schema) -> tuple[int, int]:
 
 
 def nodes(schema: Any, at: str) -> Iterator[tuple[str, Schema]]:
-    """Every subschema of a lowered schema, with its JSON pointer."""
-    if not is_object(schema):
-        return
-    yield at, schema
-    for key in ("properties", "$defs"):
-        for name, each in members(schema, key).items():
-            yield from nodes(each, f"{at}/{key}/{escape_step(name)}")
-    for key in ("anyOf", "prefixItems"):
-        for i, each in enumerate(schema.get(key) or ()):
-            yield from nodes(each, f"{at}/{key}/{i}")
-    for key in ("items", "additionalProperties"):
-        yield from nodes(schema.get(key), f"{at}/{key}")
+    """Every schema in a lowered schema, with its JSON pointer."""
+    if is_object(schema):
+        yield at, schema
+        for keyword, step, each in subschemas(schema):
+            yield from nodes(each, join_pointer(at, keyword, step))
 
 
 def _beyond_openai(schema: Schema) -> Iterator[SchemaLoss]:
@@ -66,22 +60,14 @@ def _beyond_openai(schema: Schema) -> Iterator[SchemaLoss]:
     names = [name for each in found for key in ("properties", "$defs") for name in each.get(key) or ()]
     enums: list[list[Any]] = [each["enum"] for each in found if "enum" in each]
     texts = [[value for value in enum if isinstance(value, str)] for enum in enums]
+    characters = sum(map(len, names)) + sum(len(text) for each in texts for text in each)
+    longest_enum = max((sum(map(len, each)) for each in texts if len(each) > _LONG_ENUM), default=0)
     counted = (
         (sum(len(each.get("properties") or ()) for each in found), _PROPERTIES, "properties", "properties in all"),
         (_depth(schema), _LEVELS, "properties", "levels of objects"),
         (sum(map(len, enums)), _ENUM_VALUES, "enum", "values of enumerations in all"),
-        (
-            sum(map(len, [*names, *(value for each in texts for value in each)])),
-            _CHARACTERS,
-            "properties",
-            "characters of names and values",
-        ),
-        (
-            max((sum(map(len, each)) for each in texts if len(each) > _LONG_ENUM[0]), default=0),
-            _LONG_ENUM[1],
-            "enum",
-            "characters of one enumeration",
-        ),
+        (characters, _CHARACTERS, "properties", "characters of names and values"),
+        (longest_enum, _CHARACTERS_OF_LONG_ENUM, "enum", "characters of one enumeration"),
     )
     for count, most, keyword, what in counted:
         if count > most:
@@ -91,10 +77,4 @@ def _beyond_openai(schema: Schema) -> Iterator[SchemaLoss]:
 def _depth(schema: Any) -> int:
     if not is_object(schema):
         return 0
-    inside: list[Any] = [
-        *members(schema, "properties").values(),
-        *members(schema, "$defs").values(),
-        *(schema.get("anyOf") or ()),
-        schema.get("items"),
-    ]
-    return (1 if "properties" in schema else 0) + max(map(_depth, inside), default=0)
+    return ("properties" in schema) + max((_depth(each) for _, _, each in subschemas(schema)), default=0)
