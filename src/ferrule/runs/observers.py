@@ -211,9 +211,7 @@ def is_cancelled() -> bool:
 
 def emit_event(name: str, payload: Any = None) -> None:
     """From inside a tool or a program: send a custom event to the run's observers. Does nothing outside a run."""
-    here = settings.scope()
-    tell = here.call.tell if here.call is not None else here.frame.tell if here.frame is not None else None
-    if tell is not None:
+    if (tell := settings.scope().tell) is not None:
         tell(events.Custom(name, payload))
 
 
