@@ -17,13 +17,13 @@ from urllib.parse import urljoin, urlsplit
 from ferrule.bridges.mcp.transport.messages import LARGEST, Note, excerpt, read_message
 from ferrule.errors import ConfigurationError
 from ferrule.models.http.connections import past_proxies
+from ferrule.models.http.loopback import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 
 _CONNECT_S = 30.0
 _EXCERPT = 300
-_LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")
 _EVENTS = "text/event-stream"
 
 
@@ -287,7 +287,7 @@ def refuse_plain_http(url: str, name: str, *, allowed: bool) -> None:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ConfigurationError(f"The address of MCP server `{name}` must be a http(s) URL.")
-    if parts.scheme == "http" and parts.hostname not in _LOOPBACK and not allowed:
+    if parts.scheme == "http" and not is_loopback(parts.hostname) and not allowed:
         msg = (
             f"MCP server `{name}` uses plain http at {parts.hostname}: everything sent, tokens too, can be read on the way. "
             "Use https, or pass `allow_http=True` if you trust the network."
