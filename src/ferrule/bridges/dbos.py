@@ -222,7 +222,7 @@ def _ask_less(database: Any, queue: str) -> None:
     It replaces private parts of DBOS, and leaves out those that a later version no longer has.
     """
     if hasattr(database, "_is_latest_version"):
-        database._is_latest_version = lambda *_, **__: True  # noqa: SLF001  all processes and tickets have the version `_NAME`
+        database._is_latest_version = _is_latest  # noqa: SLF001
     read = getattr(database, "get_queue", None)
     if read is None:
         return
@@ -237,6 +237,10 @@ def _ask_less(database: Any, queue: str) -> None:
         return found
 
     database.get_queue = get_queue
+
+
+def _is_latest(*_: object, **__: object) -> bool:
+    return True  # all processes and tickets have the version `_NAME`
 
 
 def _check(connection: Any, *_: object) -> None:
