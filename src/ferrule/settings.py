@@ -72,6 +72,12 @@ class Scope:
         self.call = call
         """The tool call that is executing here (see `runs.observers`), or None."""
 
+    @property
+    def tell(self) -> Any:
+        """Sends an event to the observers of what executes here; None if there are none."""
+        place = self.call if self.call is not None else self.frame
+        return place.tell if place is not None else None
+
     def run(self, function: Callable[[A], R], argument: A) -> R:
         """Call a function in this scope, which stays in force for the rest of the context: call this in a copy made for one call."""
         _scope.set(self)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ferrule import Predict, Prediction, ReAct, ScriptedLM, Tool, emit_event, progress
-from ferrule.cli.commands.ask import follow_run
+from ferrule.cli.commands.ask import follow_stream
 from ferrule.cli.screen import Screen, call_text
 from ferrule.values.run import event as events
 
@@ -33,7 +33,7 @@ def native_step(thought: str, name: str, **args: Any) -> dict[str, Any]:
 
 def drawn(paper, program: Any, **inputs: Any) -> str:
     screen = Screen(paper)
-    run = follow_run(program, inputs, on_event=screen.draw)
+    run = follow_stream(program.stream(**inputs), on_event=screen.draw)
     if run.status == "done":
         screen.draw_outputs(run.prediction)
     return paper.file.getvalue()

@@ -59,30 +59,31 @@ class log_to:  # noqa: N801  an observer that is made like the result of a funct
         if log is not None:
             log(event)
 
-    def _log(self, logger: logging.Logger, level: int, text: str, *values: Any, **fields: Any) -> None:
+    def _log(self, event: events.Event, logger: logging.Logger, level: int, text: str, *values: Any, **fields: Any) -> None:
         if level >= self._level and logger.isEnabledFor(level):
-            logger.log(level, text, *values, extra={name: value for name, value in fields.items() if value is not None})
+            about = {"run_id": event.run_id, "path": event.path, **fields}
+            logger.log(level, text, *values, extra={name: value for name, value in about.items() if value is not None})
 
     # -- runs ----------------------------------------------------------------------------------------------------
 
     def _run_started(self, event: events.RunStarted) -> None:
         name = _name(event.program)
         if event.run_id in self._known:
-            self._log(self._runs, logging.DEBUG, "%s begins in the run %s", name, event.run_id, **_place(event), program=name)
+            self._log(event, self._runs, logging.DEBUG, "%s begins in the run %s", name, event.run_id, program=name)
             return
         self._known[event.run_id] = _Segment(name, event.at, event.depth)
-        self._log(self._runs, logging.INFO, "The run %s of %s begins", event.run_id, name, **_place(event), program=name)
+        self._log(event, self._runs, logging.INFO, "The run %s of %s begins", event.run_id, name, program=name)
 
     def _resumed(self, event: events.Resumed) -> None:
         name, steps = _name(event.program), len(event.trajectory.steps)
         self._known[event.run_id] = _Segment(name, event.at, event.depth, steps)
         text = "The run %s of %s resumes after %d steps"
-        self._log(self._runs, logging.INFO, text, event.run_id, name, steps, **_place(event), program=name, steps=steps)
+        self._log(event, self._runs, logging.INFO, text, event.run_id, name, steps, program=name, steps=steps)
 
     def _run_finished(self, event: events.RunFinished) -> None:
         segment = self._known.get(event.run_id) or _Segment("", event.at, 0)
         if event.depth > segment.depth:
-            self._log(self._runs, logging.DEBUG, "A program in the run %s is %s", event.run_id, event.status, **_place(event))
+            self._log(event, self._runs, logging.DEBUG, "A program in the run %s is %s", event.run_id, event.status)
             return
         self._known.pop(event.run_id, None)
         seconds, tokens, cost = event.at - segment.began, segment.tokens, None
@@ -92,8 +93,8 @@ class log_to:  # noqa: N801  an observer that is made like the result of a funct
         fields: dict[str, Any] = {"status": event.status, "steps": segment.steps, "tokens": tokens, "cost": cost, "seconds": seconds}
         fields |= {"program": segment.program, "error_type": _kind_of(event.error)}
         status = event.status if event.error is None else f"{event.status} ({_kind_of(event.error)})"
-        text, shown_fields = "The run %s of %s is %s: %d steps, %d tokens, %.3f s", {**_place(event), **fields}
-        self._log(self._runs, logging.INFO, text, event.run_id, segment.program, status, segment.steps, tokens, seconds, **shown_fields)
+        text = "The run %s of %s is %s: %d steps, %d tokens, %.3f s"
+        self._log(event, self._runs, logging.INFO, text, event.run_id, segment.program, status, segment.steps, tokens, seconds, **fields)
 
     def _step_finished(self, event: events.StepFinished) -> None:
         if (segment := self._known.get(event.run_id)) is not None:
@@ -101,46 +102,42 @@ class log_to:  # noqa: N801  an observer that is made like the result of a funct
 
     def _migrated(self, event: events.Migrated) -> None:
         text = "The run %s continues with another version of its program"
-        self._log(self._runs, logging.INFO, text, event.run_id, **_place(event))
+        self._log(event, self._runs, logging.INFO, text, event.run_id)
 
     # -- models --------------------------------------------------------------------------------------------------
 
     def _model_called(self, event: events.ModelCalled) -> None:
         name = _name(event.lm)
-        self._log(self._models, logging.DEBUG, "%s is called", name, **_place(event), model=name, attempt=event.attempt)
+        self._log(event, self._models, logging.DEBUG, "%s is called", name, model=name, attempt=event.attempt)
 
     def _model_answered(self, event: events.ModelAnswered) -> None:
         response = event.response
         if response is None:
             kind = _kind_of(event.error)
-            self._log(self._models, logging.DEBUG, "A model failed (%s)", kind, **_place(event), error_type=kind)
+            self._log(event, self._models, logging.DEBUG, "A model failed (%s)", kind, error_type=kind)
             return
         tokens = response.usage.total_tokens
         if (segment := self._known.get(event.run_id)) is not None:
             segment.tokens += tokens
         name = response.model or "A model"
         fields: dict[str, Any] = {"model": response.model, "tokens": tokens, "cost": response.cost, "finish_reason": response.finish_reason}
-        self._log(self._models, logging.DEBUG, "%s answered with %d tokens", name, tokens, **_place(event), **fields)
+        self._log(event, self._models, logging.DEBUG, "%s answered with %d tokens", name, tokens, **fields)
 
     def _attempt_failed(self, event: events.AttemptFailed) -> None:
         text = "An answer could not be used (attempt %d)"
-        self._log(self._models, logging.WARNING, text, event.attempt, **_place(event), attempt=event.attempt)
+        self._log(event, self._models, logging.WARNING, text, event.attempt, attempt=event.attempt)
 
     # -- tools ---------------------------------------------------------------------------------------------------
 
     def _call_started(self, event: events.CallStarted) -> None:
         name = event.call.name
-        self._log(self._tools, logging.DEBUG, "%s is called", name, **_place(event), tool=name, call_id=event.call.id)
+        self._log(event, self._tools, logging.DEBUG, "%s is called", name, tool=name, call_id=event.call.id)
 
     def _call_finished(self, event: events.CallFinished) -> None:
         name, failed = event.call.name, event.result.is_error
         text = "%s failed" if failed else "%s returned"
         fields: dict[str, Any] = {"tool": name, "call_id": event.call.id, "is_error": failed, "error_type": _kind_of(event.result.error)}
-        self._log(self._tools, logging.DEBUG, text, name, **_place(event), **fields)
-
-
-def _place(event: events.Event) -> dict[str, Any]:
-    return {"run_id": event.run_id, "path": event.path}
+        self._log(event, self._tools, logging.DEBUG, text, name, **fields)
 
 
 def _name(value: Any) -> str:

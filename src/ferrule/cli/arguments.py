@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import re
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 from ferrule.cli.logins import login_options
+from ferrule.cli.prompt import json_or_text
 from ferrule.cli.sample_tools import TOOLS
 from ferrule.cli.screen import say
 from ferrule.errors import ConfigurationError, InputError, SignatureError, ToolDefinitionError, ToolLoadError, shown
@@ -41,27 +39,13 @@ ADAPTERS = ("chat", "json", "xml", "native")
 OFFLINE_NOTE = "Without --lm, ferrule's rule-based OfflineLM answers, over HTTP on this machine. It is not a language model."
 
 
-TOKEN_VARIABLE = "FERRULE_SERVE_TOKEN"  # noqa: S105  a name
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""RFC 6750, section 2.1."""
+def model_setting(name: str | None) -> dict[str, Any]:
+    """The setting `lm` for `--lm`. Without a name there is none: the model is the program's own."""
+    if name is None:
+        return {}
+    from ferrule.models.hosted import LM
 
-
-def read_token(token: str | None, token_file: str | None) -> str | None:
-    """The token of `--token`, of the file, or else of the environment. It leaves the environment: tools' processes do not inherit it."""
-    inherited = os.environ.pop(TOKEN_VARIABLE, None)
-    if token is not None and token_file is not None:
-        raise ConfigurationError("`--token` and `--token-file` exclude each other.")
-    where = "--token" if token is not None else token_file if token_file is not None else TOKEN_VARIABLE
-    if token_file is not None:
-        try:
-            token = Path(token_file).read_text(encoding="utf-8").strip()
-        except (OSError, ValueError) as error:
-            raise ConfigurationError(f"The token file {token_file!r} cannot be read: {error}") from error
-    elif token is None:
-        token = inherited or None
-    if token is not None and not _TOKEN.fullmatch(token):
-        raise ConfigurationError(f"The token of `{where}` is not a bearer token: write letters, digits and `-._~+/` without blanks.")
-    return token
+    return {"lm": LM(name)}
 
 
 @contextmanager
@@ -205,12 +189,7 @@ def parse_inputs(signature: type[Signature], question: str, pairs: Sequence[str]
 
 def _parse_value(annotation: Any, value: str) -> Any:
     """The text for a text field; for any other field its JSON value, if it is JSON."""
-    if annotation in {str, Any, None}:
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
+    return value if annotation in {str, Any, None} else json_or_text(value)
 
 
 def load_tools(places: Sequence[str]) -> list[Tool]:
@@ -286,8 +265,10 @@ def find_program(place: str) -> Module:
     return cast("Module", found)
 
 
-def make_deps(place: str) -> Any:
-    """The value at `module:attribute` or `file.py:attribute`; of a function or a class, what it returns. Called without arguments."""
+def make_deps(place: str | None) -> Any:
+    """The value at `module:attribute` or `file.py:attribute`; of a function or a class, what it returns. None for None."""
+    if place is None:
+        return None
     found = _find_attribute(place, "deps")
     if not callable(found):
         if found is None:

@@ -104,7 +104,7 @@ def read_edits(question: Question, words: Sequence[str]) -> dict[str, Any]:
         if not sign or not name:
             raise DecisionError(f"This edit cannot be read at {word!r}. Write: edit name=value other='two words'.")
         is_text = isinstance(question.call.args.get(name), str) if question.kind != "input" else _is_text(question, name)
-        found[name] = value if is_text else _json_or_text(value)
+        found[name] = value if is_text else json_or_text(value)
     return found
 
 
@@ -112,7 +112,8 @@ def _is_text(question: Question, name: str) -> bool:
     return form_fields(question.form).get(name, {}).get("type") == "string"
 
 
-def _json_or_text(value: str) -> Any:
+def json_or_text(value: str) -> Any:
+    """The JSON value of a text, or the text if it is no JSON."""
     try:
         return json.loads(value)
     except ValueError:

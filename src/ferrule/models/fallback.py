@@ -112,9 +112,7 @@ def _fall_back(lm: Model, following: Model | None, error: LMError) -> None:
     if following is None:
         raise error
     _log.warning("%s failed (%s), so %s is asked", lm.name, error, following.name)
-    here = running.scope()
-    tell = here.call.tell if here.call is not None else here.frame.tell if here.frame is not None else None
-    if tell is not None:
+    if (tell := running.scope().tell) is not None:
         tell(ModelFellBack(lm.name, following.name, error))
 
 

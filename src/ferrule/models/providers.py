@@ -50,39 +50,32 @@ class Provider(Record):
     """Base URLs of other wires, if they differ."""
 
 
-_SEES = Capabilities(json_schema=True, images=True)
 _READS = Capabilities(json_schema=True)
+_SEES = Capabilities(json_schema=True, images=True)
+_HEARS = Capabilities(json_schema=True, images=True, audio=True)
+# OpenAI's reasoning models refuse `max_tokens`; all its models take the newer name. Longer ids: 400 (autogen, issue 6377).
+_OPENAI = Dialect({"max_tokens": "max_completion_tokens"}, longest_id=40)
+_GOOGLE = "https://generativelanguage.googleapis.com/v1beta"
+_VERTEX = (
+    "https://{GOOGLE_CLOUD_LOCATION}-aiplatform.googleapis.com/v1/projects/{GOOGLE_CLOUD_PROJECT}"
+    "/locations/{GOOGLE_CLOUD_LOCATION}/endpoints/openapi"
+)
 
 PROVIDERS: Mapping[str, Provider] = {
     provider.name: provider
     for provider in (
-        # OpenAI's reasoning models refuse `max_tokens`; all its models take the newer name. Longer ids: 400 (autogen, issue 6377).
-        Provider(
-            "openai",
-            "https://api.openai.com/v1",
-            "OPENAI_API_KEY",
-            dialect=Dialect({"max_tokens": "max_completion_tokens"}, longest_id=40),
-            capabilities=_SEES,
-        ),
+        Provider("openai", "https://api.openai.com/v1", "OPENAI_API_KEY", dialect=_OPENAI, capabilities=_SEES),
         # Over `openai_chat`, at the same address, it ignores the shape of an answer ("OpenAI SDK compatibility", November 2026).
         Provider("anthropic", "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY", capabilities=_SEES, wire="anthropic"),
         Provider(
-            "gemini",
-            "https://generativelanguage.googleapis.com/v1beta",
-            "GEMINI_API_KEY",
-            ("GOOGLE_API_KEY",),
-            capabilities=Capabilities(json_schema=True, images=True, audio=True),
-            wire="gemini",
-            elsewhere={"openai_chat": "https://generativelanguage.googleapis.com/v1beta/openai"},
+            "gemini", _GOOGLE, "GEMINI_API_KEY", ("GOOGLE_API_KEY",), capabilities=_HEARS, wire="gemini",
+            elsewhere={"openai_chat": f"{_GOOGLE}/openai"},
         ),
         Provider("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", capabilities=_READS),
         Provider("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
         # `stream_options` was answered with 422 (avante.nvim issue 2347, June 2025).
         Provider(
-            "mistral",
-            "https://api.mistral.ai/v1",
-            "MISTRAL_API_KEY",
-            dialect=Dialect({"seed": "random_seed"}, stream_usage=False),
+            "mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", dialect=Dialect({"seed": "random_seed"}, stream_usage=False),
             capabilities=_READS,
         ),
         # A call without its reasoning is answered with 400: api-docs.deepseek.com/guides/thinking_mode, as of November 2026.
@@ -91,37 +84,20 @@ PROVIDERS: Mapping[str, Provider] = {
         Provider("xai", "https://api.x.ai/v1", "XAI_API_KEY", capabilities=_SEES),
         Provider("fireworks", "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY", capabilities=_READS),
         # The addresses of the next three hold names of your own account. "API version lifecycle" (Azure, November 2026): keys go as tokens.
-        Provider(
-            "azure",
-            "{AZURE_OPENAI_ENDPOINT}/openai/v1",
-            "AZURE_OPENAI_API_KEY",
-            dialect=Dialect({"max_tokens": "max_completion_tokens"}, longest_id=40),
-            capabilities=_SEES,
-        ),
+        Provider("azure", "{AZURE_OPENAI_ENDPOINT}/openai/v1", "AZURE_OPENAI_API_KEY", dialect=_OPENAI, capabilities=_SEES),
         # "Invoke a model with the OpenAI Chat Completions API" (Bedrock user guide, November 2026).
         Provider("bedrock", "https://bedrock-runtime.{AWS_REGION}.amazonaws.com/openai/v1", "AWS_BEARER_TOKEN_BEDROCK"),
-        Provider(
-            "vertex",
-            "https://{GOOGLE_CLOUD_LOCATION}-aiplatform.googleapis.com/v1/projects/{GOOGLE_CLOUD_PROJECT}"
-            "/locations/{GOOGLE_CLOUD_LOCATION}/endpoints/openapi",
-            "VERTEX_AI_ACCESS_TOKEN",
-            ("GOOGLE_OAUTH_ACCESS_TOKEN",),
-            capabilities=Capabilities(json_schema=True, images=True, audio=True),
-        ),
+        Provider("vertex", _VERTEX, "VERTEX_AI_ACCESS_TOKEN", ("GOOGLE_OAUTH_ACCESS_TOKEN",), capabilities=_HEARS),
         # It refuses `stream_options` (strandsagents.com, "Cohere", November 2026).
         Provider(
-            "cohere",
-            "https://api.cohere.ai/compatibility/v1",
-            "COHERE_API_KEY",
-            ("CO_API_KEY",),
-            dialect=Dialect(stream_usage=False),
+            "cohere", "https://api.cohere.ai/compatibility/v1", "COHERE_API_KEY", ("CO_API_KEY",), dialect=Dialect(stream_usage=False),
             capabilities=Capabilities(json_object=True),
         ),
         Provider("ollama", "http://localhost:11434/v1", capabilities=_READS),
         Provider("vllm", "http://localhost:8000/v1", capabilities=_READS),
         Provider("lmstudio", "http://localhost:1234/v1", capabilities=_READS),
     )
-}
+}  # fmt: skip
 
 
 class _Profile(Record):

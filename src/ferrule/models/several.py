@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule.concurrency.offload import result_or_run, run_blocking, submit
 from ferrule.errors import BadRequestError, LMError
 from ferrule.models.model import BaseLM, answer_of
-from ferrule.values.conversation.exchange import Request, Response, Usage
+from ferrule.values.conversation.exchange import Request, Response, Usage, total_cost
 from ferrule.values.record import replace
 
 if TYPE_CHECKING:
@@ -90,7 +90,5 @@ class SeveralLM(BaseLM):
     def _joined(self, request: Request, found: Sequence[Response]) -> Response:
         first, *others = [answer_of(self._lm, each, request) for each in found]
         usage = sum([each.usage for each in others], first.usage)
-        costs = [each.cost for each in (first, *others) if each.cost is not None or each.usage.calls]
-        known = [cost for cost in costs if cost is not None]
-        cost = sum(known) if known and len(known) == len(costs) else None
+        cost = total_cost([each.cost for each in (first, *others) if each.cost is not None or each.usage.calls])
         return replace(first, usage=usage, cost=cost, others=tuple(others))

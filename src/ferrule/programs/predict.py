@@ -6,15 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.adapters.render import calls_output
-from ferrule.errors import (
-    ConfigurationError,
-    InputError,
-    SignatureError,
-    ToolRetry,
-    refuse_async,
-    refuse_awaitable,
-    shown,
-)
+from ferrule.errors import ConfigurationError, InputError, SignatureError, ToolRetry, refuse_async, refuse_awaitable, shown
 from ferrule.programs.asking.ask import as_native, ask_model, check_positive, choose_calls, list_demos, make_asker, split_inputs, validated
 from ferrule.programs.asking.native_outputs import adapt_to_model, add_native_outputs
 from ferrule.programs.calling import given_name
@@ -40,23 +32,9 @@ Validator = TypeVar("Validator", bound="Callable[[Any], object]")
 _OWN = ("lm", "config", "demos", "max_turns")
 _REASONING = "What leads to the answer, step by step."
 OPTIONS = (
-    *(
-        "auto_execute_tools",
-        "calls",
-        "compact",
-        "config",
-        "demos",
-        "enable_user_clarification",
-        "intention",
-        "limits",
-        "lm",
-        "max_iters",
-        "max_turns",
-        "name",
-        "native",
-    ),
-    *("parallel", "policy", "require_confirmation", "signature", "tools"),
-)
+    "auto_execute_tools", "calls", "compact", "config", "demos", "enable_user_clarification", "intention", "limits", "lm", "max_iters",
+    "max_turns", "name", "native", "parallel", "policy", "require_confirmation", "signature", "tools",
+)  # fmt: skip
 """The options of all programs here: one that a program does not take is no setting of its model."""
 
 

@@ -7,12 +7,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ferrule.adapters.render import calls_output
-from ferrule.errors import (
-    AdapterParseError,
-    BadRequestError,
-    MaxTurnsReachedError,
-    ToolCallError,
-)
+from ferrule.errors import AdapterParseError, BadRequestError, MaxTurnsReachedError, ToolCallError
 from ferrule.programs.asking.ask import Asker, ask_model, calls_natively, validated
 from ferrule.programs.asking.native_outputs import adapt_to_model, add_native_outputs
 from ferrule.programs.asking.native_reader import NativeReader

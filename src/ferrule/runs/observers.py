@@ -6,7 +6,7 @@ import inspect
 import sys
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from ferrule import settings
 from ferrule.values.calls.context import Context, key_of
@@ -14,6 +14,7 @@ from ferrule.values.conversation.exchange import exchanges
 from ferrule.values.encoding.encode import escape_surrogates, json_text
 from ferrule.values.record import MutableRecord, field
 from ferrule.values.run import event as events
+from ferrule.values.tracebacks import with_causes
 
 if TYPE_CHECKING:
     import asyncio
@@ -191,17 +192,8 @@ def cancelled_around(life: Any) -> CallPlace | None:
 
 def without_traces(error: BaseException) -> None:
     """Remove the tracebacks of an error and its causes: each traceback keeps all callers' frames and their objects alive."""
-    seen = {id(sys.exception())}  # an error that the caller handles, in an `except` around the run, keeps its traceback
-    todo: list[BaseException | None] = [error]
-    while todo:
-        each = todo.pop()
-        if each is None or id(each) in seen:
-            continue
-        seen.add(id(each))
+    for each in with_causes(error, without=sys.exception()):  # an error that the caller handles, in an `except` around the run, keeps it
         each.__traceback__ = None
-        todo += (each.__cause__, each.__context__)
-        if isinstance(each, BaseExceptionGroup):
-            todo += cast("tuple[BaseException, ...]", each.exceptions)
 
 
 def progress(message: str = "", *, done: float | None = None, total: float | None = None) -> None:
@@ -219,9 +211,7 @@ def is_cancelled() -> bool:
 
 def emit_event(name: str, payload: Any = None) -> None:
     """From inside a tool or a program: send a custom event to the run's observers. Does nothing outside a run."""
-    here = settings.scope()
-    tell = here.call.tell if here.call is not None else here.frame.tell if here.frame is not None else None
-    if tell is not None:
+    if (tell := settings.scope().tell) is not None:
         tell(events.Custom(name, payload))
 
 

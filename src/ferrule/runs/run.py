@@ -177,17 +177,16 @@ class Run(Displayed, RunState, Typed[S]):
     def _of(
         cls, stored: Stored, store: Store, program: Program, *, tools: Iterable[Any] = (), migrate: Migrate = False, deps: Any = None
     ) -> Run:  # fmt: skip
-        from ferrule.runs.journal.encode import read_decision
+        from ferrule.runs.store.listing import decisions_of, head_of
         from ferrule.runs.store.stored_run import StoredRun
-        from ferrule.values.encoding.stored import parse_object
 
-        head = {**parse_object(stored.head, "the head of a run"), "status": stored.status}
+        head = {**head_of(stored), "status": stored.status}
         head["asked"] = head.get("questions", [])
         if stored.status != "waiting":  # questions from before it resumed are outdated
             head["questions"] = []
         run = cls._from_head(head, stored.entries, program, tools, migrate=migrate, deps=deps)
         revoked = {key: each for key, each in run.answers.items() if each.kind == "revoke"}
-        decided = [read_decision(parse_object(text, "a decision")) for text in stored.decisions]
+        decided = decisions_of(stored)
         run.answers = {**revoked, **{each.question_id: each for each in decided}}
         known = {each.question_id for each in run.decisions}
         run.decisions += [each for each in decided if each.question_id not in known]

@@ -8,9 +8,12 @@ from __future__ import annotations
 import os
 from functools import cache
 from types import TracebackType
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from ferrule.errors import FerruleError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FULL = "FERRULE_FULL_TRACEBACK"
 _PASSING_ON = frozenset({"_perform_program", "prediction", "call_program", "acall_program"})
@@ -40,14 +43,20 @@ def trim(error: BaseException) -> None:
     """
     if not isinstance(error, Exception) or os.environ.get(FULL, "0") not in {"", "0"}:
         return
-    seen: set[int] = set()
+    for each in with_causes(error):
+        each.__traceback__ = _trimmed(each, each.__traceback__)
+
+
+def with_causes(error: BaseException, *, without: BaseException | None = None) -> Iterator[BaseException]:
+    """The error, its causes and contexts, and the errors in groups among them, each once; not `without` and what only that leads to."""
+    seen = {id(without)}
     todo: list[BaseException | None] = [error]
     while todo:
         each = todo.pop()
         if each is None or id(each) in seen:
             continue
         seen.add(id(each))
-        each.__traceback__ = _trimmed(each, each.__traceback__)
+        yield each
         todo += (each.__cause__, each.__context__)
         if isinstance(each, BaseExceptionGroup):
             todo += cast("tuple[BaseException, ...]", each.exceptions)

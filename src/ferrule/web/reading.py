@@ -14,10 +14,9 @@ from zlib import crc32
 
 from ferrule.errors import StoreError
 from ferrule.runs.protocols import RunStatus
-from ferrule.runs.store.listing import NO_ENTRIES, decision_in, read_usage
+from ferrule.runs.store.listing import NO_ENTRIES, decision_in, decisions_of, head_of, read_usage
 from ferrule.runs.story import Story
 from ferrule.values.conversation.exchange import Usage
-from ferrule.values.encoding.stored import parse_object
 from ferrule.values.record import MutableRecord, Record, field
 
 if TYPE_CHECKING:
@@ -95,10 +94,7 @@ def asked(store: Store, run: Summary) -> list[AskedQuestion]:
 
 def decided(store: Store, run_id: str) -> dict[str, Decision]:
     """The decisions that a run has not used yet, by their questions."""
-    from ferrule.runs.journal.encode import read_decision  # here and below late, with pydantic: a list of runs needs none of it
-
-    stored = store.load(run_id, after=NO_ENTRIES)
-    return {each.question_id: each for each in (read_decision(parse_object(text, "a decision")) for text in stored.decisions)}
+    return {each.question_id: each for each in decisions_of(store.load(run_id, after=NO_ENTRIES))}
 
 
 def is_missing(error: StoreError) -> bool:
@@ -108,16 +104,14 @@ def is_missing(error: StoreError) -> bool:
 
 def find_decision(store: Store, run_id: str, question_id: str) -> Decision | None:
     """The decision on a question, used or not."""
-    from ferrule.runs.journal.encode import read_decision
-
     try:
         stored = store.load(run_id)
     except StoreError as error:
         if is_missing(error):
             return None
         raise
-    waiting = (read_decision(parse_object(text, "a decision")) for text in stored.decisions)
-    return next((each for each in waiting if each.question_id == question_id), None) or decision_in(stored.entries, question_id)
+    waiting = {each.question_id: each for each in decisions_of(stored)}
+    return waiting.get(question_id) or decision_in(stored.entries, question_id)
 
 
 def inbox(store: Store) -> list[AskedQuestion]:
@@ -177,11 +171,11 @@ class Read(MutableRecord):
 
     def more(self) -> None:
         """Read what was written since; all of it, if the run was deleted or redacted, and another one has its id."""
-        from ferrule.runs.journal.encode import read_entry
+        from ferrule.runs.journal.encode import read_entry  # late, with pydantic: a list of runs needs none of it
 
         stored = self.store.load(self.run_id, after=self.story.entries)
         if stored.head != self._head:
-            head = parse_object(stored.head, "the head of a run")
+            head = head_of(stored)
             if self.head and (head.get("key"), head.get("redacted")) != (self.head.get("key"), self.head.get("redacted")):
                 self.story, self.start, self.changed, self.usage, self.shown, self.is_whole = Story(), 0, [], Usage(), {}, True
                 stored = self.store.load(self.run_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ferrule import Module, ReAct, ScriptedLM, ToolStop, tool
-from ferrule.cli.commands.ask import follow_run
+from ferrule.cli.commands.ask import follow_stream
 from ferrule.values.run import event as events
 
 ran: list[str] = []
@@ -45,7 +45,7 @@ def test_every_question_is_asked_and_the_run_goes_on() -> None:
         return question.approve() if question.call.args["disk"] == "a" else question.deny("keep it")
 
     heard: list[events.Event] = []
-    run = follow_run(wiping(), {"task": "wipe"}, on_event=heard.append, ask=decide)
+    run = follow_stream(wiping().stream(task="wipe"), on_event=heard.append, ask=decide)
     assert run.prediction.answer == "x"
     assert (asked, ran) == (["a", "b"], ["a"])
     assert [type(event).__name__ for event in heard].count("StepFinished") == 2
@@ -54,7 +54,7 @@ def test_every_question_is_asked_and_the_run_goes_on() -> None:
 @pytest.mark.parametrize("ask", [None, lambda _: None], ids=["nobody", "no_answer"])
 def test_without_an_answer_the_run_waits_and_nothing_ran(ask) -> None:
     """A1."""
-    run = follow_run(wiping(), {"task": "wipe"}, on_event=ignore, ask=ask)
+    run = follow_stream(wiping().stream(task="wipe"), on_event=ignore, ask=ask)
     assert run.status == "waiting"
     assert len(run.pending) == 2
     assert ran == []
@@ -67,7 +67,7 @@ def test_how_a_run_failed_stands_on_it() -> None:
         raise ToolStop("enough")
 
     agent = ReAct("task -> answer", [stop])
-    run = follow_run(agent, {"task": "x", "lm": ScriptedLM([{"name": "stop", "args": {}}])}, on_event=ignore)
+    run = follow_stream(agent.stream(task="x", lm=ScriptedLM([{"name": "stop", "args": {}}])), on_event=ignore)
     assert run.status == "failed"
     assert str(run.error) == "enough"
 
@@ -78,7 +78,7 @@ def test_a_foreign_error_stands_on_the_run_as_well() -> None:
         def forward(self) -> None:
             raise LookupError("lost")
 
-    run = follow_run(Broken(), {}, on_event=ignore)
+    run = follow_stream(Broken().stream(), on_event=ignore)
     assert isinstance(run.error, LookupError)
 
 
@@ -89,5 +89,5 @@ def test_an_interrupt_goes_through() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        follow_run(wiping(), {"task": "wipe"}, on_event=interrupted)
+        follow_stream(wiping().stream(task="wipe"), on_event=interrupted)
     assert ran == []

@@ -57,6 +57,21 @@ def test_a_program_that_returns_a_plain_value_returns_it_as_a_tool() -> None:
     assert Loud().as_tool()(word="a") == "A"
 
 
+def test_the_tool_of_a_program_has_the_constraints_of_its_inputs() -> None:
+    class Draw(Signature):
+        count: int = InputField(ge=1, le=5)
+        cards: str = OutputField()
+
+    inner = Predict(Draw)
+    inner.lm = ScriptedLM([])
+    made = inner.as_tool("draw")
+    assert made.parameters["properties"]["count"] == {"type": "integer", "minimum": 1, "maximum": 5}
+    script = ScriptedLM([{"name": "draw", "args": {"count": 9}}, {"name": "finish", "args": {"answer": "x"}}])
+    [result] = ReAct("question -> answer", tools=[made], lm=script)(question="x").trajectory.steps[0].results
+    assert result.is_fault
+    assert "count: 9 is over the maximum 5" in result.content
+
+
 def resume(run: Run, driver: str) -> Run:
     return asyncio.run(run.aresume()) if driver == "async" else run.resume()
 

@@ -121,18 +121,19 @@ def spec_from_state(state: Mapping[str, Any], name: str = "") -> ServerSpec:
     kind = str(state.get("type") or state.get("transport") or ("stdio" if "command" in state else "http")).lower()
     kind = "http" if kind in {"streamable-http", "streamablehttp", "streamable_http"} else kind
     if kind == "stdio" and isinstance(state.get("command"), str):
-        made = ServerSpec(
-            name=own or name_of_command(state["command"], tuple(_texts(own, "args", state.get("args")))),
+        command, args = state["command"], tuple(_texts(own, "args", state.get("args")))
+        return ServerSpec(
+            name=own or name_of_command(command, args),
             transport="stdio",
-            command=state["command"],
-            args=tuple(_texts(own, "args", state.get("args"))),
+            command=command,
+            args=args,
             env=_pairs(own, "env", state.get("env")),
             env_file=state.get("envFile"),
             cwd=state.get("cwd"),
             expands=True,
         )
-    elif kind in {"http", "sse"} and isinstance(url := state.get("url") or state.get("httpUrl") or state.get("serverUrl"), str):
-        made = ServerSpec(
+    if kind in {"http", "sse"} and isinstance(url := state.get("url") or state.get("httpUrl") or state.get("serverUrl"), str):
+        return ServerSpec(
             name=own or name_of_url(url),
             transport=cast("TransportKind", kind),
             url=url,
@@ -140,11 +141,9 @@ def spec_from_state(state: Mapping[str, Any], name: str = "") -> ServerSpec:
             oauth=oauth_from_state(own, state),
             expands=True,
         )
-    else:
-        keys = shown(sorted(map(str, state)))
-        msg = f"MCP server `{own or '?'}` needs a `command` or a `url`, and a `type` of stdio, http or sse; found the keys {keys}."
-        raise ConfigurationError(msg)
-    return made
+    keys = shown(sorted(map(str, state)))
+    msg = f"MCP server `{own or '?'}` needs a `command` or a `url`, and a `type` of stdio, http or sse; found the keys {keys}."
+    raise ConfigurationError(msg)
 
 
 def _texts(name: str, what: str, given: Any) -> list[str]:

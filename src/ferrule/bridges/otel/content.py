@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from time import time_ns
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.bridges.otel import names
@@ -24,6 +25,8 @@ _LONGEST_BYTES = 32 * 1024
 _SHORTER = (16_000, 4_000, 1_000, 200, 40)
 """How many characters of a text are left, as far as needed."""
 _LEFT_OUT: Any = object()
+_CONTENT = (names.SYSTEM_INSTRUCTIONS, names.INPUT_MESSAGES, names.OUTPUT_MESSAGES, names.TOOL_DEFINITIONS)
+"""What an event has in structured form."""
 _REASONS = {"tool_calls": "tool_call"}
 """Reasons for the end of an answer that have another name in the convention."""
 _MODALITIES = {"file": "document"}
@@ -45,7 +48,7 @@ class ContentAttributes:
     def text(self, name: str, text: str) -> str | None:
         """A plain text; None if `redact` raises."""
         found = self._redacted(name, text)
-        return None if found is _LEFT_OUT else sendable(_shortened(str(found), _SHORTER[0]))
+        return None if found is _LEFT_OUT else _sendable(_shortened(str(found), _SHORTER[0]))
 
     def _redacted(self, name: str, value: Any) -> Any:
         try:
@@ -77,7 +80,32 @@ class ContentAttributes:
         return self.value(names.TOOL_RESULT, _shown(result.content))
 
 
-def sendable(text: str) -> str:
+class OperationDetails:
+    """Emits the event of a model call: a log record with its content, for those who keep content apart from spans.
+
+    Its attributes are those of the span, and the content in structured form, as the convention asks of events.
+    """
+
+    def __init__(self, api: Any, logger: Any) -> None:
+        self._api = api
+        self._logger = logger
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the SDK takes such events now."""
+        return self._logger.enabled(event_name=names.OPERATION_DETAILS, severity_number=self._api.INFO)
+
+    def emit(self, context: Any, attributes: Mapping[str, Any]) -> None:
+        """Emit the event of one call; `context` has its span."""
+        content = {name: _structured(attributes[name]) for name in _CONTENT if name in attributes}
+        record = self._api.LogRecord(
+            timestamp=time_ns(), context=context, severity_number=self._api.INFO, event_name=names.OPERATION_DETAILS,
+            attributes={**attributes, **content},
+        )  # fmt: skip
+        self._logger.emit(record)
+
+
+def _sendable(text: str) -> str:
     """A text without lone surrogates: they have no UTF-8, and OTLP exporters raise for them."""
     return text.encode("utf-8", "replace").decode()
 
@@ -139,3 +167,15 @@ def _shortened(value: Any, longest: int) -> Any:
     if isinstance(value, (list, tuple)):
         return [_shortened(each, longest) for each in cast("Sequence[Any]", value)]
     return value
+
+
+def _structured(text: str) -> Any:
+    return _sendable_json(json.loads(text)) if "\\ud" in text else json.loads(text)
+
+
+def _sendable_json(value: Any) -> Any:
+    if isinstance(value, str):
+        return _sendable(value)
+    if isinstance(value, dict):
+        return {_sendable(key): _sendable_json(each) for key, each in cast("dict[str, Any]", value).items()}
+    return [_sendable_json(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value

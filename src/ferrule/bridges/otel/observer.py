@@ -22,8 +22,7 @@ from ferrule.bridges.otel.attributes import (
     error_of_result,
     error_type,
 )
-from ferrule.bridges.otel.content import ContentAttributes
-from ferrule.bridges.otel.details import OperationDetails
+from ferrule.bridges.otel.content import ContentAttributes, OperationDetails
 from ferrule.bridges.otel.known import Known
 from ferrule.bridges.otel.metrics import Metrics
 from ferrule.bridges.otel.options import captures, is_latest, one_of

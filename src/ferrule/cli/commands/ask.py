@@ -1,4 +1,4 @@
-"""The command `ferrule ask`, and `follow_run`: run a program, show its events, and ask the person when it waits."""
+"""The command `ferrule ask`, and `follow_stream`: run a program, show its events, and ask the person when it waits."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ from ferrule.runs.stream import EventStream
 from ferrule.values.encoding.safe_text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator
 
-    from ferrule.programs.module import Module
     from ferrule.values.confirmation.question import Decision, Question
     from ferrule.values.run.event import Event
     from ferrule.values.run.outcome import Prediction
@@ -71,13 +70,12 @@ def ask_question(  # noqa: PLR0917  one parameter an option
         with parse.open_model(lm, base_url) as model, settings.context(lm=model, adapter=chosen_adapter):
             if lm is None:
                 say(parse.OFFLINE_NOTE)
-            given = None if deps is None else parse.make_deps(deps)
-            with open_kept(agent, values, store, resume, given) as stream:
+            with open_kept(agent, values, store, resume, parse.make_deps(deps)) as stream:
                 return _run(stream, store, as_json=as_json)
 
 
 @contextmanager
-def open_kept(agent: ReAct, values: dict[str, Any], store: str | None, run_id: str | None, deps: Any = None) -> Generator[EventStream]:
+def open_kept(agent: ReAct, values: dict[str, Any], store: str | None, run_id: str | None, deps: Any) -> Generator[EventStream]:
     """The stream of a new run, kept in the file `store` if there is one, or of the run with this id there."""
     if store is None:
         if run_id is not None:
@@ -124,21 +122,10 @@ def _run(stream: EventStream, store: str | None, *, as_json: bool) -> int:
             return say(f"The run failed. {kind}{in_options(run.error) if run.error is not None else ''}", ExitCode.FAILED)
 
 
-def follow_run(
-    program: Module,
-    inputs: Mapping[str, Any],
-    *,
-    on_event: Callable[[Event], None],
-    ask: Callable[[Question], Decision | None] | None = None,
-) -> Run:
-    """Run until the run is `done` or `failed`, or `waiting` without a decision. Raises only interrupts; `run.error` holds other errors."""
-    return follow_stream(program.stream(**inputs), on_event=on_event, ask=ask)
-
-
 def follow_stream(
     stream: EventStream, *, on_event: Callable[[Event], None], ask: Callable[[Question], Decision | None] | None = None
 ) -> Run:
-    """`follow_run` of a run whose stream is open."""
+    """Run until the run is `done` or `failed`, or `waiting` without a decision. Raises only interrupts; `run.error` holds other errors."""
     run = stream.run
     while True:
         _consume(stream, on_event)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from ferrule import settings
-from ferrule.cli.arguments import find_program, make_deps, text_or_stdin
+from ferrule.cli.arguments import find_program, make_deps, model_setting, text_or_stdin
 from ferrule.cli.commands.tools import DEPS, JSON  # noqa: TC001  typer reads annotations at run time
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import read_edits, user_name
@@ -150,7 +150,6 @@ def resume_run(  # noqa: PLR0917  one parameter an option
     ] = None,
 ) -> int:
     """Resume a run until it ends or waits. Exit status: 0 done, 1 failed, 3 a person must decide."""
-    from ferrule.models.hosted import LM
     from ferrule.runs.run import Run
 
     if migrate not in {None, "restart-turn"}:
@@ -158,9 +157,8 @@ def resume_run(  # noqa: PLR0917  one parameter an option
     with open_store(store) as opened:
         opened.max_recoveries = opened.max_recoveries if max_recoveries is None else max_recoveries
         found, loads = _find_run(opened, run).id, find_program(program)
-        given = None if deps is None else make_deps(deps)
-        loaded = Run.load(opened, found, loads, migrate="restart_turn" if migrate else False, deps=given)
-        with settings.context(**({"lm": LM(lm)} if lm is not None else {})):
+        loaded = Run.load(opened, found, loads, migrate="restart_turn" if migrate else False, deps=make_deps(deps))
+        with settings.context(**model_setting(lm)):
             loaded.resume()
     _print(f"{loaded.id}: {loaded.status}")
     for question in loaded.pending:

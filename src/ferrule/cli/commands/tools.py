@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from contextlib import redirect_stdout
 from functools import partial
 from hmac import compare_digest
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from ferrule.cli.arguments import TOKEN_VARIABLE, find_program, load_tools, open_servers, read_token
+from ferrule.cli.arguments import find_program, load_tools, open_servers
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.screen import console_on, print_json, say
 from ferrule.errors import ConfigurationError, DuplicateToolError
@@ -38,6 +40,9 @@ MCP = Annotated[
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, and nothing else.")]
 DEPS = Annotated[str | None, typer.Option("--deps", help="What tools find in `ctx.deps`: module:factory, a function without arguments.")]
 _FOLDERS = re.compile(r".*[./\\]")
+_TOKEN_VARIABLE = "FERRULE_SERVE_TOKEN"  # noqa: S105  a name
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""RFC 6750, section 2.1."""
 Loss = tuple[Target, str, SchemaLoss]
 """A target, the name of a tool, and what the tool's schema loses there."""
 
@@ -76,7 +81,7 @@ def lint_tools(
     targets = choose_targets(target or ())
     losses = find_losses(places or (), targets)
     if as_json:
-        print_json([_as_dict(loss) for loss in losses])
+        print_json([{"target": target, "tool": tool, **fields_of(loss)} for target, tool, loss in losses])
     else:
         _print_losses(console_on(sys.stdout), losses, targets)
     return ExitCode.FAILED if losses else ExitCode.DONE
@@ -102,11 +107,6 @@ def find_losses(places: Sequence[str], targets: Sequence[Target]) -> list[Loss]:
     ]
 
 
-def _as_dict(found: Loss) -> dict[str, Any]:
-    target, tool, loss = found
-    return {"target": target, "tool": tool, **fields_of(loss)}
-
-
 def _print_losses(console: Console, losses: Sequence[Loss], targets: Sequence[Target]) -> None:
     for target in targets:
         console.print(Text(target, "bold cyan"))
@@ -128,7 +128,7 @@ def serve_tools(  # noqa: PLR0917  one parameter an option
     port: Annotated[int, typer.Option(help="The port to listen on with --http.")] = 8000,
     allowed_host: Annotated[list[str] | None, typer.Option(help="A host name that requests may use. May be repeated.")] = None,
     token: Annotated[
-        str | None, typer.Option(help=f"The bearer token of clients. Other users can see it: {TOKEN_VARIABLE} or --token-file hides it.")
+        str | None, typer.Option(help=f"The bearer token of clients. Other users can see it: {_TOKEN_VARIABLE} or --token-file hides it.")
     ] = None,
     token_file: Annotated[str | None, typer.Option(help="A file that holds the token.")] = None,
     no_token: Annotated[bool, typer.Option("--no-token", help="Answer other machines without a token.")] = False,
@@ -140,6 +140,7 @@ def serve_tools(  # noqa: PLR0917  one parameter an option
 ) -> int:
     """Serve tools and programs to MCP clients: over standard input and output, or with --http on a port."""
     from ferrule.bridges.mcp.server.app import MCPApp
+    from ferrule.runs.store.sqlite import SQLiteStore
 
     options = _http_options(host, token, token_file, no_token=no_token) if http else {}
     if not http and (token, token_file, no_token) != (None, None, False):
@@ -147,7 +148,7 @@ def serve_tools(  # noqa: PLR0917  one parameter an option
     with redirect_stdout(sys.stderr):  # what the files print while they load
         served = [each for place in places or () for each in _tools_or_program(place, _served_name(place, places or ()))] or load_tools(())
     try:
-        app = MCPApp(served, name=name, mask_errors=mask_errors, store=_open_store(store))
+        app = MCPApp(served, name=name, mask_errors=mask_errors, store=None if store is None else SQLiteStore(store))
     except DuplicateToolError as error:
         found = str(error).partition(". ")[0]
         raise DuplicateToolError(f"{found}: name each place once, and tools of several files as `module:name`.") from error
@@ -155,30 +156,42 @@ def serve_tools(  # noqa: PLR0917  one parameter an option
     def announce(address: str) -> None:
         say(f"Serving {len(app.names)} tools on {address}. Ctrl-C ends it.")
         if token is not None:
-            say(f"Note: other users of this machine can see a token on the command line. {TOKEN_VARIABLE} or --token-file hides it.")
+            say(f"Note: other users of this machine can see a token on the command line. {_TOKEN_VARIABLE} or --token-file hides it.")
 
     app.run("http", host=host, port=port, allowed_hosts=allowed_host, on_listening=announce, **options) if http else app.run()
     return ExitCode.DONE
 
 
-def _open_store(path: str | None) -> Any:
-    from ferrule.runs.store.sqlite import SQLiteStore
-
-    return SQLiteStore(path) if path is not None else None
-
-
 def _http_options(host: str, token: str | None, token_file: str | None, *, no_token: bool) -> dict[str, Any]:
     """`verify_token` for the server, if there is a token. Raises `ConfigurationError` where other machines could call without one."""
-    expected = read_token(token, token_file)
+    expected = _read_token(token, token_file)
     if expected is not None and no_token:
         raise ConfigurationError("`--no-token` and a token exclude each other.")
     if expected is None and not no_token and not is_loopback(host):
         msg = (
-            f"Other machines can reach `{host}`, and there is no token. Set `{TOKEN_VARIABLE}` or pass `--token-file`; "
+            f"Other machines can reach `{host}`, and there is no token. Set `{_TOKEN_VARIABLE}` or pass `--token-file`; "
             "`--no-token` serves everyone."
         )
         raise ConfigurationError(msg)
     return {"verify_token": partial(_is_token, expected)} if expected is not None else {}
+
+
+def _read_token(token: str | None, token_file: str | None) -> str | None:
+    """The token of `--token`, of the file, or else of the environment. It leaves the environment: tools' processes do not inherit it."""
+    inherited = os.environ.pop(_TOKEN_VARIABLE, None)
+    if token is not None and token_file is not None:
+        raise ConfigurationError("`--token` and `--token-file` exclude each other.")
+    where = "--token" if token is not None else token_file if token_file is not None else _TOKEN_VARIABLE
+    if token_file is not None:
+        try:
+            token = Path(token_file).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"The token file {token_file!r} cannot be read: {error}") from error
+    elif token is None:
+        token = inherited or None
+    if token is not None and not _TOKEN.fullmatch(token):
+        raise ConfigurationError(f"The token of `{where}` is not a bearer token: write letters, digits and `-._~+/` without blanks.")
+    return token
 
 
 def _is_token(expected: str, given: str) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ferrule import settings
-from ferrule.cli.arguments import find_program, make_deps
+from ferrule.cli.arguments import find_program, make_deps, model_setting
 from ferrule.cli.commands.tools import DEPS  # noqa: TC001  typer reads annotations at run time
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import user_name
@@ -54,8 +53,8 @@ def show_page(  # noqa: PLR0917  one parameter an option
     if program is None:
         app = ui_app(opened, **options)
     else:
-        loaded, given = find_program(program), None if deps is None else make_deps(deps)
-        with _model(lm):
+        loaded, given = find_program(program), make_deps(deps)
+        with settings.context(**model_setting(lm)):
             app = ui_app(opened, loaded, deps=given, place=program, **options)
     if (program is None or read_only) and not is_dsn(store) and not Path(store).is_file():
         raise ConfigurationError(f"There is no file {store!r}. Name the store with --store FILE.")
@@ -78,11 +77,3 @@ def show_page(  # noqa: PLR0917  one parameter an option
             say(f"Cut off in the middle: {', '.join(app.work.at_work)}. Each resumes from its journal with `ferrule resume` or this page.")
         opened.close()
     return ExitCode.DONE
-
-
-def _model(name: str | None) -> AbstractContextManager[None]:
-    if name is None:
-        return nullcontext()
-    from ferrule.models.hosted import LM
-
-    return settings.context(lm=LM(name))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ferrule import settings
-from ferrule.cli.arguments import find_program, make_deps
+from ferrule.cli.arguments import find_program, make_deps, model_setting
 from ferrule.cli.commands.tools import DEPS  # noqa: TC001  typer reads annotations at run time
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.screen import say
@@ -47,7 +47,6 @@ def run_worker(  # noqa: PLR0917  one parameter an option
 ) -> int:
     """Execute the runs of a Postgres store. After SIGTERM or Ctrl-C: let runs pause or end, then end."""
     from ferrule.concurrency.pool import ThreadPool
-    from ferrule.models.hosted import LM
     from ferrule.programs.lifecycle.advance import advance_in_thread
     from ferrule.runs.store.postgres.tickets import sweep
 
@@ -55,7 +54,7 @@ def run_worker(  # noqa: PLR0917  one parameter an option
         raise ConfigurationError(
             "Workers need a Postgres store: --store postgresql://..., or FERRULE_STORE. A process on SQLite resumes its runs itself."
         )
-    mine, given = [find_program(each) for each in programs], None if deps is None else make_deps(deps)
+    mine, given = [find_program(each) for each in programs], make_deps(deps)
     opened = postgres_store(
         store, queue=queue, worker_concurrency=concurrency, concurrency=total, key_concurrency=per_key, poll_s=poll_s,
         rate=None if per_minute is None else (per_minute, 60.0),
@@ -68,7 +67,7 @@ def run_worker(  # noqa: PLR0917  one parameter an option
     for name in ("SIGTERM", "SIGINT", "SIGBREAK"):  # the last is what Windows sends instead of the first
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), stop)
-    chosen, threads = {"lm": LM(lm)} if lm is not None else {}, ThreadPool(concurrency, runs_tools=False)
+    chosen, threads = model_setting(lm), ThreadPool(concurrency, runs_tools=False)
 
     async def advance(run_id: str) -> str:
         with settings.context(**chosen):

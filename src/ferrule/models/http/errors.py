@@ -20,6 +20,7 @@ from ferrule.errors import (
     RefusalError,
     UnavailableError,
 )
+from ferrule.values.tracebacks import with_causes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -182,18 +183,11 @@ def redact_key(message: str, secret: str | None) -> str:
 
 def redact_error(error: BaseException, secret: str | None) -> None:
     """Remove the key from all texts of an error, its causes and its contexts: a traceback shows them."""
-    waiting: list[BaseException | None] = [error] if _is_secret(secret) else []
-    seen: set[int] = set()
-    while waiting:
-        each = waiting.pop()
-        if each is None or id(each) in seen:
-            continue
-        seen.add(id(each))
+    for each in with_causes(error) if _is_secret(secret) else ():
         each.args = tuple(redact_key(arg, secret) if isinstance(arg, str) else arg for arg in each.args)
         for name, value in vars(each).items():
             if isinstance(value, str):  # the whole answer, in a `JSONDecodeError`
                 setattr(each, name, redact_key(value, secret))
-        waiting += [each.__cause__, each.__context__]
 
 
 def _kind(status: int, message: str, codes: frozenset[str]) -> type[LMError]:

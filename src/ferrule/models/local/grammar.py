@@ -107,8 +107,8 @@ def grammar_of(schema: Schema, form: CallForm, opener_id: int | None = None) -> 
     """The grammar of an answer, with the schema of a call or of a value."""
     body, definitions = numbered(schema)
     lines = ["%llguidance {}"]
-    opener = f"<[{opener_id}]>" if opener_id is not None else _quoted(form.opener)
-    closer = f" {_quoted(form.closer)}" if form.closer else ""
+    opener = f"<[{opener_id}]>" if opener_id is not None else json_text(form.opener)
+    closer = f" {json_text(form.closer)}" if form.closer else ""
     if not form.prose_chars:
         lines.append(f"start: call{closer}")
     else:
@@ -122,7 +122,3 @@ def grammar_of(schema: Schema, form: CallForm, opener_id: int | None = None) -> 
         lines += [f"start: {called}" if form.call else f"start: {called} | PROSE", before]
     lines.append(f"call: %json {json_text({**body, '$defs': definitions, 'x-guidance': _COMPACT})}")
     return Grammar("\n".join([*lines, ""]), schema, form, opener_id)
-
-
-def _quoted(text: str) -> str:
-    return json_text(text)

@@ -7,7 +7,6 @@ run continues in the middle of the program. Called directly, the tool calls the 
 
 from __future__ import annotations
 
-import inspect
 import re
 from typing import TYPE_CHECKING, Any, cast
 
@@ -66,17 +65,7 @@ class AgentTool:
 
     def __init__(self, program: Program, signature: type[Signature]) -> None:
         self.program = program
-        self.__signature__ = inspect.Signature(
-            [
-                inspect.Parameter(
-                    name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    annotation=field.annotation,
-                    default=inspect.Parameter.empty if field.is_required else field.get_default(),
-                )
-                for name, field in signature.plan.inputs.items()
-            ]
-        )
+        self.__signature__ = signature.plan.call_signature()
 
     def __call__(self, /, **inputs: Any) -> Any:
         """Run the program and return its outputs."""

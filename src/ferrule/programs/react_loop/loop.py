@@ -22,7 +22,7 @@ from ferrule.programs.asking.ask import Asker, ask_model, calls_natively, check_
 from ferrule.programs.asking.refusals import refuses_tools
 from ferrule.programs.instructions import is_builtin
 from ferrule.programs.react_loop.agent import OWN_KEYWORDS, check_names, with_builtin
-from ferrule.programs.react_loop.modes import Mode, Turn, native_mode, text_mode
+from ferrule.programs.react_loop.modes import Mode, Turn, make_mode
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.use import UsingTools, has_changes, use_tools
 from ferrule.settings import check_limits
@@ -146,12 +146,11 @@ class _Loop:
         self.mode = self._make_mode()
 
     def _make_mode(self) -> Mode:
-        agent, make = self.agent, native_mode if self.native else text_mode
-        signature = agent.react.signature
+        signature = self.agent.react.signature
         if self.note:
             signature = signature.with_instructions(signature.instructions + self.note)
         what = (self.asker, signature, self.inputs, self.demos, self.toolbox)
-        return make(*what, intention=agent.intention, most_chars=self.limits.observation_chars)
+        return make_mode(*what, native=self.native, intention=self.agent.intention, most_chars=self.limits.observation_chars)
 
     @property
     def module(self) -> Agent:

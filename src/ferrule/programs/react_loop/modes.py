@@ -228,31 +228,20 @@ class _NativeMode(Record):
         return tool_message(result if content is result.content else replace(result, content=content))
 
 
-def text_mode(
+def make_mode(
     asker: Asker,
     base: type[Signature],
     values: Mapping[str, Any],
     demos: Sequence[Any],
     toolbox: Toolbox,
     *,
+    native: bool,
     intention: bool,
     most_chars: int,
-) -> _TextMode:
-    """Text mode for one run. Of an observation the model sees at most `most_chars` characters."""
-    return _TextMode(asker, _text_signature(base, toolbox, intention=intention), base, values, demos, toolbox, most_chars)
-
-
-def native_mode(
-    asker: Asker,
-    base: type[Signature],
-    values: Mapping[str, Any],
-    demos: Sequence[Any],
-    toolbox: Toolbox,
-    *,
-    intention: bool,
-    most_chars: int,
-) -> _NativeMode:
-    """Native mode for one run."""
+) -> Mode:
+    """The mode of one run. Of an observation the model sees at most `most_chars` characters."""
+    if not native:
+        return _TextMode(asker, _text_signature(base, toolbox, intention=intention), base, values, demos, toolbox, most_chars)
     declarations = _with_intention(toolbox) if intention else toolbox.declarations
     return _NativeMode(asker, _native_signature(base), base, values, demos, declarations, intention, most_chars)
 

@@ -115,14 +115,14 @@ class ModuleView:
 
     def load(self, *names: str) -> str:
         """Offer tools of the toolbox's shelf, by name or glob; returns the change in words."""
-        return self._move(names, self._owner.shelf, loading=True)
+        return self._move(names, loading=True)
 
     def unload(self, *names: str) -> str:
         """Put tools back on the shelf, by name or glob; returns the change in words."""
-        return self._move(names, self._owner.shelf, loading=False)
+        return self._move(names, loading=False)
 
-    def _move(self, names: Iterable[str], shelf: Shelf | None, *, loading: bool) -> str:
-        there = {tool.name for tool in self.toolbox}
+    def _move(self, names: Iterable[str], *, loading: bool) -> str:
+        shelf, there = self._owner.shelf, {tool.name for tool in self.toolbox}
         found: dict[str, Tool] = {}
         lines: list[str] = []
         for name in names:

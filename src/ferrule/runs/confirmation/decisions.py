@@ -91,7 +91,7 @@ def get_confirmation_status(confirmation_id: str) -> DecisionStatus | None:
     run = _waiting.get(confirmation_id)
     if run is None:
         return None
-    found = _first(run, confirmation_id)
+    found = run.tally.first(run.decisions, confirmation_id)
     return found.status if found is not None else "pending"
 
 
@@ -148,11 +148,6 @@ def _decision(question: Question, said: _Response) -> Decision:
             return question.reply(data)
 
 
-def _first(run: RunState, question_id: str) -> Decision | None:
-    """The decision on a question, or None."""
-    return run.tally.first(run.decisions, question_id)
-
-
 def _later_decision(question_id: str, said: _Response) -> Decision:
     kind, data = said
     return Decision(question_id, kind, args=data) if kind == "edit" else Decision(question_id, kind, data or "")
@@ -177,7 +172,7 @@ def put_decision(run: RunState, decision: Decision) -> None:
     decision = plain_decision(decision)
     asked = decision.question_id
     with _deciding:
-        first = _first(run, asked)
+        first = run.tally.first(run.decisions, asked)
         if first is not None:
             check_second(first, decision)
             return

@@ -2,7 +2,7 @@
 
 In: the questions of one call, in the protocol's form. Out: people's answers, or a waiting run. A waiting call has no result: its questions
 and the server's state are journalled at the slot of the call plus `?i1`, a person's answer at `?i1.0`. When the run resumes, the call is
-made again with the answers. `bridges/mcp/client/elicitation.py` makes the call and answers the server; this module imports nothing of MCP.
+made again with the answers. `bridges/mcp/client/asking.py` makes the call and answers the server; this module imports nothing of MCP.
 """
 
 from __future__ import annotations

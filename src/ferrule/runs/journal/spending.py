@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from math import fsum
 from typing import TYPE_CHECKING
 
-from ferrule.values.conversation.exchange import Usage
+from ferrule.values.conversation.exchange import Usage, total_cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -36,7 +35,5 @@ def _total(answers: Sequence[Answer]) -> Usage:
 
 
 def _sum(answers: Sequence[Answer], by_model: dict[str, Usage]) -> Usage:
-    costs = [cost for _, _, cost in answers]
-    known = [cost for cost in costs if cost is not None]
-    cost = fsum(known) if known and len(known) == len(costs) else None
+    cost = total_cost([cost for _, _, cost in answers])
     return Usage(*map(sum, zip(*[usage.counts for _, usage, _ in answers], strict=True)), cost=cost, by_model=by_model)

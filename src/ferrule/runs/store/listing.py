@@ -32,6 +32,13 @@ def head_of(stored: Stored) -> dict[str, Any]:
     return parse_object(stored.head, "the head of a run")
 
 
+def decisions_of(stored: Stored) -> list[Decision]:
+    """The decisions that a run that was read has not taken. Raises `StoreError` if one is damaged."""
+    from ferrule.runs.journal.encode import read_decision  # late, with pydantic
+
+    return [read_decision(parse_object(text, "a decision")) for text in stored.decisions]
+
+
 def written(db: Any, run_id: str, no: int, after: int) -> Written:
     """What the run number `no` has besides its row."""
     places = (no * MOST_ENTRIES + after, (no + 1) * MOST_ENTRIES)

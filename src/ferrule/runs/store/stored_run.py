@@ -139,7 +139,8 @@ class StoredRun:
         run.journal.entries.extend(map(read_entry, stored.entries))
         callers: list[Any] = []
         run.forget_untaken()  # the store has those that are left: another process may have used, discarded or made some
-        for form in map(_decision_form, stored.decisions):
+        for text in stored.decisions:
+            form = parse_object(text, "a decision")
             decision = read_decision(form)
             callers += [form["caller"]] if "caller" in form else []
             run.answers[decision.question_id] = decision
@@ -252,7 +253,3 @@ class StoredRun:
         if self.lease is None:
             raise StoreError(f"The run {self._run.id} has paused or ended.")
         return self.store.transact(self.lease, work)
-
-
-def _decision_form(text: str) -> dict[str, Any]:
-    return parse_object(text, "a decision")

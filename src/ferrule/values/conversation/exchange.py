@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import fsum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from ferrule.values.conversation.message import Message, Messages, make_message
@@ -44,7 +45,9 @@ class Usage(Record):
         for name, each in other.by_model.items():
             models[name] = models[name] + each if name in models else each
         counts = [mine + more for mine, more in zip(self.counts, other.counts, strict=True)]
-        return Usage(*counts, cost=_added(self, other), by_model=models)
+        # A usage without calls and without a cost is nothing.
+        cost = total_cost([each.cost for each in (self, other) if each.calls or each.cost is not None])
+        return Usage(*counts, cost=cost, by_model=models)
 
     @property
     def counts(self) -> tuple[int, int, int, int, int, int]:
@@ -54,11 +57,10 @@ class Usage(Record):
         )  # fmt: skip
 
 
-def _added(one: Usage, other: Usage) -> float | None:
-    """The cost of both; a usage without calls and without a cost is nothing."""
-    costs = [each.cost for each in (one, other) if each.calls or each.cost is not None]
+def total_cost(costs: Sequence[float | None]) -> float | None:
+    """The sum of costs; None if one of them is unknown, or there is none."""
     known = [cost for cost in costs if cost is not None]
-    return sum(known) if known and len(known) == len(costs) else None
+    return fsum(known) if known and len(known) == len(costs) else None
 
 
 Calls = Literal["native", "prompted", "constrained"]

@@ -154,7 +154,7 @@ def events_around(
 def _observers(here: Any, callbacks: Iterable[Any], own: str) -> Observers:
     if here.call is None and here.frame is None:
         return Observers(observing(callbacks), run_id=own)
-    around: Observers = here.call.tell if here.call is not None else here.frame.tell
+    around: Observers = here.tell
     if here.call is None:
         return around.inside(f"{here.frame.path}{own}")
     made = around.inside("", call_id=here.call.call_id)

@@ -23,6 +23,7 @@ from ferrule.values.signatures.fields import (
 from ferrule.values.signatures.output_checks import OutputCheck, output_check
 
 if TYPE_CHECKING:
+    import inspect
     from collections.abc import Sequence
 
     from pydantic import BaseModel
@@ -130,6 +131,17 @@ class CompiledSignature:
         if name == "limits":  # an option of a call of `ReAct` alone
             return "is unknown (for a program that is no `ReAct`, set it with `context(limits=...)`)"
         return "is an output, not an input" if name in self.outputs else "is unknown"
+
+    def call_signature(self) -> inspect.Signature:
+        """The inputs as the parameters of a function, by keyword only, with their constraints and defaults."""
+        import inspect  # late: few signatures become a tool
+
+        keyword, empty = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
+        made = [
+            inspect.Parameter(name, keyword, default=empty if field.is_required else field.get_default(), annotation=field.annotated)
+            for name, field in self.inputs.items()
+        ]
+        return inspect.Signature(made)
 
     def output_schema(self) -> dict[str, Any]:
         """The JSON Schema of an object with the outputs. Shared: do not change it."""

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 
-from ferrule.bridges.mcp.transport.http import GuardedClient, _new_client, _retry_after
+from ferrule.bridges.mcp.transport.http import GuardedClient, _new_client
 
 CALL = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {}}
 
@@ -100,11 +100,12 @@ def test_where_answers_come_apart_a_failed_post_is_told_and_says_202() -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("3", 3.0), ("-1", 0.0), ("", None), ("soon", None), ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0)],
-    ids=["3", "past", "none", "word", "date"],
+    [("3", 3.0), ("-1", None), ("inf", None), ("", None), ("soon", None), ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0)],
+    ids=["3", "negative", "endless", "none", "word", "date"],
 )
 def test_retry_after_is_read_in_both_forms(text: str, seconds: float | None) -> None:
-    assert _retry_after(text) == seconds
+    guarded, _ = sent(lambda request: httpx2.Response(429, text="slow down", headers={"retry-after": text}))
+    assert guarded.notes[7].retry_after_s == seconds
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ class Core:
     def _make_link(self) -> Link | RecordingLink | ReplayLink:
         if "recording" in self._live:
             return ReplayLink(self._live["recording"])
-        link = Link(self._endpoint, self._hooks, self.options.max_concurrency, self.options.mode)
+        link = Link(self.spec.name, self._endpoint, self._hooks, self.options.max_concurrency, self.options.mode)
         return link if self.options.record is None else RecordingLink(link, self.options.record, self.spec.name)
 
     def _hooks(self) -> Hooks:

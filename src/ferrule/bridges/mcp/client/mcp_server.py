@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from ferrule.bridges.mcp.client.core import Core
@@ -287,8 +288,8 @@ class MCPServer(ServerOffers):
         """
         if timeout_s is not None:
             check_option("timeout_s", timeout_s)
-        core = self.core
-        return await self.there(lambda: core.call(name, arguments, timeout_s=timeout_s, meta=meta, answers=answers, state=state))
+        call = partial(self.core.call, name, arguments, timeout_s=timeout_s, meta=meta, answers=answers, state=state)
+        return await self.there(call)
 
     def call(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> dict[str, Any]:
         """`acall` for sync code, also in a thread with a running loop."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ferrule.bridges.mcp.client.listing import ToolChanges
@@ -221,8 +222,7 @@ class ServerOffers:
 
     async def aresources(self) -> list[dict[str, Any]]:
         """Its resources: `uri`, `name`, `mimeType`, ...; empty if it has none."""
-        catalog = self.core.catalog
-        return await self.there(lambda: catalog.list_of("resources/list", "resources"))
+        return await self.there(partial(self.core.catalog.list_of, "resources/list", "resources"))
 
     def resources(self) -> list[dict[str, Any]]:
         """`aresources` for sync code."""
@@ -230,8 +230,7 @@ class ServerOffers:
 
     async def aresource_templates(self) -> list[dict[str, Any]]:
         """Its resource templates: `uriTemplate`, `name`, ..."""
-        catalog = self.core.catalog
-        return await self.there(lambda: catalog.list_of("resources/templates/list", "resourceTemplates"))
+        return await self.there(partial(self.core.catalog.list_of, "resources/templates/list", "resourceTemplates"))
 
     def resource_templates(self) -> list[dict[str, Any]]:
         """`aresource_templates` for sync code."""
@@ -239,8 +238,7 @@ class ServerOffers:
 
     async def aread_resource(self, uri: str) -> list[dict[str, Any]]:
         """The contents of one resource: each with `uri`, and `text` or `blob` (base64)."""
-        catalog = self.core.catalog
-        found = await self.there(lambda: catalog.request("resources/read", {"uri": uri}, phase="read"))
+        found = await self.there(partial(self.core.catalog.request, "resources/read", {"uri": uri}, phase="read"))
         return cast("list[dict[str, Any]]", found.get("contents") or [])
 
     def read_resource(self, uri: str) -> list[dict[str, Any]]:
@@ -249,8 +247,7 @@ class ServerOffers:
 
     async def aprompts(self) -> list[dict[str, Any]]:
         """Its prompts: `name`, `description`, `arguments`."""
-        catalog = self.core.catalog
-        return await self.there(lambda: catalog.list_of("prompts/list", "prompts"))
+        return await self.there(partial(self.core.catalog.list_of, "prompts/list", "prompts"))
 
     def prompts(self) -> list[dict[str, Any]]:
         """`aprompts` for sync code."""
@@ -258,9 +255,8 @@ class ServerOffers:
 
     async def aget_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> dict[str, Any]:
         """One prompt, with its arguments filled in: `description` and `messages`."""
-        catalog = self.core.catalog
         params = {"name": name, **({"arguments": dict(arguments)} if arguments else {})}
-        return await self.there(lambda: catalog.request("prompts/get", params, phase="read"))
+        return await self.there(partial(self.core.catalog.request, "prompts/get", params, phase="read"))
 
     def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> dict[str, Any]:
         """`aget_prompt` for sync code."""

@@ -106,7 +106,7 @@ class TaskCall:
                     raise self._error("the server cancelled the task", state)
                 case "completed" | "failed":
                     self.is_over = True
-                    return self._result(state) if handshake.is_modern else await self._fetch_result()
+                    return self._result(state) if handshake.is_modern else await self._request("tasks/result", phase="call")
                 case "input_required" if handshake.is_modern:
                     asked = await self._answer(state, answers or {})
                     if asked:
@@ -206,9 +206,6 @@ class TaskCall:
             code = found.get("code")
             raise error_answer(self._attempt, code if isinstance(code, int) else 0, str(found.get("message", "")), found.get("data"))
         return {**found, "resultType": "complete"}
-
-    async def _fetch_result(self) -> dict[str, Any]:
-        return await self._request("tasks/result", phase="call")
 
     async def _await_result(self, handshake: Handshake) -> dict[str, Any] | None:
         """The result, during the request for which the server asks its questions; None if it takes longer."""

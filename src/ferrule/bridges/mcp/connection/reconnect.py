@@ -49,8 +49,9 @@ class Link:
     """The connection to one server."""
 
     def __init__(
-        self, find_endpoint: Callable[[], Endpoint], hooks: Callable[[], Hooks], max_concurrency: int | None, mode: ProtocolMode = "auto"
+        self, name: str, find_endpoint: Callable[[], Endpoint], hooks: Callable[[], Hooks], max_concurrency: int | None, mode: ProtocolMode
     ) -> None:
+        self._name = name
         self._find_endpoint = find_endpoint
         self._hooks = hooks
         self._known = KnownEra(mode=mode)
@@ -97,14 +98,15 @@ class Link:
 
     def _refuse_after_closing(self, closings: int, phase: str, tool: str | None = None) -> None:
         if closings != self._closings:
-            raise connection_error(
-                Attempt(server=self._find_endpoint().spec.name, phase=phase, tool=tool, was_sent=False), "it was closed meanwhile"
-            )
+            raise connection_error(self._unsent(phase, tool), "it was closed meanwhile")
+
+    def _unsent(self, phase: str, tool: str | None = None) -> Attempt:
+        return Attempt(server=self._name, phase=phase, tool=tool, was_sent=False)
 
     async def _start(self) -> Session:
         endpoint = self._find_endpoint()
         loop = asyncio.get_running_loop()
-        self._refuse_too_many(endpoint.spec.name, loop.time())
+        self._refuse_too_many(loop.time())
         if self._failures:
             wait_s = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2 ** (self._failures - 1)) * random.uniform(0.5, 1.0)  # noqa: S311  jitter
             await asyncio.sleep(max(0.0, wait_s - (loop.time() - self._last_failure)))
@@ -136,8 +138,7 @@ class Link:
         try:
             await login.log_in()
         except LoginError as error:
-            attempt = Attempt(server=self._find_endpoint().spec.name, phase=fault.phase or "connect", tool=fault.tool, was_sent=False)
-            raise login_error(attempt, str(error)) from None
+            raise login_error(self._unsent(fault.phase or "connect", fault.tool), str(error)) from None
         return True
 
     async def _open_first(self, endpoint: Endpoint) -> Session:
@@ -161,9 +162,7 @@ class Link:
 
     async def _open(self, connection: Session) -> Session:
         if not register_connection(connection):
-            raise connection_error(
-                Attempt(server=self._find_endpoint().spec.name, phase="start", was_sent=False), "it is not started: the process is ending"
-            )
+            raise connection_error(self._unsent("start"), "it is not started: the process is ending")
         self._opening = connection
         try:
             await connection.open()
@@ -174,11 +173,11 @@ class Link:
             self._opening = None
         return connection
 
-    def _refuse_too_many(self, name: str, now: float) -> None:
+    def _refuse_too_many(self, now: float) -> None:
         if len(self._losses) == _MOST_LOSSES and now - self._losses[0] < _LOSSES_WITHIN_S:
             wait_s = _LOSSES_WITHIN_S - (now - self._losses[0])
             why = f"it died or failed {_MOST_LOSSES} times within a minute, and is left alone for {wait_s:.0f} s; `connect()` tries at once"
-            raise connection_error(Attempt(server=name, phase="connect", was_sent=False), why)
+            raise connection_error(self._unsent("connect"), why)
 
     def forgive(self) -> None:
         """Forget earlier failures: the user called `connect()`."""
@@ -229,7 +228,7 @@ class Link:
         if silence is None:
             return
         if silence.connection is connection and not await silence.is_over():
-            raise silent_error(Attempt(server=self._find_endpoint().spec.name, phase="call", tool=tool, was_sent=False), silence.seconds)
+            raise silent_error(self._unsent("call", tool), silence.seconds)
         self._silence = None
 
     async def connected_for(self, phase: str, tool: str | None, *, anew: bool = False) -> Session:

@@ -293,8 +293,8 @@ def _flow_errors() -> tuple[type[Exception], ...]:
 def _reason(error: Exception) -> str:
     """What went wrong in the SDK's flow. Its errors about tokens and clients quote the response, and so are not shown."""
     name = type(error).__name__
-    if name == "OAuthFlowError" or not name.startswith("OAuth"):
-        return (
-            f"{public_text(str(error))}" if name == "OAuthFlowError" else f"the authorization server could not be reached or read ({name})"
-        )
-    return "the authorization server's answer cannot be used"
+    if name == "OAuthFlowError":
+        return public_text(str(error))
+    if name.startswith("OAuth"):
+        return "the authorization server's answer cannot be used"
+    return f"the authorization server could not be reached or read ({name})"

@@ -25,8 +25,6 @@ from ferrule.values.record import Record
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ferrule.values.signatures.fields import SignatureField
-
 _WIRE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # revision 2025-11-25, "Tool names"
 _WORD_STARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -114,18 +112,8 @@ def program_tool(program: Any, name: str | None = None) -> Tool:
         said: str = written.__doc__ or type(program).__doc__ or ""  # not an inherited one
         return Tool(functools.wraps(written)(program_runner(program, written)), own, inspect.cleandoc(said))
 
-    fields: dict[str, SignatureField] = signature.plan.inputs
-    parameters = [
-        inspect.Parameter(
-            key,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if field.is_required else field.get_default(),
-            annotation=field.annotated,
-        )
-        for key, field in fields.items()
-    ]
-    texts = {key: field.description for key, field in fields.items() if field.description}
-    return Tool(program_runner(program, inspect.Signature(parameters)), own, signature.instructions, arg_desc=texts)
+    texts = {key: field.description for key, field in signature.plan.inputs.items() if field.description}
+    return Tool(program_runner(program, signature.plan.call_signature()), own, signature.instructions, arg_desc=texts)
 
 
 def program_runner(program: Any, like: Any, *, store: Any = None, run_id: str | None = None) -> Callable[..., Any]:

@@ -8,22 +8,20 @@ gives the SDK a response that keeps the transport alive. Streams of server-sent 
 from __future__ import annotations
 
 import contextlib
-import email.utils
 import json
-import time
 from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import urljoin, urlsplit
 
 from ferrule.bridges.mcp.transport.messages import LARGEST, Note, excerpt, read_message
 from ferrule.errors import ConfigurationError
 from ferrule.models.http.connections import past_proxies
+from ferrule.models.http.loopback import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 
 _CONNECT_S = 30.0
 _EXCERPT = 300
-_LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")
 _EVENTS = "text/event-stream"
 
 
@@ -112,7 +110,9 @@ class GuardedClient:
         return response
 
     def _note_status(self, asked: Any, response: Any, text: str, *, has_error: bool = False) -> None:
-        after = _retry_after(response.headers.get("retry-after"))
+        from ferrule.models.http.errors import retry_after_s  # late: most requests are answered
+
+        after = retry_after_s(response.headers)
         note = Note(status=response.status_code, retry_after_s=after, text=text, was_answered=response.is_success, has_error=has_error)
         self.note(asked, note)
 
@@ -184,17 +184,6 @@ def _with_content(response: Any, content: bytes) -> Any:
     session = response.headers.get("mcp-session-id")
     headers = kind if session is None else {**kind, "mcp-session-id": session}
     return httpx2.Response(response.status_code, headers=headers, content=content, request=response.request)
-
-
-def _retry_after(text: str | None) -> float | None:
-    """Seconds, from either form of the header (RFC 9110, 10.2.3)."""
-    if not text:
-        return None
-    with contextlib.suppress(ValueError):
-        return max(0.0, float(text))
-    with contextlib.suppress(ValueError, TypeError):
-        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
-    return None
 
 
 def _error_line(error: BaseException) -> str:
@@ -287,7 +276,7 @@ def refuse_plain_http(url: str, name: str, *, allowed: bool) -> None:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ConfigurationError(f"The address of MCP server `{name}` must be a http(s) URL.")
-    if parts.scheme == "http" and parts.hostname not in _LOOPBACK and not allowed:
+    if parts.scheme == "http" and not is_loopback(parts.hostname) and not allowed:
         msg = (
             f"MCP server `{name}` uses plain http at {parts.hostname}: everything sent, tokens too, can be read on the way. "
             "Use https, or pass `allow_http=True` if you trust the network."

@@ -95,11 +95,9 @@ class _Reader:
         if found is None:
             return _NONE
         ending = self._shortest.scalars.ending(node, found[0])
-        if ending is None:
-            return _NONE
-        if found.end() < len(self._text):
-            return (frozenset([found.end()]), None) if ending == b"" else _NONE
-        return (frozenset([found.end()]), None) if ending == b"" else (frozenset(), ending)
+        if ending == b"":
+            return frozenset([found.end()]), None
+        return _NONE if ending is None or found.end() < len(self._text) else (frozenset(), ending)
 
     def _string(self, node: Schema, at: int) -> Reading:
         found = _WHOLE.match(self._text, at)
