@@ -200,7 +200,9 @@ def test_a_saved_search_is_asked_for_by_its_name():
 
 def test_a_loaded_program_puts_tools_back_on_the_shelf_as_before():
     def agent() -> ReAct:
-        return ReAct("question -> answer", Toolbox([add], shelf=[other_add.model_copy(update={"name": "other_add"})], keep_turns=3, concurrent=False))
+        return ReAct(
+            "question -> answer", Toolbox([add], shelf=[other_add.model_copy(update={"name": "other_add"})], keep_turns=3, concurrent=False)
+        )
 
     loaded = agent()
     loaded.load_state(agent().dump_state())
