@@ -195,6 +195,15 @@ def test_a_stream_of_a_written_answer_adds_up_to_the_same_texts(adapter: Adapter
         assert "".join(piece for name, piece in pieces if name == "answer") == answer
 
 
+@EVERY
+@pytest.mark.parametrize("kind", [str | date, date | str | None, Any])
+def test_a_date_where_a_text_is_expected_too_is_written_without_quotes(adapter: Adapter, kind: Any) -> None:
+    """They would be read as a part of the text, and a model would copy them from a demo."""
+    asked = Signature({"question": (str, InputField()), "answer": (kind, OutputField())})
+    text = adapter.format_assistant_message_content(asked, {"answer": date(2024, 2, 29)})
+    assert adapter.parse(asked, text) == {"answer": "2024-02-29"}
+
+
 @pytest.mark.parametrize("adapter", [*ADAPTERS, None], ids=lambda adapter: "default" if adapter is None else type(adapter).__name__)
 @settings(max_examples=100)
 @given(outputs=OUTPUTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
@@ -137,8 +138,20 @@ def read_verbatim(text: str) -> str:
 
 def as_read(signature: type[Signature], outputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """The outputs of a written answer. Where a text form is read as another value, its text becomes `Verbatim`."""
+    outputs = {name: _unquoted(signature, name, value) for name, value in outputs.items()}
     marked = {name: Verbatim(text) for name, value in outputs.items() if (text := _misread(signature, name, value)) is not None}
     return {**outputs, **marked} if marked else outputs
+
+
+def _unquoted(signature: type[Signature], name: str, value: Any) -> Any:
+    """A value that is a text in JSON, such as a date, as this text, if its quotes would be read as a part of it (`str | date`)."""
+    if type(value) in _PLAIN or isinstance(value, (str, Enum, Type)) or name not in signature.plan.outputs:
+        return value
+    written = json_text(value)
+    if written.startswith('"'):
+        with suppress(ValueError):
+            return json.loads(written) if signature.output_checks[name](written) == written else value
+    return value
 
 
 def _misread(signature: type[Signature], name: str, value: Any) -> str | None:

@@ -198,6 +198,17 @@ def test_a_saved_search_is_asked_for_by_its_name():
     assert "load(path, tools=[plus])" in str(caught.value)
 
 
+def test_a_loaded_program_puts_tools_back_on_the_shelf_as_before():
+    def agent() -> ReAct:
+        return ReAct(
+            "question -> answer", Toolbox([add], shelf=[other_add.model_copy(update={"name": "other_add"})], keep_turns=3, concurrent=False)
+        )
+
+    loaded = agent()
+    loaded.load_state(agent().dump_state())
+    assert loaded.react.toolbox == agent().react.toolbox
+
+
 def test_tools_of_a_server_that_is_missing_are_asked_for_by_the_server():
     remote = Tool("echo", "Echo.", None, {"type": "object"}, "kit")
     saved = ReAct("q -> a", [remote]).dump_state()

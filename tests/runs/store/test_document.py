@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from threading import Lock
 from typing import Annotated, Any
 
@@ -288,6 +288,22 @@ def test_a_program_in_plain_python_declares_its_inputs_by_annotations() -> None:
     again.answer(again.pending[0].approve())
     with answers(ASKING[1]):
         assert again.resume().prediction.answer == "yes"
+
+
+class Booking(BaseModel, strict=True):
+    """Its types are read from JSON only."""
+
+    day: date
+    seats: tuple[int, str]
+
+
+def test_a_strict_model_comes_back_as_the_signature_or_the_annotation_declares_it() -> None:
+    """A2."""
+    booking = Booking(day=date(2024, 2, 29), seats=(1, "a"))
+    assert _kept_as(list[Booking], [booking]) is None
+    asked = Predict(Signature({"booking": (Booking, InputField()), "answer": (str, OutputField())}))
+    run = Run(asked, (), {"booking": booking})
+    assert Run.from_json(run.to_json(), asked).inputs == {"booking": booking}
 
 
 def test_a_key_in_the_settings_of_a_call_is_not_kept() -> None:

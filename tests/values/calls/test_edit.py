@@ -119,6 +119,24 @@ def test_arguments_by_position_and_further_ones_are_edited_like_others():
     assert made.invoke(after) == (14, "s", 4, {"k": 0})
 
 
+def test_a_secret_that_comes_back_as_its_stars_is_no_change():
+    """A person, or a page, may send all arguments back as they were shown, with one changed."""
+
+    class Login(BaseModel):
+        user: str
+        password: SecretStr
+
+    def use(to: str, secret: SecretStr = Field(alias="key"), login: Login | None = None): ...
+
+    args = {"to": "ann", "key": "s", "login": {"user": "ann", "password": "p"}}
+    for name in ("secret", "key"):
+        shown = {name: "**********", "login": {"user": "ann", "password": "**********"}}
+        before, after, _ = editing(use, args, {"to": "bob", **shown})
+        assert after.named == {**before.named, "to": "bob"}
+        _, after, _ = editing(use, args, {name: "t"})
+        assert after.named["secret"].get_secret_value() == "t"
+
+
 def test_a_call_that_had_to_be_mended_is_edited_as_it_was_mended():
     """U86: in a wrapping key, say, or as a text."""
 

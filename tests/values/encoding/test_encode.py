@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, TypeAdapter, computed_field, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter, computed_field, model_serializer
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from ferrule.values.conversation.exchange import Shape
 from ferrule.values.conversation.message import Message
@@ -211,6 +212,59 @@ def test_sets_are_in_order_wherever_they_stand():
         assert json.dumps(ordered, separators=(",", ":")) in text, text
     assert jsonable({3, 20, 100}) == [3, 20, 100]
     assert jsonable({frozenset("ab"), frozenset("a"), "b", 2, None}) == ["b", 2, ["a", "b"], ["a"], None]
+
+
+class Tag(BaseModel, frozen=True):
+    name: str
+
+
+class Tagged(BaseModel):
+    count: int = Field(1, serialization_alias="theCount")
+    tags: frozenset[Tag] = Field(alias="theTags")
+    pairs: dict[str, set[tuple[Tag, int]]] = {}
+
+    @computed_field
+    @property
+    def first(self) -> set[Tag]:
+        return {Tag(name="c")}
+
+
+@pydantic_dataclass
+class TaggedBox:
+    tags: set[Tag]
+
+
+def test_a_set_of_models_is_a_list_in_order_also_inside_a_model():
+    """Ours: pydantic's serialiser cannot make a set of dicts, and the whole model became the text of its `repr`, in any order."""
+    tags = {Tag(name=name) for name in "defabc"}
+    written = [{"name": name} for name in "abcdef"]
+    model = Tagged(theTags=tags, pairs={"k": {(Tag(name="b"), 2), (Tag(name="a"), 1)}})
+    assert jsonable(model) == {
+        "theCount": 1,
+        "theTags": written,
+        "pairs": {"k": [[{"name": "a"}, 1], [{"name": "b"}, 2]]},
+        "first": [{"name": "c"}],
+    }
+    assert jsonable([RootModel[set[Tag]](tags), TaggedBox(tags)]) == [written, {"tags": written}]
+    names = {f"name {i}" for i in range(20)}
+    assert jsonable([RootModel[set[str]](names), RootModel[tuple[set[str]]]((names,))]) == [sorted(names), [sorted(names)]]
+
+
+class Packed(BaseModel):
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_timedelta="float", extra="allow")
+    data: bytes
+    age: dt.timedelta = dt.timedelta(1)
+    tags: set[str] = set()
+    note: str = "\ud800"
+
+
+def test_a_model_beside_a_set_is_written_by_its_own_rules_for_json():
+    """Ours: bytes that are no text were lost, although the model's configuration says base64."""
+    packed = Packed(data=b"\xff\x00", more=b"\xfe")
+    written = {"data": "_wA=", "age": 86400.0, "tags": [], "note": "\ud800", "more": "_g=="}
+    assert jsonable(packed) == written
+    assert jsonable([packed, {"x"}]) == [written, ["x"]]
+    assert jsonable(packed.model_copy(update={"tags": {"b", "a"}, "note": ""})) == {**written, "tags": ["a", "b"], "note": ""}
 
 
 def test_sets_are_alike_in_processes_with_different_hashes():

@@ -167,7 +167,8 @@ def _load_tools(where: str, saved: _Saved, predictor: Predictor, given: Mapping[
         raise ToolDefinitionError(f"`{where}` was saved with tools that are missing now. {' '.join(_what_is_missing(missing))}")
     if servers:
         return _live_toolbox(found, servers, predictor.toolbox)
-    return Toolbox(found, shelf=predictor.toolbox.shelf or (), concurrent=predictor.toolbox.concurrent)
+    before = predictor.toolbox
+    return Toolbox(found, shelf=before.shelf or (), keep_turns=before.keep_turns, concurrent=before.concurrent)
 
 
 def _what_is_missing(states: Sequence[Mapping[str, Any]]) -> Iterator[str]:

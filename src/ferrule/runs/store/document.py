@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
@@ -32,11 +33,12 @@ from ferrule.tools.tool import Tool
 from ferrule.values.content.convert import marked_parts, read_marked
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.conversation.history import History
-from ferrule.values.encoding.encode import SCALARS, digest_of, is_exact, jsonable
+from ferrule.values.encoding.encode import SCALARS, digest_of, is_exact, json_bytes, jsonable
 from ferrule.values.encoding.stored import reading
 from ferrule.values.record import MutableRecord, Record, fields_of
 from ferrule.values.run.forms import usage_form
-from ferrule.values.signatures.fields import input_check
+from ferrule.values.schema.iterables import eager_validators
+from ferrule.values.signatures.fields import adapter_of, input_check
 from ferrule.values.typed import plan_of
 
 if TYPE_CHECKING:
@@ -256,7 +258,14 @@ def _read_input(program: Program, name: str | int, form: Any, tools: Mapping[str
         case "dict":
             return {key: _read_input(program, name, each, tools) for key, each in rest["value"].items()}
         case "typed":
-            return _reader(program, name)(read_marked(rest["value"]))
+            as_values, as_json = _readers(program, name)
+            value = read_marked(rest["value"])
+            try:
+                return as_values(value)
+            except ValueError as refusal:
+                with suppress(ValueError):  # a strict model reads dates, tuples and enums only as JSON
+                    return as_json(json_bytes(value))
+                raise refusal from None
         case "history":
             return History(**rest)
         case "limits":
@@ -274,12 +283,16 @@ def _tool(form: Mapping[str, Any], tools: Mapping[str, Tool]) -> Tool:
     return tool
 
 
-def _reader(program: Program, name: str | int) -> Callable[[Any], Any]:
-    """A function from JSON data to the declared type of an input: by the signature, or by the annotation of `forward`."""
+def _readers(program: Program, name: str | int) -> tuple[Callable[[Any], Any], Callable[[bytes], Any]]:
+    """Functions from JSON data, and from its text, to the declared type of an input: by the signature, or the annotation of `forward`."""
     signature = getattr(program, "signature", None)
     field = signature.plan.inputs.get(name) if signature is not None else None
     if field is not None:
-        return input_check(field) or (lambda value: value)
+
+        def as_json(text: bytes) -> Any:  # most values need no second adapter
+            return eager_validators(adapter_of(field))[1](text)
+
+        return input_check(field) or (lambda value: value), as_json
     method = type(program).forward if not program.is_only_async else type(program).aforward
     names = method.__code__.co_varnames[1 : method.__code__.co_argcount]
     kind = get_type_hints(method).get(names[name] if isinstance(name, int) and name < len(names) else str(name))
@@ -287,4 +300,5 @@ def _reader(program: Program, name: str | int) -> Callable[[Any], Any]:
         raise RunError(f"`{program.name}` declares no type for `{name}`.")
     from pydantic import TypeAdapter
 
-    return TypeAdapter(kind).validate_python
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+    return adapter.validate_python, adapter.validate_json

@@ -38,6 +38,8 @@ def edit_arguments(
     """The arguments with these changes. Raises what the tool's `prepare` raises for invalid values."""
     given, before = _origin(arguments)
     names = (arguments.names if isinstance(arguments, Coerced) else None) or {}
+    # Stars are not the value of a secret: what comes back as it was shown is no change.
+    changes = {name: each for name, each in changes.items() if each != arguments.shown.get(names.get(name, name)) or not is_masked(each)}
     renamed = {names.get(name, name) for name in changes}.difference(changes)  # edited under their aliases, as a schema shows them
     given = {name: value for name, value in given.items() if name not in renamed} if renamed else given
     found = prepare({**given, **changes})

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import suppress
 from types import GeneratorType
 from typing import Any
 
@@ -260,13 +261,36 @@ def _form(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     if hasattr(kind, "__pydantic_serializer__"):
-        made: Any = kind.__pydantic_serializer__.to_python(value, by_alias=True, warnings=False)
-        return object_text(value) if made is value else made
+        made: Any = _form_of_model(value, kind)
+        return object_text(value) if made is value else made if type(made) in _LEAVES or type(made) in {dict, list} else _form(made)
     if hasattr(kind, "__dataclass_fields__") or isinstance(value, (Record, MutableRecord)):
         return _fields(value)
     if isinstance(value, (deque, GeneratorType)):
         return list(value)
     return json.loads(to_json(value, inf_nan_mode="strings", fallback=object_text))
+
+
+def _form_of_model(value: Any, kind: Any) -> Any:
+    """A model as its serialiser writes it in JSON. A set in it stays a set, for it has no order yet."""
+    to_python, rules = kind.__pydantic_serializer__.to_python, kind.__pydantic_decorators__
+    if _settled(value):
+        with suppress(ValueError):  # a lone surrogate, a cycle
+            return from_json(to_json(value, inf_nan_mode="strings", fallback=_unknown))
+    if hasattr(value, "root") or rules.model_serializers:  # not written field by field
+        return value.root if hasattr(value, "root") and not rules.model_serializers else to_python(value, by_alias=True, warnings=False)
+    fields, extra = kind.__pydantic_fields__, getattr(value, "__pydantic_extra__", None) or {}
+    made: dict[str, Any] = {}
+    for name in {**fields, **getattr(value, "__dict__", {}), **extra, **rules.computed_fields}:
+        inside = getattr(value, name, None)
+        try:
+            if _settled(inside):
+                made |= from_json(to_json(value, include={name}, inf_nan_mode="strings", fallback=_unknown))
+            else:
+                made |= to_python(value, include={name}, by_alias=True, warnings=False)
+        except (TypeError, ValueError):  # Python has no set of dicts, as of a set of models; or as above
+            field = fields.get(name) or getattr(rules.computed_fields.get(name), "info", None)
+            made[getattr(field, "serialization_alias", None) or getattr(field, "alias", None) or name] = inside
+    return made
 
 
 def _in_order(values: set[Any] | frozenset[Any]) -> list[Any]:
