@@ -52,18 +52,14 @@ class Provider(Record):
 
 _SEES = Capabilities(json_schema=True, images=True)
 _READS = Capabilities(json_schema=True)
+_OPENAI = Dialect({"max_tokens": "max_completion_tokens"}, longest_id=40)
+_MISTRAL = Dialect({"seed": "random_seed"}, stream_usage=False)
 
 PROVIDERS: Mapping[str, Provider] = {
     provider.name: provider
     for provider in (
         # OpenAI's reasoning models refuse `max_tokens`; all its models take the newer name. Longer ids: 400 (autogen, issue 6377).
-        Provider(
-            "openai",
-            "https://api.openai.com/v1",
-            "OPENAI_API_KEY",
-            dialect=Dialect({"max_tokens": "max_completion_tokens"}, longest_id=40),
-            capabilities=_SEES,
-        ),
+        Provider("openai", "https://api.openai.com/v1", "OPENAI_API_KEY", dialect=_OPENAI, capabilities=_SEES),
         # Over `openai_chat`, at the same address, it ignores the shape of an answer ("OpenAI SDK compatibility", November 2026).
         Provider("anthropic", "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY", capabilities=_SEES, wire="anthropic"),
         Provider(
@@ -78,26 +74,14 @@ PROVIDERS: Mapping[str, Provider] = {
         Provider("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", capabilities=_READS),
         Provider("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
         # `stream_options` was answered with 422 (avante.nvim issue 2347, June 2025).
-        Provider(
-            "mistral",
-            "https://api.mistral.ai/v1",
-            "MISTRAL_API_KEY",
-            dialect=Dialect({"seed": "random_seed"}, stream_usage=False),
-            capabilities=_READS,
-        ),
+        Provider("mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", dialect=_MISTRAL, capabilities=_READS),
         # A call without its reasoning is answered with 400: api-docs.deepseek.com/guides/thinking_mode, as of November 2026.
         Provider("deepseek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", dialect=Dialect(wants_reasoning=True)),
         Provider("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", ("TOGETHERAI_API_KEY",), capabilities=_READS),
         Provider("xai", "https://api.x.ai/v1", "XAI_API_KEY", capabilities=_SEES),
         Provider("fireworks", "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY", capabilities=_READS),
         # The addresses of the next three hold names of your own account. "API version lifecycle" (Azure, November 2026): keys go as tokens.
-        Provider(
-            "azure",
-            "{AZURE_OPENAI_ENDPOINT}/openai/v1",
-            "AZURE_OPENAI_API_KEY",
-            dialect=Dialect({"max_tokens": "max_completion_tokens"}, longest_id=40),
-            capabilities=_SEES,
-        ),
+        Provider("azure", "{AZURE_OPENAI_ENDPOINT}/openai/v1", "AZURE_OPENAI_API_KEY", dialect=_OPENAI, capabilities=_SEES),
         # "Invoke a model with the OpenAI Chat Completions API" (Bedrock user guide, November 2026).
         Provider("bedrock", "https://bedrock-runtime.{AWS_REGION}.amazonaws.com/openai/v1", "AWS_BEARER_TOKEN_BEDROCK"),
         Provider(
@@ -152,24 +136,39 @@ def capabilities_of(provider: Provider, model: str) -> Capabilities:
 
 
 _ELSEWHERE = {
-    "api_base": "It is called `base_url`.",
-    "timeout": "It is called `timeout_s` and is in seconds.",
-    "num_retries": "It is called `max_retries`.",
-    "cache": "ferrule caches no answers; `RecordLM` and `ReplayLM` replay them.",
-    "n": "A program asks for several answers: `Predict(..., n=3)`, or `config={'n': 3}` of a call.",
-    "functions": "Give tools to the program.",
-    "model_type": "ferrule knows the protocol by the provider; `LM(..., wire=...)` names another one.",
-    "callbacks": "Observers are set by `configure(callbacks=[...])`.",
-    **dict.fromkeys(("apikey", "key", "token"), "It is called `api_key`."),
-    **dict.fromkeys(("adapter", "prices", "max_workers"), "Set it with `configure(...)` or, for a block, with `context(...)`."),
-    **dict.fromkeys(("deps", "run_id", "checkpointer"), "Give it to a call, such as `program.start(...)`."),
-    **dict.fromkeys(("instructions", "system_prompt"), "Instructions are the signature's: its docstring, or `Signature('a -> b', '...')`."),
-    **dict.fromkeys(("output_type", "output_schema", "response_model"), "The outputs are fields of the signature."),
-    **dict.fromkeys(("max_steps", "max_iterations", "recursion_limit"), "The limit of an agent's steps is `ReAct(..., max_iters=...)`."),
-    "deps_type": "A tool declares the type: `ctx: Context[Deps]`.",
-    "handoffs": "Another agent is a tool: `agent.as_tool('name')`.",
-    "retries": "`LM(..., max_retries=...)` repeats requests, and `Limits(same_error=...)` bounds a model's mistakes.",
+    name: cure
+    for names, cure in {
+        "api_base": "It is called `base_url`.",
+        "apikey key token": "It is called `api_key`.",
+        "timeout": "It is called `timeout_s` and is in seconds.",
+        "num_retries": "It is called `max_retries`.",
+        "retries": "`LM(..., max_retries=...)` repeats requests, and `Limits(same_error=...)` bounds a model's mistakes.",
+        "cache": "ferrule caches no answers; `RecordLM` and `ReplayLM` replay them.",
+        "n": "A program asks for several answers: `Predict(..., n=3)`, or `config={'n': 3}` of a call.",
+        "functions": "Give tools to the program.",
+        "toolsets mcp_servers": "Functions and MCP servers stand in the list of tools.",
+        "handoffs managed_agents": "Another agent is a tool: `agent.as_tool('name')`.",
+        "name description": "A program has the name of its class; `program.as_tool(name, description)` names a tool.",
+        "model_type": "ferrule knows the protocol by the provider; `LM(..., wire=...)` names another one.",
+        "model_settings": "Pass each setting by its name: `temperature=0`.",
+        "callbacks hooks step_callbacks verbose": "Observers are set by `configure(callbacks=[...])`.",
+        "middleware": "Observers see what happens (`configure(callbacks=[...])`); a model around a model changes requests and answers.",
+        "adapter prices max_workers": "Set it with `configure(...)` or, for a block, with `context(...)`.",
+        "usage_limits": "Set `Limits` with `ReAct(..., limits=...)` or, for a block, with `context(limits=...)`.",
+        "max_steps max_iterations recursion_limit": "The limit of an agent's steps is `ReAct(..., max_iters=...)`.",
+        "deps checkpointer": "Give it to a call, such as `program.start(...)`.",
+        "run_id thread_id configurable": "A run is named when it starts: `program.start(run_id=...)`.",
+        "deps_type context_schema": "A tool declares the type: `ctx: Context[Deps]`.",
+        "instructions system_prompt role backstory": "Instructions are the signature's: its docstring, or `Signature('a -> b', '...')`.",
+        "output_type output_schema response_model result_type output_pydantic": "The outputs are fields of the signature.",
+        "guardrails input_guardrails output_guardrails final_answer_checks": (
+            "`@program.output_validator` checks outputs, the type of an input checks the input, and a `Policy` rules on calls."
+        ),
+        "history message_history session memory": "A conversation is an input of the type `History`.",
+    }.items()
+    for name in names.split()
 }
+"""Names that are no settings of any provider, but options of ferrule or of another library; and what to write in their place."""
 
 _MAKERS = frozenset({
     "model", "base_url", "wire", "api_key", "headers", "connect_timeout_s", "read_timeout_s", "timeout_s", "max_retries", "capabilities",
