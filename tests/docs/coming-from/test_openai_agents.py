@@ -56,7 +56,7 @@ def test_a_validator_in_the_type_of_an_input_refuses_it_before_the_model_is_aske
     assert len(lm.requests) == asked
 
 
-class NotForUs(Exception):
+class NotForUsError(Exception):
     """What a guardrail raises."""
 
 
@@ -68,7 +68,7 @@ class Beside(Module):
     async def aforward(self, message: str):
         found, said = await gather(self.check.acall(message=message), self.agent.acall(message=message))
         if not found.is_for_us:
-            raise NotForUs
+            raise NotForUsError
         return said
 
 
@@ -79,7 +79,7 @@ def test_a_guardrail_beside_the_agent_drops_its_answer_when_both_have_ended() ->
     lm = ScriptedLM(by=model, record=True)
     with context(lm=lm):
         run = Beside().start(message="Solve 2x = 6.")
-    assert (run.status, type(run.error), len(lm.requests)) == ("failed", NotForUs, 2)
+    assert (run.status, type(run.error), len(lm.requests)) == ("failed", NotForUsError, 2)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_a_guardrail_beside_the_agent_drops_its_answer_when_both_have_ended() ->
 def test_an_exception_of_an_output_validator_ends_the_run_as_a_tripwire(program, answer) -> None:
     @program.output_validator
     def check(found) -> None:
-        raise NotForUs
+        raise NotForUsError
 
-    with pytest.raises(NotForUs):
+    with pytest.raises(NotForUsError):
         program(q="?", lm=ScriptedLM([answer]))
 
 
