@@ -292,7 +292,8 @@ def check_spelling(settings: Iterable[str], options: Iterable[str] = ()) -> None
     check_settings(settings)
     for name in settings:
         if name in options:
-            raise ConfigurationError(f"`{name}` is not a setting of a model, and this program has no such option.")
+            cure = f": set it with `context({name}=...)`" if name in {"limits", "policy"} else ""
+            raise ConfigurationError(f"`{name}` is not a setting of a model, and this program has no such option{cure}.")
         if name not in _COMMON:
             close = nearest(name, [*options, *sorted(_COMMON | _MAKERS)], cutoff=0.8)
             if close:

@@ -438,6 +438,8 @@ def test_an_observation_keeps_the_tools_own_value():
         (lambda: agent(max_iter=3), "Did you mean `max_iters`?"),
         (lambda: Predict("q -> a", max_iters=3), "this program has no such option"),
         (lambda: Predict("q -> a", parallel=False), "this program has no such option"),
+        (lambda: Predict("q -> a", limits=Limits(steps=3)), "no such option: set it with `context(limits=...)`"),
+        (lambda: Predict("q -> a", policy=None), "no such option: set it with `context(policy=...)`"),
         (lambda: ReAct("q -> a", [], require_confirmation=True), "this program has no such option"),
         (lambda: ReAct("q -> a", [], limits={"steps": 3}), "`limits` takes `Limits(...)`"),  # type: ignore[arg-type]
         (lambda: ReAct("q -> a", [])(q="?", limits={"steps": 3}, lm=ScriptedLM([])), "`limits` takes `Limits(...)`"),
@@ -475,6 +477,8 @@ def test_an_observation_keeps_the_tools_own_value():
         "max_iter",
         "max_iters",
         "parallel of Predict",
+        "limits of Predict",
+        "policy of Predict",
         "require_confirmation",
         "limits as a dict",
         "limits of a call as a dict",
