@@ -47,7 +47,7 @@ def test_a_script_that_the_server_cannot_play_is_said_at_once() -> None:
     """Its answer was 500: the client tried again, and the last error said that the script had no more answers."""
     outputs = {"outputs": {"answer": "42"}}
     with serve(ScriptedLM([outputs, outputs])) as served:
-        with pytest.raises(BadRequestError, match="cannot write `outputs`.*Write the answer's text instead"):
+        with pytest.raises(BadRequestError, match=r"cannot write `outputs`.*Write the answer's text instead"):
             Predict("question -> answer")(question="?", lm=served.lm())
         assert len(served.requests) == 1
 
