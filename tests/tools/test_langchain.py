@@ -122,6 +122,17 @@ class TestLangChain:
         assert list(made.args) == ["x"]
         assert made(x=1) == "1k"
 
+    def test_one_that_needs_what_only_langchain_fills_is_refused(self):
+        """Every call failed, and the model read that a field is missing which it cannot pass."""
+
+        @tools.tool
+        def recall(x: int, user: Annotated[str, tools.InjectedToolArg], number: Annotated[str, tools.InjectedToolCallId]) -> str:
+            """Recall."""
+            return f"{x}{user}{number}"
+
+        with pytest.raises(ToolDefinitionError, match=r"`recall` .* `user`, `number`.*`ctx: Context`"):
+            Tool.from_langchain(recall)
+
     def test_its_errors_reach_the_caller(self):
         """U65."""
 

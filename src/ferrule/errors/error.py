@@ -31,11 +31,12 @@ def nearest(name: str, names: Iterable[str], *, cutoff: float = 0.6) -> str | No
 
 
 def refuse_unknown(what: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Raise `ConfigurationError` for a keyword that `what` does not take, with the nearest one that it takes."""
+    """Raise `ConfigurationError` for a keyword that `what` does not take, with the nearest one that it takes, or else with all."""
     for name in given:
         if name not in known:
             near = nearest(name, known)
-            raise ConfigurationError(f"`{what}` has no option `{name}`.{f' Did you mean `{near}`?' if near else ''}")
+            cure = f"Did you mean `{near}`?" if near else f"It has: {', '.join(f'`{each}`' for each in known)}."
+            raise ConfigurationError(f"`{what}` has no option `{name}`. {cure}")
 
 
 def checks_keywords(init: Callable[P, None]) -> Callable[P, None]:

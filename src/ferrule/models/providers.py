@@ -128,24 +128,39 @@ def capabilities_of(provider: Provider, model: str) -> Capabilities:
 
 
 _ELSEWHERE = {
-    "api_base": "It is called `base_url`.",
-    "timeout": "It is called `timeout_s` and is in seconds.",
-    "num_retries": "It is called `max_retries`.",
-    "cache": "ferrule caches no answers; `RecordLM` and `ReplayLM` replay them.",
-    "n": "A program asks for several answers: `Predict(..., n=3)`, or `config={'n': 3}` of a call.",
-    "functions": "Give tools to the program.",
-    "model_type": "ferrule knows the protocol by the provider; `LM(..., wire=...)` names another one.",
-    "callbacks": "Observers are set by `configure(callbacks=[...])`.",
-    **dict.fromkeys(("apikey", "key", "token"), "It is called `api_key`."),
-    **dict.fromkeys(("adapter", "prices", "max_workers"), "Set it with `configure(...)` or, for a block, with `context(...)`."),
-    **dict.fromkeys(("deps", "run_id", "checkpointer"), "Give it to a call, such as `program.start(...)`."),
-    **dict.fromkeys(("instructions", "system_prompt", "description"), "It is the signature's docstring: `Signature('a -> b', '...')`."),
-    **dict.fromkeys(("output_type", "output_schema", "response_model"), "The outputs are fields of the signature."),
-    **dict.fromkeys(("max_steps", "max_iterations", "recursion_limit"), "The limit of an agent's steps is `ReAct(..., max_iters=...)`."),
-    "deps_type": "A tool declares the type: `ctx: Context[Deps]`.",
-    "handoffs": "Another agent is a tool: `agent.as_tool('name')`.",
-    "retries": "`LM(..., max_retries=...)` repeats requests, and `Limits(same_error=...)` bounds a model's mistakes.",
+    name: cure
+    for names, cure in {
+        "api_base": "It is called `base_url`.",
+        "apikey key token": "It is called `api_key`.",
+        "timeout": "It is called `timeout_s` and is in seconds.",
+        "num_retries": "It is called `max_retries`.",
+        "retries": "`LM(..., max_retries=...)` repeats requests, and `Limits(same_error=...)` bounds a model's mistakes.",
+        "cache": "ferrule caches no answers; `RecordLM` and `ReplayLM` replay them.",
+        "n": "A program asks for several answers: `Predict(..., n=3)`, or `config={'n': 3}` of a call.",
+        "functions": "Give tools to the program.",
+        "toolsets mcp_servers": "Functions and MCP servers stand in the list of tools.",
+        "handoffs managed_agents": "Another agent is a tool: `agent.as_tool('name')`.",
+        "description": "What a program is for is its signature's docstring; of one that is a tool, `program.as_tool(description=...)`.",
+        "model_type": "ferrule knows the protocol by the provider; `LM(..., wire=...)` names another one.",
+        "model_settings": "Pass each setting by its name: `temperature=0`.",
+        "callbacks hooks step_callbacks verbose": "Observers are set by `configure(callbacks=[...])`.",
+        "middleware": "Observers see what happens (`configure(callbacks=[...])`); a model around a model changes requests and answers.",
+        "adapter prices max_workers": "Set it with `configure(...)` or, for a block, with `context(...)`.",
+        "usage_limits": "Set `Limits` with `ReAct(..., limits=...)` or, for a block, with `context(limits=...)`.",
+        "max_steps max_iterations recursion_limit": "The limit of an agent's steps is `ReAct(..., max_iters=...)`.",
+        "deps checkpointer": "Give it to a call, such as `program.start(...)`.",
+        "run_id thread_id configurable": "A run is named when it starts: `program.start(run_id=...)`.",
+        "deps_type context_schema": "A tool declares the type: `ctx: Context[Deps]`.",
+        "instructions system_prompt role backstory": "Instructions are the signature's: its docstring, or `Signature('a -> b', '...')`.",
+        "output_type output_schema response_model result_type output_pydantic": "The outputs are fields of the signature.",
+        "guardrails input_guardrails output_guardrails final_answer_checks": (
+            "`@program.output_validator` checks outputs, the type of an input checks the input, and a `Policy` rules on calls."
+        ),
+        "history message_history session memory": "A conversation is an input of the type `History`.",
+    }.items()
+    for name in names.split()
 }
+"""Names that are no settings of any provider, but options of ferrule or of another library; and what to write in their place."""
 
 _MAKERS = frozenset({
     "model", "base_url", "wire", "api_key", "headers", "connect_timeout_s", "read_timeout_s", "timeout_s", "max_retries", "capabilities",
@@ -269,7 +284,8 @@ def check_spelling(settings: Iterable[str], options: Iterable[str] = ()) -> None
     check_settings(settings)
     for name in settings:
         if name in options:
-            raise ConfigurationError(f"`{name}` is not a setting of a model, and this program has no such option.")
+            cure = f": set it with `context({name}=...)`" if name in {"limits", "policy"} else ""
+            raise ConfigurationError(f"`{name}` is not a setting of a model, and this program has no such option{cure}.")
         if name not in _COMMON:
             close = nearest(name, [*options, *sorted(_COMMON | _MAKERS)], cutoff=0.8)
             if close:

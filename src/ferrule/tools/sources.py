@@ -63,11 +63,19 @@ def langchain_parts(tool: Any) -> dict[str, Any]:
     """The arguments of `Tool(...)` for a LangChain tool. Injected arguments, which LangChain fills itself, are not in the schema."""
     if not is_langchain_tool(tool):
         raise ToolDefinitionError(f"`Tool.from_langchain` takes a LangChain `BaseTool`, found {shown(tool)}.")
-    return {"func": _runner(tool), "name": tool.name, "description": tool.description or "", "schema": _schema(tool)}
-
-
-def _schema(tool: Any) -> dict[str, Any]:
     model = tool.tool_call_schema
+    known: dict[str, Any] = getattr(tool.args_schema, "model_fields", {})
+    declared = getattr(model, "model_fields", known)
+    if injected := [f"`{name}`" for name, field in known.items() if field.is_required() and name not in declared]:
+        msg = (
+            f"`{tool.name}` needs {', '.join(injected)}, which LangGraph or your own code passes to LangChain's tools, and ferrule "
+            "does not. Write a function that calls it; it can take `ctx: Context`, with the values in `ctx.deps`."
+        )
+        raise ToolDefinitionError(msg)
+    return {"func": _runner(tool), "name": tool.name, "description": tool.description or "", "schema": _schema(model)}
+
+
+def _schema(model: Any) -> dict[str, Any]:
     if is_object(model):
         found = dict(model)
     elif hasattr(model, "model_json_schema"):

@@ -8,7 +8,7 @@ from typing import Annotated
 import pytest
 from pydantic import AfterValidator, field_validator
 
-from ferrule import InputError, InputField, OutputField, Predict, ScriptedLM, Signature
+from ferrule import InputError, InputField, Module, OutputField, Policy, Predict, ReAct, ScriptedLM, Signature, context, deny, gather, tool
 
 PAGE = "docs/coming-from/openai-agents.md"
 
@@ -54,3 +54,54 @@ def test_a_validator_in_the_type_of_an_input_refuses_it_before_the_model_is_aske
     with pytest.raises(InputError, match="be polite"):
         Predict(signature)(ticket="stupid lamp", lm=lm)
     assert len(lm.requests) == asked
+
+
+class NotForUsError(Exception):
+    """What a guardrail raises."""
+
+
+class Beside(Module):
+    def __init__(self) -> None:
+        self.check = Predict("message -> is_for_us: bool")
+        self.agent = ReAct("message -> reply", [])
+
+    async def aforward(self, message: str):
+        found, said = await gather(self.check.acall(message=message), self.agent.acall(message=message))
+        if not found.is_for_us:
+            raise NotForUsError
+        return said
+
+
+def test_a_guardrail_beside_the_agent_drops_its_answer_when_both_have_ended() -> None:
+    def model(request):
+        return {"name": "finish", "args": {"reply": "x = 3"}} if len(request.tools) else {"outputs": {"is_for_us": False}}
+
+    lm = ScriptedLM(by=model, record=True)
+    with context(lm=lm):
+        run = Beside().start(message="Solve 2x = 6.")
+    assert (run.status, type(run.error), len(lm.requests)) == ("failed", NotForUsError, 2)
+
+
+@pytest.mark.parametrize(
+    ("program", "answer"),
+    [(ReAct("q -> a", []), {"name": "finish", "args": {"a": "x"}}), (Predict("q -> a"), {"outputs": {"a": "x"}})],
+    ids=["an agent", "one question"],
+)
+def test_an_exception_of_an_output_validator_ends_the_run_as_a_tripwire(program, answer) -> None:
+    @program.output_validator
+    def check(found) -> None:
+        raise NotForUsError
+
+    with pytest.raises(NotForUsError):
+        program(q="?", lm=ScriptedLM([answer]))
+
+
+def test_the_model_reads_why_a_policy_denies_a_call() -> None:
+    @tool
+    def send(body: str) -> str:
+        """Send a mail."""
+        raise AssertionError
+
+    agent = ReAct("q -> a", [send], policy=Policy([deny("send", body="*sk-*", reason="Remove the key before you call.")]))
+    lm = ScriptedLM([{"name": "send", "args": {"body": "It is sk-123."}}, {"name": "finish", "args": {"a": "x"}}])
+    assert "Remove the key before you call." in agent(q="?", lm=lm).trajectory["observation_0"]

@@ -513,6 +513,37 @@ def test_the_limits_of_a_call_are_stored_with_its_run_and_bound_it_when_it_resum
     assert (again.prediction.answer, again.prediction.reason) == ("one room", "limits.tool_calls")
 
 
+class _Shop:
+    """A class of the application, which pydantic does not know."""
+
+
+class _Annotated(ferrule.Module):
+    def forward(self, task: str, thing: _Shop, deps: _Shop | None = None) -> ferrule.Prediction:
+        return ferrule.Prediction(answer=task)
+
+
+class _Unresolved(ferrule.Module):
+    def forward(self, task: str, thing: Any) -> ferrule.Prediction:
+        return ferrule.Prediction(answer=task)
+
+    forward.__annotations__["thing"] = "OnlyForTypeCheckers"
+
+
+@pytest.mark.parametrize(
+    ("program", "given", "said"),
+    [
+        (_Annotated(), {"thing": _Shop()}, "declares no type that restores"),
+        (_Annotated(), {"thing": None, "deps": _Shop()}, "Only tools get the `deps=` of a run"),
+        (_Unresolved(), {"thing": _Shop()}, "declares no type that restores"),
+    ],
+    ids=["an annotation", "deps", "an unknown annotation"],
+)
+def test_an_input_whose_annotation_reads_nothing_back_is_refused_as_one_without(program: Any, given: dict[str, Any], said: str) -> None:
+    """It was pydantic's own error about a core schema, or a NameError."""
+    with pytest.raises(RunError, match=said):
+        program.start(task="x", store=ferrule.MemoryStore(), **given)
+
+
 def test_an_input_called_deps_that_cannot_be_stored_is_told_apart_from_the_deps_of_tools() -> None:
     """The error advised to pass it as `deps=`, which is what the caller had done."""
 

@@ -1,8 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import date, datetime
+from typing import Annotated
+from uuid import UUID
 
-from ferrule.testing.offline.model import AutoLM
+import pytest
+from pydantic import Field, HttpUrl
+
+from ferrule import InputField, OutputField, Predict, ReAct, Signature
+from ferrule.testing.offline.model import AutoLM, OfflineLM
 from ferrule.values.conversation.exchange import Capabilities, Declarations, Delta, Request, Response
 from ferrule.values.conversation.message import Message, Messages
 
@@ -53,6 +60,21 @@ def test_finish_is_called_last_with_its_outputs():
     ]
     mapped = AutoLM({"score": 9}).complete(Request(ASKED.messages, Declarations(finish.values())))
     assert mapped.tool_calls[0].args == {"answer": "text", "score": 9, "kind": "a"}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [date, datetime, UUID, HttpUrl, Annotated[str, Field(pattern="^[a-z]{2}-[0-9]+$")], Annotated[str, Field(min_length=9, max_length=12)]],
+    ids=["date", "datetime", "uuid", "url", "pattern", "length"],
+)
+def test_an_output_that_takes_only_some_texts_gets_one_of_them(kind):
+    """It got the text of every answer, "done", and no run ended."""
+    signature = Signature({"question": (str, InputField()), "when": (kind, OutputField()), "answer": (str, OutputField())})
+    for program in (Predict(signature), ReAct(signature, [])):
+        found = program(question="?", lm=AutoLM())
+        assert found.answer == "done"
+        assert str(found.when) != "done"
+        assert program(question="?", lm=OfflineLM()).when == found.when
 
 
 def test_without_tools_it_answers():

@@ -5,6 +5,7 @@ import pytest
 from ferrule.errors import (
     AuthenticationError,
     BadRequestError,
+    ConfigurationError,
     ContextOverflowError,
     FerruleError,
     InputError,
@@ -55,8 +56,14 @@ def test_an_error_that_was_sent_is_the_same_error_again(kind):
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [(InputError("x"), 400), (ScriptError("x"), 500), (FerruleError("x"), 500), (UnavailableError("x", status=529), 529)],
-    ids=range(4),
+    [
+        (InputError("x"), 400),
+        (ScriptError("x"), 500),
+        (FerruleError("x"), 500),
+        (UnavailableError("x", status=529), 529),
+        (ConfigurationError("x"), 400),
+    ],
+    ids=range(5),
 )
 def test_errors_have_a_status(error, status):
     """L9."""

@@ -8,7 +8,7 @@ from http.client import HTTPConnection
 
 import pytest
 
-from ferrule import ScriptedLM
+from ferrule import BadRequestError, Predict, ScriptedLM
 from ferrule.testing import __main__ as process
 from ferrule.testing import serve
 from ferrule.testing.server.server import _Conversation
@@ -41,6 +41,15 @@ def test_only_names_and_pages_of_this_machine_may_reach_it(method: str, headers:
         assert len(served.requests) == (method == "POST" and expected == 200)
         assert response.will_close == (expected != 200)
         connection.close()
+
+
+def test_a_script_that_the_server_cannot_play_is_said_at_once() -> None:
+    """Its answer was 500: the client tried again, and the last error said that the script had no more answers."""
+    outputs = {"outputs": {"answer": "42"}}
+    with serve(ScriptedLM([outputs, outputs])) as served:
+        with pytest.raises(BadRequestError, match=r"cannot write `outputs`.*Write the answer's text instead"):
+            Predict("question -> answer")(question="?", lm=served.lm())
+        assert len(served.requests) == 1
 
 
 class _Gone(io.RawIOBase):

@@ -1,6 +1,7 @@
 # ruff: noqa: B008, UP007, UP045  the odd signatures are what is tested
 import enum
 import json
+import sqlite3
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -455,6 +456,14 @@ def test_types_that_pydantic_cannot_check_or_describe_are_reported_with_their_pa
     for kind in (Shape, Shape | None, list[Unit]):
         with pytest.raises(ToolDefinitionError, match="`value` has no JSON form"):
             _ = one(kind).parameters
+
+
+def test_a_parameter_that_no_model_can_write_is_refused_with_the_way_that_it_takes():
+    """Such as a connection: it comes from the run."""
+    with pytest.raises(
+        ToolDefinitionError, match=r"`value` has no JSON form .*`ctx: Context\[\.\.\.\]`, with `deps=`, or from `functools.partial`"
+    ):
+        _ = one(sqlite3.Connection).parameters
 
 
 def test_a_field_that_a_dataclass_computes_is_not_offered():

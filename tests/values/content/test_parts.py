@@ -6,10 +6,12 @@ import base64
 import copy
 import mimetypes
 import pickle
+from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
+from pydantic import ValidationError, model_validator
 
+from ferrule import InputField, OutputField, Predict, ScriptedLM, Signature
 from ferrule.errors import InputError
 from ferrule.values.content.parts import Audio, File, Image, Text
 
@@ -79,6 +81,29 @@ def test_a_value_without_a_name_or_of_bytes_is_refused_with_what_takes_it(kind):
     for make in (lambda: kind("https://x/y"), lambda: kind(data=b"ab")):
         with pytest.raises(InputError, match=rf"`{kind.__name__}\(url=\.\.\.\)` for an address, .*from_file.*from_bytes"):
             make()
+
+
+@pytest.mark.parametrize("kind", [Image, Audio, File])
+@pytest.mark.parametrize("given", ["https://x/y.png", b"ab", Path("y.png")], ids=["an address", "bytes", "a path"])
+def test_an_input_of_another_type_is_refused_with_what_makes_one(kind, given):
+    """pydantic's error asked for a dictionary."""
+    signature = Signature({"many": (list[kind], InputField()), "answer": (str, OutputField())})
+    how = rf"`many` 0: should be .* an instance of {kind.__name__}: `{kind.__name__}\(url=\.\.\.\)` for an address, .*from_file.*from_bytes"
+    with pytest.raises(InputError, match=how):
+        Predict(signature)(many=[given], lm=ScriptedLM([]))
+    fitting = kind(url="https://x/y.png")
+    assert signature.check_inputs({"many": [fitting, {"url": "https://x/y.png"}]}) == {"many": [fitting, fitting]}
+
+
+def test_a_subclass_may_take_an_address_where_an_instance_is_expected():
+    class Photo(Image):
+        @model_validator(mode="before")
+        @classmethod
+        def of_address(cls, value):
+            return {"url": value} if isinstance(value, str) else value
+
+    signature = Signature({"photo": (Photo, InputField()), "answer": (str, OutputField())})
+    assert signature.check_inputs({"photo": "https://x/y.png"}) == {"photo": Photo(url="https://x/y.png")}
 
 
 def test_a_file_keeps_its_name(tmp_path):

@@ -1,8 +1,10 @@
 import copy
+from typing import Annotated, Literal
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from ferrule.values.schema.inline import Generator, inline_definitions, strip_titles
@@ -114,7 +116,6 @@ def test_nothing_that_comes_in_is_changed():
 
 def test_the_mapping_of_a_discriminator_never_points_at_nothing():
     """U52."""
-    from typing import Annotated, Literal
 
     class Cat(BaseModel):
         kind: Literal["cat"]
@@ -124,6 +125,26 @@ def test_the_mapping_of_a_discriminator_never_points_at_nothing():
 
     found = schema_of(TypedDict("Args", {"pet": Annotated[Cat | Dog, Field(discriminator="kind")]}))
     assert "#/$defs" not in str(found)
+
+
+def test_the_tag_of_a_discriminated_union_is_required_even_if_it_has_a_default():
+    """pydantic refuses a value without it; its schema does not say so."""
+
+    class Cat(BaseModel):
+        kind: Literal["cat"] = "cat"
+        lives: int
+
+    class Dog(BaseModel):
+        kind: Literal["dog"] = "dog"
+
+    pet = Annotated[Cat | Dog, Field(discriminator="kind")]
+    found = schema_of(TypedDict("Args", {"pet": pet, "cat": Cat}))
+    assert [each["required"] for each in found["properties"]["pet"]["oneOf"]] == [["kind", "lives"], ["kind"]]
+    assert found["properties"]["pet"]["oneOf"][1]["properties"] == {"kind": {"const": "dog", "type": "string"}}
+    assert found["properties"]["cat"]["required"] == ["lives"]
+    assert found["properties"]["cat"]["properties"]["kind"]["default"] == "cat"
+    with pytest.raises(ValidationError, match="Unable to extract tag"):
+        TypeAdapter(pet).validate_python({"lives": 9})
 
 
 JSON = st.recursive(

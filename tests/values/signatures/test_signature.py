@@ -333,6 +333,27 @@ def test_all_wrong_inputs_are_told_at_once() -> None:
         QA.check_inputs(5)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("limits", "set it with `context(limits=...)`"),
+        ("store", "`program.start(...)` takes it"),
+        ("run_id", "`program.start(...)` takes it"),
+        ("policy", "set it with `context(policy=...)`"),
+        ("callbacks", "set it with `context(callbacks=...)`"),
+        ("temperature", "`config={'temperature': ...}`"),
+        ("message_history", "an input of the type `History`"),
+        ("history", "an input of the type `History`"),
+    ],
+    ids=str,
+)
+def test_an_option_that_is_no_input_is_told_with_the_place_that_takes_it(name: str, said: str) -> None:
+    with pytest.raises(InputError) as raised:
+        QA.check_inputs({"question": "q", name: None})
+    assert f"`{name}` is unknown (" in str(raised.value)
+    assert said in str(raised.value)
+
+
 def test_an_input_that_only_its_validator_refuses_is_told_when_the_outputs_are_checked() -> None:
     class Even(Signature):
         """Halve it."""

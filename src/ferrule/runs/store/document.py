@@ -183,7 +183,7 @@ def _input_form(program: Program, name: str | int, value: Any) -> Any:
             raise RunError(msg)
         msg = (
             f"A stored run needs inputs that JSON can represent and restore. `{name}` is {shown(value)}, and the program declares no "
-            "type that restores all of it. Declare one, pass plain data, or pass it as `deps=`, which is never stored."
+            "type that restores all of it. Declare one, pass plain data, or pass what tools need as `deps=`, which is never stored."
         )
         raise RunError(msg)
     return form
@@ -295,10 +295,11 @@ def _readers(program: Program, name: str | int) -> tuple[Callable[[Any], Any], C
         return input_check(field) or (lambda value: value), as_json
     method = type(program).forward if not program.is_only_async else type(program).aforward
     names = method.__code__.co_varnames[1 : method.__code__.co_argcount]
-    kind = get_type_hints(method).get(names[name] if isinstance(name, int) and name < len(names) else str(name))
-    if kind is None:
-        raise RunError(f"`{program.name}` declares no type for `{name}`.")
-    from pydantic import TypeAdapter
+    from pydantic import PydanticUserError, TypeAdapter
 
-    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+    try:
+        kind = get_type_hints(method)[names[name] if isinstance(name, int) and name < len(names) else str(name)]
+        adapter: TypeAdapter[Any] = TypeAdapter(kind)
+    except (KeyError, NameError, PydanticUserError) as error:  # none, one for type checkers alone, or one of no data
+        raise RunError(f"`{program.name}` declares no type for `{name}`.") from error
     return adapter.validate_python, adapter.validate_json

@@ -182,6 +182,13 @@ def _limit(value: Any) -> int | float | None:
     return value if type(value) in {int, float} and abs(value) < _HIGHEST else None
 
 
+def is_free(schema: Json, text: str) -> bool:
+    """Whether a schema of texts asks for no form, and for a length that a text has."""
+    most = schema.get("maxLength")
+    fits = count_of(schema.get("minLength")) <= len(text) and (type(most) is not int or len(text) <= most)
+    return fits and "pattern" not in schema and str(schema.get("format")) not in _FORMATS
+
+
 def _string(schema: Json) -> str:
     if str(schema.get("format")) in _FORMATS:
         return _FORMATS[str(schema["format"])]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic_core import from_json
 
 from ferrule.models.wires.payload import Json, mapping
-from ferrule.testing.offline.example import example
+from ferrule.testing.offline.example import example, is_free
 from ferrule.testing.offline.rules import arguments, best_tool
 from ferrule.testing.offline.task import Task, read_task
 from ferrule.testing.scripted import LocalLM
@@ -54,7 +54,7 @@ class AutoLM(LocalLM):
 
     It reads what it did from the conversation, so one instance serves any number of runs. It calls declared tools only: a prompt that
     describes tools in its text gets an answer without calls. `answer` is the text of its answers, or a mapping of output fields to values;
-    other fields get the smallest value of their type.
+    other fields, and texts of a certain form such as dates, get the smallest value of their type.
     """
 
     name = "auto"
@@ -78,7 +78,7 @@ class AutoLM(LocalLM):
             answers = cast("Mapping[str, Any]", self._answer)
             return answers[name] if name in answers else example(schema)
         is_text = schema.get("type", "string") == "string" and not schema.keys() & _NO_TEXT
-        return self._answer if is_text or not isinstance(self._answer, str) else example(schema)
+        return self._answer if not isinstance(self._answer, str) or (is_text and is_free(schema, self._answer)) else example(schema)
 
 
 def _output(task: Task, name: str, schema: Json) -> Any:
@@ -94,7 +94,8 @@ def _output(task: Task, name: str, schema: Json) -> Any:
         choices = cast("list[Any]", options)
         return next((choice for choice in choices if str(choice).lower() in words), choices[0])
     if kind == "string":
-        return said or _nothing_fits(task)
+        text = said or _nothing_fits(task)
+        return text if is_free(schema, text) else example(schema)
     if kind in {"integer", "number"}:
         numbers = _NUMBER.findall(said)
         return (int(float(numbers[-1])) if kind == "integer" else float(numbers[-1])) if numbers else example(schema)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ferrule.errors import (
     AuthenticationError,
+    ConfigurationError,
     ContextOverflowError,
     FerruleError,
     InputError,
@@ -105,6 +106,7 @@ def error_event(body: Json) -> bytes:
 
 _STATUS: tuple[tuple[type[FerruleError], int, str], ...] = (
     (InputError, 400, "invalid_request"),
+    (ConfigurationError, 400, "invalid_request"),  # of the script: to ask again does not help
     (RateLimitError, 429, "rate_limit_exceeded"),
     (UnavailableError, 503, "unavailable"),
     (AuthenticationError, 401, "invalid_api_key"),

@@ -205,7 +205,8 @@ def _no_form(tool: str, annotations: dict[str, Any], error: Exception) -> ToolDe
     reason = lines[-1 if isinstance(error, SchemaError) else 0].split(". ")[0].strip(" .")
     return ToolDefinitionError(
         f"`{tool}` cannot become a tool: the type of {which} has no JSON form ({reason}). "
-        "Give it a type that has one, bind it with `functools.partial`, or say `arg_types={...}`."
+        "Give it a type that has one, or say `arg_types={...}`. What a model cannot write, such as a connection, comes from "
+        "`ctx: Context[...]`, with `deps=`, or from `functools.partial`."
     )
 
 

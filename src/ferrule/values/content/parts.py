@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict
+from pydantic_core import core_schema
 
 from ferrule.errors import InputError, shown
 from ferrule.values.content.type import Type
@@ -54,10 +55,29 @@ class _Media(Type):
         """Refuse what pydantic would not explain: a value without a name, and bytes that are not base64."""
         wrong = args if cls.__init__ is BaseModel.__init__ else ()  # a subclass may take some by position
         if wrong or isinstance(fields.get("data"), bytes):
-            name, given = cls.__name__, shown(wrong[0] if wrong else fields["data"], 60)
-            how = f"`{name}(url=...)` for an address, `{name}.from_file(path)`, or `{name}.from_bytes(content, media_type)`"
-            raise InputError(f"`{name}` takes an address or base64 by name; found {given}. Use {how}.")
+            given = shown(wrong[0] if wrong else fields["data"], 60)
+            raise InputError(f"`{cls.__name__}` takes an address or base64 by name; found {given}. Use {cls._ways()}.")
         return super().__new__(cls)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        schema = super().__get_pydantic_core_schema__(source, handler)
+        model = handler.resolve_ref_schema(schema)
+        if model["schema"]["type"] != "function-before":  # it is there already, or a subclass has one, which may take such a value
+            model["schema"] = core_schema.no_info_before_validator_function(cls._refuse_content, model["schema"])
+        return schema
+
+    @classmethod
+    def _refuse_content(cls, value: Any) -> Any:
+        """Say what makes a part of an address, a path or bytes, where pydantic would ask for a dictionary."""
+        if isinstance(value, str | bytes | Path):
+            raise ValueError(f"should be an object with `url` or `data`, or an instance of {cls.__name__}: {cls._ways()}")  # noqa: TRY004  for pydantic
+        return value
+
+    @classmethod
+    def _ways(cls) -> str:
+        name = cls.__name__
+        return f"`{name}(url=...)` for an address, `{name}.from_file(path)`, or `{name}.from_bytes(content, media_type)`"
 
     def model_post_init(self, context: Any, /) -> None:
         """Check that the part has exactly one of `data` and `url`."""

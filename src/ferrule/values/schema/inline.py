@@ -60,7 +60,7 @@ def inline_definitions(schema: Schema) -> Schema:
     def put(each: Any) -> Any:
         name = _local(each, definitions) if is_object(each) else None
         if name is None or name in kept:
-            return _without_mapping(map_children(each, put), kept)
+            return _tagged(map_children(each, put), kept)
         beside = {key: copy.deepcopy(value) for key, value in each.items() if key != "$ref"}
         target = definitions[name]
         return {**put(target), **beside} if is_object(target) else target
@@ -161,10 +161,18 @@ def _needed(schema: Schema, definitions: Mapping[str, Any], kept: set[str]) -> s
     return _reach(list(_references(schema, definitions)), direct) & kept
 
 
-def _without_mapping(schema: Any, kept: set[str]) -> Any:
+def _tagged(schema: Any, kept: set[str]) -> Any:
+    if not is_object(schema) or not is_object(schema.get("discriminator")):
+        return schema
     # OpenAPI's `discriminator.mapping` points at definitions, and inlined ones are gone.
-    if is_object(schema) and is_object(schema.get("discriminator")):
-        mapping: Mapping[str, str] = schema["discriminator"].get("mapping") or {}
-        if any(target.rpartition("/")[2] not in kept for target in mapping.values()):
-            del schema["discriminator"]["mapping"]
+    mapping: Mapping[str, str] = schema["discriminator"].get("mapping") or {}
+    if any(target.rpartition("/")[2] not in kept for target in mapping.values()):
+        del schema["discriminator"]["mapping"]
+    # pydantic refuses a value without the tag, and calls a tag with a default optional.
+    tag = schema["discriminator"].get("propertyName")
+    for each in schema.get("oneOf") or ():
+        properties = each.get("properties") if is_object(each) else None
+        if properties and tag in properties and tag not in each.get("required", ()):
+            each["required"] = [tag, *each.get("required", ())]
+            properties[tag] = {key: value for key, value in properties[tag].items() if key != "default"}
     return schema

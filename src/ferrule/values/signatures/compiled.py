@@ -31,6 +31,16 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 
+_ELSEWHERE = {
+    "limits": "for a program that is no `ReAct`, set it with `context(limits=...)`",  # an option of a call of `ReAct` alone
+    **dict.fromkeys(("store", "run_id"), "`program.start(...)` takes it"),
+    **dict.fromkeys(("policy", "callbacks", "adapter", "prices"), "set it with `context({}=...)`"),
+    **dict.fromkeys(("temperature", "max_tokens", "reasoning_effort"), "a setting of the model: `config={{'{}': ...}}`"),
+    **dict.fromkeys(("history", "message_history", "session"), "a conversation is an input of the type `History`"),
+}
+"""Options of ferrule or of another library that calls pass where inputs are expected; and what to do."""
+
+
 class CompiledSignature:
     """The fields of one signature by role. Checks and schema are made on first use."""
 
@@ -128,9 +138,9 @@ class CompiledSignature:
         close = nearest(str(name), self.inputs)
         if close:
             return f"is unknown (did you mean `{close}`?)"
-        if name == "limits":  # an option of a call of `ReAct` alone
-            return "is unknown (for a program that is no `ReAct`, set it with `context(limits=...)`)"
-        return "is an output, not an input" if name in self.outputs else "is unknown"
+        if name in self.outputs:
+            return "is an output, not an input"
+        return f"is unknown ({_ELSEWHERE[name].format(name)})" if name in _ELSEWHERE else "is unknown"
 
     def call_signature(self) -> inspect.Signature:
         """The inputs as the parameters of a function, by keyword only, with their constraints and defaults."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ferrule import Limits
+from ferrule import Limits, MemoryStore, Module, Prediction, ReAct, Run, ScriptedLM, context, tool
 from ferrule.values.record import fields_of
 
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "agents" / "agents-as-tools.md"
@@ -24,3 +24,41 @@ def test_every_limit_stands_on_the_page() -> None:
     """A14."""
     page = PAGE.read_text(encoding="utf-8")
     assert [name for name in fields_of(Limits()) if f"| `{name}` |" not in page] == []
+
+
+@tool(require_confirmation=True)
+def pay(name: str) -> str:
+    """Pay somebody."""
+    return f"paid {name}"
+
+
+def payments(request):
+    last = request.messages[-1]
+    if last.role == "tool":
+        return {"name": "finish", "args": {"receipt": last.text}}
+    return {"name": "pay", "args": {"name": last.text[-3:]}}
+
+
+class Payday(Module):
+    def __init__(self) -> None:
+        self.pay = ReAct("name -> receipt", [pay])
+
+    def forward(self) -> Prediction:
+        paid = self.pay.batch([{"name": name} for name in ("ann", "bob", "eve")], progress=False)
+        return Prediction(receipts=[each.receipt for each in paid])
+
+
+def test_a_batch_in_a_forward_asks_one_after_another_and_repeats_no_recorded_call() -> None:
+    store, lm = MemoryStore(), ScriptedLM(by=payments, record=True)
+    with context(lm=lm):
+        run = Payday().start(store=store, run_id="may")
+        asked = []
+        while run.status == "waiting":
+            run = Run.load(store, "may", Payday())
+            [question] = run.pending
+            asked.append(question.call.args["name"])
+            run.answer(question.approve())
+            run.resume()
+    assert run.prediction.receipts == ["paid ann", "paid bob", "paid eve"]
+    assert sorted(asked) == ["ann", "bob", "eve"]
+    assert run.usage.calls == 6
