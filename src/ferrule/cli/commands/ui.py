@@ -33,7 +33,7 @@ def show_page(  # noqa: PLR0917  one parameter an option
         list[str] | None, typer.Option("--person", help="Who decides; each gets a link. Default: you. May be repeated.")
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Open the store for reading, and refuse every decision.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Refuse every decision, and open a SQLite file for reading only.")] = False,
     lm: Annotated[str | None, typer.Option(help="The model, as provider/model. Default: the model that the program sets.")] = None,
     deps: DEPS = None,
 ) -> int:
