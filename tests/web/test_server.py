@@ -186,7 +186,7 @@ def test_neither_the_end_of_the_runs_process_nor_of_the_server_loses_or_doubles_
         live = Stream(ann, "/runs/killed/live?after=0")
         html = live.event()
         seen += steps_in(html)
-        assert "a process executes it" in html
+        assert "a process is executing it" in html
         end(agent)
         end(server)
         live.close()

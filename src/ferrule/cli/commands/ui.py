@@ -21,13 +21,13 @@ from ferrule.models.http.loopback import is_loopback
 
 def show_page(  # noqa: PLR0917  one parameter an option
     program: Annotated[
-        str | None, typer.Argument(help="A program to chat with, whose runs resume here: module:attribute, or file.py:attribute.")
+        str | None, typer.Argument(help="A program to chat with, and to resume its runs: module:attribute, or file.py:attribute.")
     ] = None,
     store: StorePlace = DEFAULT_STORE,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port. If it is taken, the next free one.")] = 7300,
     allowed_host: Annotated[
-        list[str] | None, typer.Option("--allowed-host", help="A name of the server besides this machine's own. May be repeated.")
+        list[str] | None, typer.Option("--allowed-host", help="Another host name of the server. May be repeated.")
     ] = None,
     person: Annotated[
         list[str] | None, typer.Option("--person", help="Who decides; each gets a link. Default: you. May be repeated.")
@@ -37,7 +37,7 @@ def show_page(  # noqa: PLR0917  one parameter an option
     lm: Annotated[str | None, typer.Option(help="The model, as provider/model. Default: the model that the program sets.")] = None,
     deps: DEPS = None,
 ) -> int:
-    """Show runs, decide on questions, and chat with a program, in a browser."""
+    """Show runs and decide questions in a browser. With a program, also chat with it."""
     from ferrule.runs.store.sqlite import SQLiteStore
     from ferrule.web.ui import ui_app
 
