@@ -72,7 +72,10 @@ def lint_tools(
     target: Annotated[list[str] | None, typer.Option(help=f"{', '.join(TARGETS)}. May be repeated. Default: all.")] = None,
     as_json: JSON = False,
 ) -> int:
-    """Show what providers do not enforce in schemas. Exit status: 0 if nothing is lost, 1 if something is."""
+    """Show what providers do not enforce in schemas.
+
+    Exit status: 0 if nothing is lost, 1 if something is.
+    """
     targets = choose_targets(target or ())
     losses = find_losses(places or (), targets)
     if as_json:
