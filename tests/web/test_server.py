@@ -250,7 +250,7 @@ def test_ctrl_c_ends_the_page_while_a_chat_hangs_and_names_the_run(tmp_path: Pat
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=30)
         [cut] = store.list(status="running")
-        assert f"Cut off in the middle: {cut.id}." in said
+        assert f"Interrupted: {cut.id}." in said
         assert "Traceback" not in said
         assert not cut.leased
         assert len(store.list()) == 2

@@ -38,7 +38,7 @@ def log_in(  # noqa: PLR0917  one parameter an option
     server = find_server(place, client_id, port, options)
     with closing(server):
         server.connect()
-    say(f"You are logged in to {server.name}." if _store_of(server).path.exists() else f"{server.name} wants no log-in.")
+    say(f"You are logged in to {server.name}." if _store_of(server).path.exists() else f"{server.name} does not require a log-in.")
     return ExitCode.DONE
 
 
@@ -47,7 +47,7 @@ def log_out(place: PLACE) -> int:
     """Forget the log-in to an MCP server."""
     server = find_server(place, "", 0, {})
     was_there = run_async(_store_of(server).delete())
-    say(f"The log-in to {server.name} is forgotten." if was_there else f"There was no log-in to {server.name}.")
+    say(f"You are logged out of {server.name}." if was_there else f"There was no log-in to {server.name}.")
     return ExitCode.DONE
 
 

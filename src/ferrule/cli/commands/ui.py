@@ -65,7 +65,7 @@ def show_page(  # noqa: PLR0917  one parameter an option
     def tell(links: dict[str, str]) -> None:
         for name, link in links.items():
             print(f"Open{f' as {name}' if name else ''}: {link}", flush=True)
-        say("Each link is as good as a password. Ctrl-C ends the page, and the links with it.")
+        say("Each link is as good as a password. Ctrl-C stops the page and ends the links.")
         if not no_open:
             import webbrowser
 
@@ -75,7 +75,7 @@ def show_page(  # noqa: PLR0917  one parameter an option
         serve_page(app, host=host, port=port, on_listening=tell)
     finally:
         if app.work is not None and app.work.at_work:
-            say(f"Cut off in the middle: {', '.join(app.work.at_work)}. Each resumes from its journal with `ferrule resume` or this page.")
+            say(f"Interrupted: {', '.join(app.work.at_work)}. Each resumes from its journal with `ferrule resume` or this page.")
         opened.close()
     return ExitCode.DONE
 
