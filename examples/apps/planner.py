@@ -68,7 +68,7 @@ def browser(request: Request) -> object:
 
 
 def chief(request: Request) -> object:
-    """Asks both agents in one turn, so that they work at the same time, and finishes with their answers."""
+    """Asks both agents in one step, so that they work at the same time, and finishes with their answers."""
     if not len(request.tools):
         return {"outputs": {"reasoning": "I may not go on.", "plan": ["hotel: Station Hotel", "train: not looked for"]}}
     results = [message.text for message in request.messages if message.role == "tool"]
@@ -97,7 +97,7 @@ for result in prediction.trajectory.steps[0].results:
 print("plan:", prediction.plan)
 print("model calls of all three:", prediction.usage.calls)
 
-# 2. A limit of the run counts the turns of all three. A turn counts when its calls are done, so `lodging` may take one here, and then
+# 2. A limit of the run counts the steps of all three. A step counts when its calls are done, so `lodging` may take one here, and then
 #    the planner none. Nothing raises: each agent that reaches the limit answers with what it has.
 prediction = planner(wish="The same, but the hotel first.", limits=Limits(steps=1))
 print("lodging:", prediction.trajectory.steps[0].results[0].content)

@@ -55,7 +55,7 @@ def run_agent() -> None:
                     {"name": "search_tools", "args": {"query": "malta", "limit": 2}},
                 ],
             },
-            # Calls of one turn run in parallel. The tool has no argument `countries`: the model sees why, and calls again.
+            # Calls of one step run in parallel. The tool has no argument `countries`: the model sees why, and calls again.
             [
                 {"name": "iceland_population", "args": {}},
                 {"name": "iceland_area", "args": {}},

@@ -107,7 +107,7 @@ def main() -> None:
         print("the server has stopped")
         server = start_server(folder, port)
         last, event = show_until("QuestionAsked", run, last)
-        last, _ = show_until("RunFinished", run, last)  # until then, other calls of the turn may still run
+        last, _ = show_until("RunFinished", run, last)  # until then, other calls of the step may still run
         httpx2.post(f"{run}/decisions", json={"question": event["question"]["id"], "answer": {"text": "mild"}})
         show_until("RunFinished", run, last)
         server.terminate()
