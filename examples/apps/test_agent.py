@@ -28,7 +28,7 @@ def find_order(order: str, ctx: Context[Shop]) -> float:
 
 @tool(require_confirmation=ask(euros=gt(100)))
 def refund(order: str, euros: float, ctx: Context[Shop]) -> str:
-    """Pay an order back."""
+    """Refund an order."""
     ctx.deps.refunded.append(order)
     return f"{euros} EUR paid back"
 
