@@ -21,7 +21,7 @@ print([tool.name for tool in everything])
 configure(
     lm=ScriptedLM(
         [
-            # Two calls of one turn run in parallel; the results come in call order.
+            # Two calls of one step run in parallel; the results come in call order.
             [{"name": "area", "args": {"width": 2, "height": 3.5}}, {"name": "shout", "args": {"text": "done"}}],
             {"name": "finish", "args": {"answer": "7.0, DONE!"}},
         ]

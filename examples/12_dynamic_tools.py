@@ -6,9 +6,9 @@ refunded: list[str] = []
 
 
 def refund(invoice: str) -> str:
-    """Pay an invoice back."""
+    """Refund an invoice."""
     refunded.append(invoice)
-    return f"{invoice} is paid back"
+    return f"{invoice} is refunded"
 
 
 def status(service: str) -> str:
@@ -26,12 +26,12 @@ lm = ScriptedLM(
     [
         {"name": "load_tools", "args": {"group": "billing"}},
         {"name": "billing.refund", "args": {"invoice": "A-7"}},
-        {"name": "finish", "args": {"answer": "Invoice A-7 is paid back."}},
+        {"name": "finish", "args": {"answer": "Invoice A-7 is refunded."}},
     ]
 )
 configure(lm=lm)
 support = ReAct("task -> answer", tools)
-prediction = support(task="Pay invoice A-7 back.")
+prediction = support(task="Refund invoice A-7.")
 
 print(prediction.trajectory["observation_0"])
 print(prediction.answer)

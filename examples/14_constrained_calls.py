@@ -1,4 +1,4 @@
-"""A model that knows nothing, held to its tools: every call is valid, whatever tokens it picks."""
+"""A model that picks tokens at random, constrained to its tools: every call is still valid."""
 
 from random import Random
 from typing import Literal
@@ -17,7 +17,7 @@ def place(x: int, colour: Literal["red", "blue"], labels: list[str] | None = Non
 
 
 class RandomLM(BaseLM):
-    """Picks one of the allowed bytes by chance, as a model without any training would."""
+    """Picks one of the allowed bytes at random, like a model without any training."""
 
     capabilities = Capabilities(constrained_calls=True)
     chance = Random(11)  # noqa: S311  no secret

@@ -1,6 +1,6 @@
-"""A chat service for pages of AG-UI (/ag-ui) and of Vercel's AI SDK (/api/chat), with a page that speaks both: chat.html.
+"""A chat service for pages built with AG-UI (/ag-ui) or Vercel's AI SDK (/api/chat), with a page that speaks both: chat.html.
 
-`python chat.py serve 8000` serves it. Without arguments, this talks to it as an AG-UI client, and approves a call.
+`python chat.py serve 8000` serves it. Without arguments, this plays an AG-UI client, and approves a call.
 """
 
 import asyncio
@@ -70,14 +70,14 @@ class Chat:
         return self.stream(ferrule.VercelAI(), self.all_events(thread_id)) if thread_id in self.runs else Response(status_code=204)
 
     def events_for(self, front: ferrule.AGUI | ferrule.VercelAI) -> AsyncIterator[ferrule.Event]:
-        """The events that answer a request. Starts or resumes a run, unless the page comes back."""
+        """The events that answer a request. Starts or resumes a run, unless the page reconnects."""
         turn = f"{sum(message['role'] == 'user' for message in front.history)}: {front.text}"
         if front.run_id:  # the person decided
             run = ferrule.Run.load(self.store, front.run_id, self.agent)
             for decision in front.decisions(run):
                 run.answer(decision)
             before, stream = run.events(), ferrule.EventStream(run)
-        elif front.thread_id in self.runs and self.runs[front.thread_id][0] == turn:  # an AG-UI client that comes back
+        elif front.thread_id in self.runs and self.runs[front.thread_id][0] == turn:  # an AG-UI client that reconnects
             return self.all_events(front.thread_id)
         else:
             before, stream = [], self.agent.astream(question=front.text, history=front.history, store=self.store)
@@ -85,7 +85,7 @@ class Chat:
         return stream.follow()
 
     async def all_events(self, thread_id: str) -> AsyncIterator[ferrule.Event]:
-        """Of the last run: from its journal, and of this process."""
+        """All events of the last run: from its journal, then from this process."""
         _, before, stream = self.runs[thread_id]
         for event in before:
             yield event

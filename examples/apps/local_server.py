@@ -15,7 +15,7 @@ Dialect = Callable[..., str]
 
 
 class Printed(logging.Handler):
-    """Prints what ferrule logs once a server: its name comes first."""
+    """Prints the warning that ferrule logs once for each server, without the server's name."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print the beginning of a warning."""

@@ -1,7 +1,7 @@
 """500 invoices, read into typed data by one batch that survives a kill.
 
-`python pipeline.py job` reads every text in `documents/` into `invoices.jsonl`. Executed again after an interruption, it goes on: what
-was read is not read again. Without arguments, this starts the job, kills it in the middle, and executes it again.
+`python pipeline.py job` reads every text in `documents/` into `invoices.jsonl`. Run it again after an interruption, and it continues:
+it does not read again what it has read. Without arguments, this starts the job, kills it in the middle, and runs it again.
 """
 
 import json
@@ -44,7 +44,7 @@ class Invoice(Signature):
 
     @model_validator(mode="after")
     def adds_up(self) -> Self:
-        """Send an answer with slips back to the model, with this reason."""
+        """Send an answer whose lines do not add up back to the model, with the reason."""
         found = sum(line.quantity * line.cents for line in self.lines)
         if found != self.total_cents:
             raise ValueError(f"the lines add up to {found}, and the total is {self.total_cents}")
@@ -59,12 +59,12 @@ def model(request: Request) -> str:
     lines = [{"article": a, "quantity": int(q), "cents": int(c)} for q, a, c in re.findall(r"(\d+) x (\w+) at (\d+)", text)]
     [[name, city, total]] = re.findall(r"(Bakery \w+) in (\w+).*Total (\d+)", text, re.DOTALL)
     if "blurred" in text and "add up" not in request.messages[-1].text:
-        lines.pop()  # it overlooks a line, until it hears that the sum is wrong
+        lines.pop()  # it overlooks a line, until ferrule says that the sum is wrong
     return json.dumps({"vendor": {"name": name, "city": city}, "lines": lines, "total_cents": int(total)})
 
 
 def write_documents(folder: Path) -> None:
-    """Write the 500 texts. Some are hard to read or not readable, and on some the printed total is wrong."""
+    """Write the 500 texts. Some are hard to read or unreadable, and some have a wrong total."""
     folder.mkdir()
     for number in range(500):
         quantity, is_wrong = number % 7 + 1, number in {5, 130, 255, 380}
@@ -80,7 +80,7 @@ def job() -> None:
     with Path("invoices.jsonl").open("w", encoding="utf-8", buffering=1) as file:
 
         def write(index: int, result: Any) -> None:
-            """Write each result as it comes, one at a time. In a batch that goes on, the earlier ones come again, from the store."""
+            """Write each result as it arrives, one at a time. When a batch resumes, the earlier ones arrive again, from the store."""
             form = result.outputs.model_dump(mode="json") if isinstance(result, Prediction) else {"error": reason(result)}
             file.write(json.dumps({"document": paths[index].name, **form}) + "\n")
 
@@ -101,7 +101,7 @@ def reason(error: Exception) -> str:
 
 
 def main() -> None:
-    """Start the job, kill it in the middle, and execute it again."""
+    """Start the job, kill it in the middle, and run it again."""
     with TemporaryDirectory() as folder:
         write_documents(Path(folder, "documents"))
         command, results = [sys.executable, __file__, "job"], Path(folder, "invoices.jsonl")

@@ -49,7 +49,7 @@ class Plan(Signature):
 
 
 def call(name: str, **args: object) -> dict[str, object]:
-    """A call as a script says it."""
+    """A call as a script writes it."""
     return {"name": name, "args": args}
 
 
@@ -61,14 +61,14 @@ def conductor(request: Request) -> object:
 
 
 def browser(request: Request) -> object:
-    """Turns page after page, and never has enough. At a limit, ferrule takes its tools away and asks for the outputs."""
+    """Turns page after page, and never stops. At a limit, ferrule removes its tools and asks for the outputs."""
     if not len(request.tools):
         return {"outputs": {"reasoning": "I choose from what I saw.", "hotel": "Station Hotel, 120 EUR, 0.2 km"}}
     return call("hotels", city="Basel", page=len(request.messages) // 2)
 
 
 def chief(request: Request) -> object:
-    """Asks both agents in one turn, so that they work at the same time, and finishes with what they say."""
+    """Asks both agents in one step, so that they work at the same time, and finishes with their answers."""
     if not len(request.tools):
         return {"outputs": {"reasoning": "I may not go on.", "plan": ["hotel: Station Hotel", "train: not looked for"]}}
     results = [message.text for message in request.messages if message.role == "tool"]
@@ -84,7 +84,7 @@ rail = ReAct(FindTrain, [trains], lm=ScriptedLM(by=conductor))
 lodging = ReAct(FindHotel, [hotels], lm=ScriptedLM(by=browser), limits=Limits(steps=2))  # its own limit, within those of the run
 planner = ReAct(Plan, [rail.as_tool("rail", "Finds a train."), lodging.as_tool("lodging", "Finds a hotel.")], lm=ScriptedLM(by=chief))
 
-# 1. `lodging` reaches its own limit. It answers with what it has, tells the planner so, and the planner goes on.
+# 1. `lodging` reaches its own limit. It answers with what it has and says so, and the planner continues.
 inside = Counter[str]()
 with planner.stream(wish="Basel tomorrow, one night, at most 150 EUR.") as stream:
     for event in stream:
@@ -97,8 +97,8 @@ for result in prediction.trajectory.steps[0].results:
 print("plan:", prediction.plan)
 print("model calls of all three:", prediction.usage.calls)
 
-# 2. A limit of the run counts the turns of all three. A turn counts when its calls are done, so `lodging` may take one here, and then the
-#    planner none. Nothing raises: each agent that may not go on answers with what there is.
+# 2. A limit of the run counts the steps of all three. A step counts when its calls are done, so `lodging` may take one here, and then
+#    the planner none. Nothing raises: each agent that reaches the limit answers with what it has.
 prediction = planner(wish="The same, but the hotel first.", limits=Limits(steps=1))
 print("lodging:", prediction.trajectory.steps[0].results[0].content)
 print("plan:", prediction.plan)

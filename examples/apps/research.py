@@ -41,11 +41,11 @@ def run_agent() -> None:
     """Answer one question."""
     atlas = MCPServer.stdio(sys.executable, [__file__, "serve"], name="atlas")
 
-    # A hundred declarations would fill the prompt. They stand on a shelf instead, and `search_tools` loads what the model looks for.
+    # A hundred declarations would fill the prompt. They are on a shelf instead, and `search_tools` loads what the model looks for.
     tools = Toolbox([density, atlas], search="bm25", keep=["density"])
     agent = ReAct("question -> answer, densities: dict[str, float]", tools)
 
-    # The model's part, so that this runs offline: configure(lm=LM("openai/gpt-5-mini")) is the only line that changes.
+    # The model's part, so that this runs offline. With a real model, only this changes: configure(lm=LM("openai/gpt-5-mini")).
     lm = ScriptedLM(
         [
             {
@@ -55,7 +55,7 @@ def run_agent() -> None:
                     {"name": "search_tools", "args": {"query": "malta", "limit": 2}},
                 ],
             },
-            # Calls of one turn run in parallel. `countries` is no argument of the tool: the model sees why, and calls again.
+            # Calls of one step run in parallel. The tool has no argument `countries`: the model sees why, and calls again.
             [
                 {"name": "iceland_population", "args": {}},
                 {"name": "iceland_area", "args": {}},

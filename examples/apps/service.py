@@ -1,4 +1,4 @@
-"""An agent as a web service: clients may leave and come back, and so may the server. `service_client.py` serves one and talks to it.
+"""An agent as a web service: clients and the server may disconnect or stop, and come back. `service_client.py` serves one and talks to it.
 
 POST /runs {"task": ...}                                    starts a run; answers with its id when the run is in the store
 GET  /runs/ID/events                                        its events as SSE: all, or those after the `Last-Event-ID`
@@ -25,7 +25,7 @@ PASSING = (ferrule.CallProgress, ferrule.CallDelta, ferrule.TextDelta, ferrule.T
 
 
 class Service:
-    """The runs that this process executes, the events of all runs, and a queue for each who follows one."""
+    """The runs that this process executes, the events of all runs, and a queue for each follower."""
 
     def __init__(self, agent: ferrule.ReAct, path: str, deps: object = None) -> None:
         self.agent, self.store, self.deps = agent, ferrule.SQLiteStore(path), deps
@@ -57,7 +57,7 @@ class Service:
             queue.put_nowait(None)
 
     async def resume_unfinished(self) -> None:
-        """Resume, now and every second, what a crash, a stop or a decision in another process left to do."""
+        """Resume, now and every second, the runs that a crash, a stop or a decision in another process left with work."""
         while True:
             for line in ferrule.Run.list(self.store):
                 if not line.leased and (line.status in GOES_ON or line.decided):
@@ -66,7 +66,7 @@ class Service:
             await asyncio.sleep(1)
 
     async def execute(self, stream: ferrule.EventStream) -> None:
-        """Execute a run in a task of its own, followed or not. Returns when the run is in the store, and this process has its lease."""
+        """Execute a run in its own task, with or without followers. Returns when the run is in the store and this process has its lease."""
         events = stream.follow()
         self.tell(await anext(events))
 
@@ -78,7 +78,7 @@ class Service:
         self.executing[stream.run] = asyncio.create_task(tell_all())
 
     def tell(self, event: ferrule.Event) -> None:
-        """Keep an event, and hand it to the followers. Pieces of text and progress are not kept, and have no id."""
+        """Store an event, and send it to the followers. Pieces of text and progress are not stored, and have no id."""
         row = json.dumps(event.as_json()), event.status if isinstance(event, ferrule.RunFinished) and event.depth == 0 else ""
         insert, values = "INSERT INTO events (run_id, data, status) VALUES (?, ?, ?)", (event.run_id, *row)
         number = None if isinstance(event, PASSING) else self.db.execute(insert, values).lastrowid

@@ -1,4 +1,4 @@
-"""An agent that `service.py` serves, and a client of it. The client leaves and comes back; the server is stopped in the middle of a call.
+"""An agent that `service.py` serves, and a client. The client leaves and comes back; the server stops in the middle of a call.
 
 `python service_client.py serve 8000` serves the agent with uvicorn. Without arguments, this starts that server and talks to it.
 """
@@ -48,7 +48,7 @@ def model(request: Request) -> dict[str, Any]:
 
 
 def serve(port: int) -> None:
-    """Serve the agent until a signal comes."""
+    """Serve the agent until a signal arrives."""
     configure(lm=ScriptedLM(by=model))
     board = sqlite3.connect("service.db", isolation_level=None)
     board.execute("CREATE TABLE IF NOT EXISTS board (key TEXT PRIMARY KEY, text TEXT)")
@@ -57,7 +57,7 @@ def serve(port: int) -> None:
 
 
 def start_server(folder: str, port: int) -> subprocess.Popen[bytes]:
-    """Start the server as a process of its own, and wait until it answers."""
+    """Start the server in its own process, and wait until it answers."""
     server = subprocess.Popen([sys.executable, __file__, "serve", str(port)], cwd=folder)  # noqa: S603
     while server.poll() is None:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
@@ -78,7 +78,7 @@ def follow(run: str, after: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def show_until(kind: str, run: str, after: str = "0") -> tuple[str, dict[str, Any]]:
-    """Print events until one of a kind comes; returns it, with the id to go on from."""
+    """Print events until one of a kind arrives; returns it, with the id to continue from."""
     for last, event in follow(run, after):
         match event:
             case {"type": "CallStarted" | "CallFinished" as name, "call": call}:
@@ -107,7 +107,7 @@ def main() -> None:
         print("the server has stopped")
         server = start_server(folder, port)
         last, event = show_until("QuestionAsked", run, last)
-        last, _ = show_until("RunFinished", run, last)  # other calls of the turn may still run: a run is decided on when it waits
+        last, _ = show_until("RunFinished", run, last)  # until then, other calls of the step may still run
         httpx2.post(f"{run}/decisions", json={"question": event["question"]["id"], "answer": {"text": "mild"}})
         show_until("RunFinished", run, last)
         server.terminate()

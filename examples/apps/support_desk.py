@@ -34,7 +34,7 @@ INSERT INTO tickets (customer, text) VALUES ('ann', 'It broke.'), ('bob', 'No ha
 """
 
 
-# `deps` is the customer. It is no argument of the tools, so a model cannot ask for the orders of another one.
+# `deps` is the customer. It is not an argument of the tools, so a model cannot ask for another customer's orders.
 @tool(effect="read")
 def list_orders(ctx: Context[str]) -> list[dict[str, Any]]:
     """List the customer's orders, with what was paid in euros."""
@@ -90,7 +90,7 @@ def query(sql: str, *values: Any) -> list[sqlite3.Row]:
 
 
 def main(*words: str) -> None:
-    """Execute one command. To decide takes the store alone: no program, no model."""
+    """Execute one command. Deciding needs only the store: no program, no model."""
     store = SQLiteStore("desk.db")  # opens the file when it is used
     match words:
         case ["open"]:

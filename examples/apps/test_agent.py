@@ -7,7 +7,7 @@ import pytest
 from ferrule import Context, ReAct, RecordLM, ReplayLM, Request, ScriptedLM, ScriptError, ToolRetry, ask, gt, tool
 from ferrule.testing import block_network
 
-# -- the agent under test, as it would stand in a module of its own -----------------------------------------------------
+# -- the agent under test, which would be in its own module -----------------------------------------------------
 
 
 class Shop:
@@ -28,7 +28,7 @@ def find_order(order: str, ctx: Context[Shop]) -> float:
 
 @tool(require_confirmation=ask(euros=gt(100)))
 def refund(order: str, euros: float, ctx: Context[Shop]) -> str:
-    """Pay an order back."""
+    """Refund an order."""
     ctx.deps.refunded.append(order)
     return f"{euros} EUR paid back"
 
@@ -93,11 +93,11 @@ def test_a_large_refund_waits_for_a_person(shop: Shop, is_approved: bool, refund
 
 
 def test_a_recorded_model_answers_the_same_request_only(shop: Shop, tmp_path: Path) -> None:
-    """`RecordLM(LM("openai/gpt-5-mini"), path, mode="once")` asks the real model once, and the file after that: commit the file."""
+    """`RecordLM(LM("openai/gpt-5-mini"), path, mode="once")` asks the real model once, and then reads the file: commit it."""
     path = tmp_path / "refund.jsonl"
     desk(message="Pay A1 back.", lm=RecordLM(ScriptedLM(REFUND_A1), path), deps=shop)
     assert desk(message="Pay A1 back.", lm=ReplayLM(path), deps=Shop()).reply == "Done."
-    with pytest.raises(ScriptError, match="Pay B2 back"):  # the error shows the difference to what was recorded
+    with pytest.raises(ScriptError, match="Pay B2 back"):  # the error shows the difference to the recording
         desk(message="Pay B2 back.", lm=ReplayLM(path), deps=shop)
 
 

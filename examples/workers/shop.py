@@ -20,7 +20,7 @@ def refund(order: str) -> str:
 
 
 class Script(ScriptedLM):
-    """Answers by how far the conversation is. Put your model here: `ferrule.configure(lm=ferrule.LM("openai/..."))`."""
+    """Plays the model. Put yours here: `ferrule.configure(lm=ferrule.LM("openai/..."))`."""
 
     def complete(self, request: Any) -> Any:
         """The next step."""

@@ -71,7 +71,7 @@ def test_an_empty_answer_streams_as_the_whole_alone():
 
 def test_a_model_without_complete_says_what_to_write():
     """L1."""
-    with pytest.raises(NotImplementedError, match="must write `complete"):
+    with pytest.raises(NotImplementedError, match="must define `complete"):
         BaseLM().complete(ASKED)
 
 

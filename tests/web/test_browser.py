@@ -178,11 +178,11 @@ def test_the_second_person_reads_who_was_first(chromium: Any, app: Any, address:
         ann.locator(".question", has_text="refund").get_by_role("button", name="Approve", exact=True).click()
         expect(looking.locator(".question", has_text="refund")).to_contain_text("Decided by ann via web")
         expect(looking.get_by_role("heading", name="Approved: refund")).to_be_visible()
-        expect(mine).to_contain_text("This changed elsewhere meanwhile.")
+        expect(mine).to_contain_text("This changed elsewhere.")
         expect(mine.get_by_label("euros")).to_be_focused()
         expect(mine.get_by_label("euros")).to_have_value(re.compile("1"))
         mine.get_by_role("button", name="Deny").click()
-        expect(bob.get_by_role("heading", name="Decided already")).to_be_visible()
+        expect(bob.get_by_role("heading", name="Already decided")).to_be_visible()
         expect(bob.get_by_role("heading", name="Approved: refund")).to_be_visible()
         expect(bob.locator("main")).to_contain_text("Decided by ann via web at ")
 
@@ -193,7 +193,7 @@ def test_a_value_that_does_not_fit_comes_back_with_what_was_typed(tab: Any, stor
     tab.get_by_label("street").fill("Nieuwegracht 3")
     tab.get_by_label(re.compile("^lines")).fill('[{"sku": "X", "count": 0}]')
     tab.get_by_role("button", name="Approve with changes").click()
-    expect(tab.get_by_role("heading", name="Look again")).to_be_visible()
+    expect(tab.get_by_role("heading", name="Please check the form")).to_be_visible()
     expect(tab.get_by_label("street")).to_have_value("Nieuwegracht 3")
     expect(tab.get_by_text("0 is under the minimum 1")).to_be_visible()
     tab.get_by_label(re.compile("^lines")).fill('[{"sku": "X", "count": 2}]')
@@ -214,7 +214,7 @@ def test_what_is_typed_before_the_script_is_there_counts(tab: Any, store: SQLite
     held[0].continue_()
     expect(question.get_by_role("button", name="Approve with changes")).to_be_visible()
     store.decide("order-1042", store.summary("order-1042").questions[0].deny("No.").signed("bob", "cli"))
-    expect(question).to_contain_text("This changed elsewhere meanwhile.")
+    expect(question).to_contain_text("This changed elsewhere.")
     expect(question.get_by_label("euros")).to_have_value("12")
 
 

@@ -106,14 +106,14 @@ def test_after_a_decision_a_heading_says_what_was_decided_and_the_page_what_come
     assert re.match(
         r"Approved: refund ?, with euros 20 instead of 29\.9 and notify no instead of yes order A-1042"
         r" euros The model wrote 29\.9 now 20 reason arrived broken notify The model wrote yes now no"
-        r" Decided by ann via web at [0-9:]+ Nothing more to do here\. The run goes on when a worker or ferrule resume takes it\.$",
+        r" Decided by ann via web at [0-9:]+ Nothing more to do here\. The run continues when a worker or ferrule resume takes it\.$",
         text_of(page),
     )
     assert "waiting, </span>decided</span>" in page
-    assert "The run goes on when" in ann.get("/inbox").text
+    assert "The run continues when" in ann.get("/inbox").text
     runs = ann.get("/").text
     assert "2 questions wait for a decision" in runs
-    assert "goes on when a worker or <code>ferrule resume</code> takes it" in runs
+    assert "continues when a worker or <code>ferrule resume</code> takes it" in runs
 
 
 SKU = "KETTLE-" + "X" * 60
@@ -344,7 +344,7 @@ def test_the_same_decision_twice_is_one_and_another_persons_is_told_who_was_firs
         assert "by ann" in answer.text
         assert "via web" in answer.text
         assert text_of(answer.text).startswith("Approved: refund , with euros 12 instead of 29.9 order A-1042 euros")
-        assert re.search(r"Decided by ann via web at [0-9:]{8} Nothing more to do here\. The run goes on when ", text_of(answer.text))
+        assert re.search(r"Decided by ann via web at [0-9:]{8} Nothing more to do here\. The run continues when ", text_of(answer.text))
     assert decision_on(store, "order-1042").by == "ann"
 
 

@@ -124,11 +124,11 @@ def test_a_run_that_took_the_id_of_a_deleted_one_is_not_mixed_with_it(app: Any, 
         with app.pages._readings.read("order-1009").lock:  # the stream sees both at once
             store.delete("order-1009")
             start(store, "order-1009", "Another customer.", *steps, finish("Good day."))
-        assert "not the run that the page shows" in live.event()
+        assert "The run that this page shows was deleted or redacted." in live.event()
         assert live.kind == "gone"
     if answers == 1:
         with stream(ann, "/runs/order-1009/live", last_id=last) as again:
-            assert "not the run that the page shows" in again.event()
+            assert "The run that this page shows was deleted or redacted." in again.event()
 
 
 def test_a_stream_outlives_trouble_with_its_store(ann: Any, store: SQLiteStore) -> None:

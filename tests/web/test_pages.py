@@ -221,7 +221,7 @@ def test_the_inbox_has_all_questions_the_oldest_first(ann: Any, store: SQLiteSto
     """W12, W13."""
     page = ann.get("/inbox").text
     assert re.findall(r'class="run" href="/runs/(order-\d+)"', page) == ["order-1031", "order-1040", "order-1042"]
-    assert page.count("the call is never repeated by itself, even if it was cut off") == 2
+    assert page.count("the call is never repeated automatically, even if it is interrupted") == 2
     assert "The agent’s thought" in page
     assert '"euros": 29.9,' in page
     assert '"euros": "29.90",' in page, "what the model wrote is among the details"
@@ -428,7 +428,7 @@ def test_a_store_that_is_damaged_is_said_so(ann: Any, store: SQLiteStore) -> Non
     store._file.write(lambda db: db.execute("UPDATE entries SET entry = '{}'"))
     answer = ann.get("/runs/order-1042")
     assert answer.status == 503
-    assert "The store cannot be used" in answer.text
+    assert "The store is not available" in answer.text
     assert "entry" in answer.text
     assert ann.get("/").status == 200
 

@@ -186,7 +186,7 @@ def test_neither_the_end_of_the_runs_process_nor_of_the_server_loses_or_doubles_
         live = Stream(ann, "/runs/killed/live?after=0")
         html = live.event()
         seen += steps_in(html)
-        assert "a process executes it" in html
+        assert "a process is executing it" in html
         end(agent)
         end(server)
         live.close()
@@ -250,7 +250,7 @@ def test_ctrl_c_ends_the_page_while_a_chat_hangs_and_names_the_run(tmp_path: Pat
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=30)
         [cut] = store.list(status="running")
-        assert f"Cut off in the middle: {cut.id}." in said
+        assert f"Interrupted: {cut.id}." in said
         assert "Traceback" not in said
         assert not cut.leased
         assert len(store.list()) == 2

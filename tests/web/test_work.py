@@ -109,7 +109,7 @@ def test_with_a_history_the_conversation_goes_on(empty: SQLiteStore) -> None:
         assert any("answer 1" in each.text for each in asked[-1].messages)
         again = ann.post(first, {"v:message": "two, from another tab"})
         assert again.status == 422
-        assert "went on elsewhere" in again.text
+        assert "continued elsewhere" in again.text
         assert "two, from another tab" in again.text
 
 
@@ -383,7 +383,7 @@ def test_a_store_that_is_lost_under_open_pages_and_a_chat_is_said_so_everywhere(
         for address in ("/", "/inbox", "/chat", place, f"/runs/{part}"):
             got = ann.get(address)
             assert got.status == 503, address
-            assert "The store cannot be used" in got.text
+            assert "The store is not available" in got.text
             assert "Put the file back, or start this process again." in got.text
         forms = {
             f"/runs/{part}/questions/{question.id}": {"do": "approve", "digest": question.digest, "v:euros": "12", "v:order": "A-1042"},

@@ -36,16 +36,16 @@ _STRAY_S = 15.0
 
 
 class DBOSEngine:
-    """A queue of DBOS in the database of a `PostgresStore(engine=...)`. Needs `ferrule[dbos]` where runs are carried on.
+    """A queue of DBOS in the database of a `PostgresStore(engine=...)`. Workers need `ferrule[dbos]`.
 
-    Workers apply the limits, and keep them in the queue: those of the worker that started last hold for all. Where runs are only submitted,
-    `queue` and `schema` count.
+    Workers apply the limits, and keep them in the queue: those of the worker that started last apply to all. A process that only
+    submits runs uses `queue` and `schema` only.
 
     Args:
         queue: The name of the queue.
-        concurrency: How many segments all workers together carry on at once.
+        concurrency: How many segments all workers together execute at once.
         worker_concurrency: How many one worker does.
-        key_concurrency: How many of one `queue_key` are carried on at once, by all workers.
+        key_concurrency: How many segments of one `queue_key` all workers together execute at once.
         rate: `(count, seconds)`: at most so many segments begin in so many seconds, on all workers.
         poll_s: How often a worker looks for tickets.
         schema: The schema of DBOS's tables.

@@ -28,8 +28,8 @@ class _Segment(MutableRecord):
 class log_to:  # noqa: N801  an observer that is made like the result of a function
     """An observer that logs runs: `configure(callbacks=[log_to("ferrule", level="INFO")])`.
 
-    The loggers are `{name}.runs`, `{name}.models` and `{name}.tools`. INFO: a run begins, waits, goes on, ends. WARNING: an answer that
-    could not be read. DEBUG: calls of models and tools. Records below `level` are not made. Their fields (`run_id`, `program`, `tool`,
+    The loggers are `{name}.runs`, `{name}.models` and `{name}.tools`. INFO: a run starts, waits, continues, ends. WARNING: an answer
+    that could not be used. DEBUG: calls of models and tools. Records below `level` are not made. Their fields (`run_id`, `program`, `tool`,
     `model`, `status`, `steps`, `tokens`, `cost`, `seconds`, ...) are attributes of the record. Handlers are yours to add.
     """
 

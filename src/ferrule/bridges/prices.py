@@ -26,11 +26,11 @@ _LITELLM = "litellm"
 
 
 class Prices:
-    """What models cost that do not report it: `configure(prices=Prices())`. Needs `pip install 'ferrule[prices]'`.
+    """Prices of models that do not report their cost: `configure(prices=Prices())`. Needs `pip install 'ferrule[prices]'`.
 
     ```python
     configure(prices=Prices())
-    configure(prices=Prices(extra={"my-model": (0.5, 2.0)}))  # US dollars a million tokens: input, output
+    configure(prices=Prices(extra={"my-model": (0.5, 2.0)}))  # US dollars per million tokens: input, output
     ```
     `extra` has prices of your own, by the name of the model with or without its provider; they come first. The others are those of the
     installed genai-prices; `update=True` downloads newer ones now and each hour, an address does so from there. An answer of an unknown

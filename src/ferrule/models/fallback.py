@@ -24,13 +24,13 @@ _log = logging.getLogger("ferrule.models")
 
 
 class FallbackLM(BaseLM):
-    """Models in order: where one fails, the next is asked, and an event `ModelFellBack` says so.
+    """Several models in order: if one fails, the next is asked, and observers get the event `ModelFellBack`.
 
     ```python
     FallbackLM([LM("openai/gpt-5-mini"), LM("anthropic/claude-haiku-4-5")])
     ```
-    `on` are the errors after which the next model is asked: `UnavailableError`, of which `RateLimitError` is one. An answer that has begun
-    to stream is not begun again. Each request starts with the first model, which makes its own retries first (`max_retries`). The
+    `on` are the errors after which the next model is asked: `UnavailableError`, of which `RateLimitError` is one. A stream that has
+    begun does not fall back. Each request starts with the first model, which makes its own retries first (`max_retries`). The
     capabilities are those that all models have. `response.model` names the model that answered.
     """
 

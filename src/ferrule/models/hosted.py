@@ -36,14 +36,14 @@ class LM(TurnsLM):
     LM("local:Qwen/Qwen3-0.6B")  # in this process
     ```
     The wire is the provider's own, and OpenAI's chat completions for a server at an address, unless `wire` names another: `openai_chat`,
-    `openai_responses`, `anthropic` or `gemini`. `strict_tools=True` makes the provider keep calls to their schemas; a tool that its strict
-    mode does not support goes without, which is logged (`ferrule lint` says why). Anthropic caches prompts unless `prompt_cache=False`.
+    `openai_responses`, `anthropic` or `gemini`. `strict_tools=True` has the provider enforce the schemas of tools; a tool that its
+    strict mode does not support is sent unchanged, with a warning. Anthropic caches prompts unless `prompt_cache=False`.
 
     `max_concurrency` and `requests_per_minute` bound the requests of this model and its copies together, in all threads and event loops of
-    the process; requests wait in their order.
+    the process; requests wait in order.
 
     The key is read from the provider's environment variable with each request, unless `api_key` is given; it is never shown, logged or
-    pickled. All other keywords (`temperature`, `max_tokens`, ...) are settings that go to the provider; `extra={...}` goes unchecked.
+    pickled. All other keywords (`temperature`, `max_tokens`, ...) are settings sent to the provider; `extra={...}` is sent unchecked.
     """
 
     @overload

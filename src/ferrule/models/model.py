@@ -79,7 +79,7 @@ class BaseLM:
 
     def complete(self, request: Request) -> Response:
         """One answer. Subclasses write this method."""
-        raise NotImplementedError(f"`{type(self).__name__}` must write `complete(self, request) -> Response`.")
+        raise NotImplementedError(f"`{type(self).__name__}` must define `complete(self, request) -> Response`.")
 
     async def acomplete(self, request: Request) -> Response:
         """`complete` in a worker thread."""

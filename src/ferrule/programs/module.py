@@ -171,7 +171,7 @@ class Module(Batches[S, D, P]):
         self, /, *, store: Store, run_id: str | None = None, priority: int | None = None, delay_s: float | None = None,
         queue_key: str | None = None, **inputs: Any,
     ) -> str:  # fmt: skip
-        """Keep a run with these inputs as `queued` and return its id. A worker begins it (docs/how-to/running/workers.md).
+        """Store a run with these inputs as `queued` and return its id. A worker starts it (docs/how-to/running/workers.md).
 
         Args:
             store: Where the run is kept.

@@ -35,7 +35,7 @@ class ReAct(Module[S, D, P]):
     model calls tools: `"native"` by declarations, `"prompted"` in the text of its answer, `"constrained"` by declarations with calls that
     are valid by construction; None chooses by its capabilities, constrained first. The predictions are equal. `native=True` and
     `native=False` are the older form of the first two. `intention=True` asks the model why it
-    makes each call: the reason stands in `call.intention` in steps, events and questions, and is not passed to the tool. `policy` says
+    makes each call: the reason is in `call.intention` in steps, events and questions, and is not passed to the tool. `policy` says
     which calls run, which need a decision and which are denied. `parallel=False` runs the calls of one turn one at a time, in their order:
     for tools that share state. `compact` keeps the conversation below the model's context: a number of
     tokens, a share of the context such as `0.8`, or a `Compact`. `lm=` and other keywords are as for `Predict`: a model, sampling settings.

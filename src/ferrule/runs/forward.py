@@ -27,17 +27,17 @@ T = TypeVar("T")
 def once(make: Callable[[], T], name: str = "once") -> T:
     """Compute a value and record it in the run; a resumed run, whose `forward` runs again from its first line, gets the recorded value.
 
-    For what may differ the next time: a clock, a random number, a search, a request. It only computes where nothing is replayed: outside a
-    run, and in a tool, whose result is recorded. A crash before the value is recorded computes it again, so leave what changes the world to
+    For what may differ the next time: a clock, a random number, a search, a request. It records nothing outside a run, and
+    nothing in a tool, whose result is recorded. After a crash before the value is recorded, it is computed again, so leave side effects to
     a tool with an `effect`.
 
     Args:
         make: Computes the value, which must be JSON data. If it raises, nothing is recorded.
         name: What the value is: a word of letters, digits, `_` and `-`. Values of one name are matched by their order, so values that are
-            computed at once need different names, or branches of `gather`.
+            computed at the same time need different names, or branches of `gather`.
 
     Raises:
-        InputError: The name is no such word.
+        InputError: The name is not such a word.
         RunError: The value is not JSON data.
         ReplayMismatchError: A replay did not ask for a recorded value.
 
@@ -66,9 +66,9 @@ def ask_person(question: str, *, expires_s: float | None = None) -> str:
 
     Raises:
         ConfirmationRejected: The question was denied, or expired. Its `message` is the reason.
-        ConfigurationError: `expires_s` is no number of seconds above 0.
-        InputError: The question is no text.
-        RunError: No run executes here, or this is a tool, which cannot wait in its middle; or an `aforward`, which awaits `aask_person`.
+        ConfigurationError: `expires_s` is not a number of seconds above 0.
+        InputError: The question is not text.
+        RunError: No run executes here, or this is a tool, which cannot pause halfway; or an `aforward`, which awaits `aask_person`.
 
     """
     frame = _frame_that_waits()

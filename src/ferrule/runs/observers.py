@@ -204,7 +204,7 @@ def progress(message: str = "", *, done: float | None = None, total: float | Non
 
 
 def is_cancelled() -> bool:
-    """From inside a tool: whether its result is no longer wanted. Sync tools check it, since a thread cannot be stopped from outside."""
+    """From inside a tool: whether its result is no longer needed. Sync tools check it, since a thread cannot be stopped from outside."""
     place = settings.scope().call
     return place is not None and place.cancelled
 

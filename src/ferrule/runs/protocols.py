@@ -167,7 +167,7 @@ class Store(Protocol):
         ...
 
     def changes(self) -> int:
-        """A number that differs from the one before whenever anybody wrote to the store in between, in any process.
+        """A number that changes whenever any process writes to the store.
 
         It costs little, so that one caller in a process can poll it several times a second.
         """

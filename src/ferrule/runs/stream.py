@@ -47,7 +47,7 @@ _LISTENS_S = 0.2
 
 
 class EventStream(Typed[S]):
-    """Iterate it once; afterwards `.prediction` is the program's result (or raises the run's error)."""
+    """The events of a run. Iterate it once; afterwards `.prediction` is the program's result (or raises the run's error)."""
 
     def __init__(self, run: Run[S]) -> None:
         self.run = run
@@ -69,9 +69,9 @@ class EventStream(Typed[S]):
         return self.run.prediction
 
     def partial(self) -> dict[str, Any]:
-        """The outputs as far as the events iterated so far tell them: typed, without those that are missing.
+        """The outputs so far, from the events iterated so far: typed, without those that are missing.
 
-        Text grows; a list or an object has what is complete in it, if that fits its type; any other value comes when it is complete.
+        Text grows; a list or an object has what is complete in it, if that fits its type; any other value appears when it is complete.
         """
         return self._outputs.read()
 

@@ -33,7 +33,7 @@ _DIFF_LINES = 60
 class RecordLM(BaseLM):
     """A model that writes its answers to a file. Errors are raised and not recorded.
 
-    `mode="append"` adds them to what the file holds; `"new"` records anew: the first answer replaces the file. With `"once"`, a file that
+    `mode="append"` adds them to what the file holds; with `"new"`, the first answer replaces the file. With `"once"`, a file that
     exists answers in the model's place and stays unchanged, as `ReplayLM`; without the file, the answers are recorded.
     """
 

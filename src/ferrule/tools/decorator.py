@@ -72,7 +72,7 @@ def tool(
         effect: What a call changes: `"read"`, `"idempotent"`, `"transactional"` or `"once"` (the default).
         reconcile: Called with the call's key and arguments before a repetition. Returns the call's result, `NotDone` or `Unknown`.
         unknown: If it is unknown whether a crashed call has run: `"ask"` a person, `"tell"` the model, or `"fail"`.
-        timeout_s: The most seconds that a call may take.
+        timeout_s: The time limit of a call in seconds.
         concurrent: Whether calls of one turn may run at the same time. `Toolbox(concurrent=False)` says it for all its tools.
         keywords: None are known; a misspelled option is an error.
 
@@ -95,7 +95,7 @@ def tool(
 
 
 def confirm_first(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function raise `ConfirmationRequired` until a person agrees to the very call (udspy's decorator).
+    """Make a function raise `ConfirmationRequired` until a person agrees to exactly this call (udspy's decorator).
 
     A tool becomes the same tool with `require_confirmation=True`, and a decorated function given to a program asks as such a tool does.
     The function must be one that can become a tool.

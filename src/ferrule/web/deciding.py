@@ -57,7 +57,7 @@ class Deciding:
             is_again = self._made.get((run_id, question_id)) == mark
             return _back(request) if is_again else self._too_late(request, run_id, question_id)
         if sent.get("digest") != asked.question.digest:
-            raise Refused(409, "This question shows something else by now. Load the page again, and look at it once more.")
+            raise Refused(409, "This question has changed. Reload the page, and check it again.")
         form = question_form(asked)
         try:
             decision = _decision(asked, form, sent)
@@ -85,7 +85,7 @@ class Deciding:
         try:
             work.resume(run_id)
         except FerruleError as error:
-            raise Refused(409, f"The decision is kept, but the run does not go on: {error}") from error
+            raise Refused(409, f"The decision was recorded, but the run does not continue: {error}") from error
 
     def cancel(self, request: Request) -> Response:
         """`/runs/ID/cancel`."""
@@ -101,7 +101,7 @@ class Deciding:
         run_id, work = reading.id_from_path(request.path_params["id"]), self._pages.work
         try:
             if work is None or not work.fits(stored_head(self._store, run_id)):
-                raise Refused(409, "The program of this page is not the one of the run. Resume it with `ferrule resume`.")
+                raise Refused(409, "This page serves another program than that of the run. Resume the run with `ferrule resume`.")
             work.resume(run_id)
         except FerruleError as error:
             raise Refused(409, str(error)) from error
@@ -163,7 +163,7 @@ class Chat:
         if values is not None and self._work.message and not str(text or "").strip():
             return self._page(request, form, part, problem="Write a message first.")
         if values is None:
-            return self._page(request, form, part, problem="Something in the form does not fit. Nothing was sent.")
+            return self._page(request, form, part, problem="A value in the form is not valid. Nothing was sent.")
         try:
             run_id = self._next(reading.id_from_path(part), self._work.typed(values))
         except (FerruleError, ValueError) as error:
@@ -178,10 +178,10 @@ class Chat:
         if before and work.history:
             run, run_id = self._store.summary(before), _next_id(before)
             if run.status in {"queued", "running", "waiting"}:
-                raise DecisionError("The turn before is not over: wait for its answer, decide on its question, or stop it.")
+                raise DecisionError("The previous turn has not ended: wait for its answer, decide its question, or stop it.")
             inputs[work.history] = work.turns(run)
             if _is_there(self._store, run_id):
-                raise DecisionError("This conversation went on elsewhere. Open its latest turn in the list of runs.")
+                raise DecisionError("This conversation continued elsewhere. Open its latest turn in the list of runs.")
         work.start(inputs, run_id)
         return run_id
 
@@ -283,5 +283,5 @@ def _decision(asked: reading.AskedQuestion, form: HTMLForm | None, sent: Mapping
 def _grant(sent: Mapping[str, str]) -> Grant:
     calls = sent.get("calls", "").strip()
     if not calls.isdecimal() or not 0 < int(calls[:8]) <= _MOST_CALLS:
-        raise DecisionError("Say for how many further calls it holds: a number from 1 on.")
+        raise DecisionError("Enter the number of further calls, at least 1.")
     return Grant(args="any" if sent.get("which") == "any" else "same", calls=int(calls))

@@ -141,7 +141,7 @@ class PageGuard:
             log.exception("Error %d of the page, at %s %s", number, scope["method"], quote(scope["path"]))
             if not begun:
                 await self._answer(
-                    sending, scope, Refused(500, f"Something failed here. The log of `ferrule ui` has it as error {number}.")
+                    sending, scope, Refused(500, f"Something went wrong here. The log of `ferrule ui` has it as error {number}.")
                 )
 
     async def _answer(self, send: Any, scope: Any, refused: Refused) -> None:
@@ -227,7 +227,7 @@ async def _read_form(headers: _Headers, receive: Any, session: BrowserSession) -
         raise Refused(400, "The form cannot be read.") from error
     form = dict(pairs)
     if not hmac.compare_digest(form.pop("csrf", "").encode(), session.csrf.encode()):
-        raise Refused(403, "This form is of an earlier session. Load its page again.")
+        raise Refused(403, "This form is from an earlier session. Reload its page.")
     return form
 
 

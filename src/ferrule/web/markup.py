@@ -86,7 +86,7 @@ def _row(run: Summary, now: float) -> str:
         about = f"{first.call.name}: {args}" if first.kind == "confirm" else first.text
         line = f'<p class="ask-line">{_safe(about[:_MOST_IN_A_ROW])}</p>'
     elif can_go_on(run):
-        line = '<p class="ask-line">goes on when a worker or <code>ferrule resume</code> takes it</p>'
+        line = '<p class="ask-line">continues when a worker or <code>ferrule resume</code> takes it</p>'
     usage, cost, tokens = run.usage, run.cost, run.usage.total_tokens
     return (
         f'<tr data-item data-key="{name}" data-v="{version_of(run.updated_at, run.status, run.leased, run.decided)}">'

@@ -128,7 +128,7 @@ class Pages:
             with found.lock:
                 found.more()
                 if seen > found.story.entries or found.head.get("key") != key:  # the page shows steps of the run before
-                    raise Refused(404, "This is not the run that the page shows: that was deleted, or redacted. Reload the page.")
+                    raise Refused(404, "The run that this page shows was deleted or redacted. Reload the page.")
                 yield from news(found)
 
         def news(found: reading.Read) -> Iterator[PageEvent]:
@@ -182,7 +182,7 @@ class Pages:
         part: Any = result.content[at] if result is not None and not isinstance(result.content, str) and at < len(result.content) else None
         picture = picture_of(part)
         if picture is None:
-            raise Refused(404, "There is no picture that this page shows.")
+            raise Refused(404, "There is no such picture.")
         return Response(picture[1], media_type=picture[0])
 
     def _value(self, request: Request) -> str:
@@ -317,7 +317,7 @@ def picture_of(part: Any) -> tuple[str, bytes] | None:
 def decided_text(decision: Decision | None) -> str:
     """Who decided what, from where, when."""
     if decision is None:
-        return "The run went on, or ended, without a decision on this question."
+        return "The run continued or ended without a decision on this question."
     facts = (("by", decision.by), ("via", decision.via), ("at", time_of_day(decision.at)))
     return " ".join([WORDS.get(decision.kind, decision.kind), *(f"{word} {fact}" for word, fact in facts if fact)]) + "."
 

@@ -21,12 +21,12 @@ TITLES = {
 """What a question is about, by its kind: before and after the name of the tool. `clarify` names none."""
 EFFECTS = {
     "read": "only reads, and changes nothing",
-    "idempotent": "a repetition changes nothing more",
-    "transactional": "is undone if the call is cut off",
-    "once": "the call is never repeated by itself, even if it was cut off",
+    "idempotent": "repeating the call changes nothing more",
+    "transactional": "is undone if the call is interrupted",
+    "once": "the call is never repeated automatically, even if it is interrupted",
 }
 """What a call of the tool changes, by its declared effect."""
-_REFUSALS = {401: "Open your link", 409: "Not as things stand now", 500: "Something failed", 503: "The store cannot be used"}
+_REFUSALS = {401: "Open your link", 409: "Not possible now", 500: "Something went wrong", 503: "The store is not available"}
 """What a refusal says, where the phrase of HTTP says little."""
 
 

@@ -25,7 +25,7 @@ def ui_app(
 
     Args:
         store: The store with the runs.
-        program: A program to chat with. Its runs are resumed in threads of this process, with the settings that hold during this call.
+        program: A program to chat with. Its runs are resumed in threads of this process, with the settings in effect during this call.
         people: The names that decisions are recorded under; each gets a link. By default one link, and decisions without a name.
         allowed_hosts: Names under which the page is reached, beside this machine's own: `"runs.example.org"`, or with a port.
         read_only: Whether everything except reading is refused.
@@ -33,7 +33,7 @@ def ui_app(
         place: How a command line names the program, such as `agent.py:agent`: the page shows the command that resumes a run.
 
     Raises:
-        ConfigurationError: The extra `ferrule[ui]` is not installed, a name stands twice in `people`, or `program` is not a program.
+        ConfigurationError: The extra `ferrule[ui]` is not installed, a name appears twice in `people`, or `program` is not a program.
 
     """
     _check_installed()

@@ -41,7 +41,7 @@ def test_who_logged_in_once_uses_the_server_until_logout(server: LoginServer, ca
     assert [each["function"]["name"] for each in json.loads(capsys.readouterr().out)] == ["greet", "erase"]
     assert main(["mcp", "logout", server.url]) == 0
     assert main(["mcp", "logout", server.url]) == 0
-    assert ["is forgotten" in line for line in capsys.readouterr().err.splitlines()] == [True, False]
+    assert ["You are logged out" in line for line in capsys.readouterr().err.splitlines()] == [True, False]
     assert main(["tools", "--mcp", server.url]) == 1
 
 

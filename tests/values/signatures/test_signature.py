@@ -373,6 +373,13 @@ def test_an_input_that_only_its_validator_refuses_is_told_when_the_outputs_are_c
         Even.validate_outputs({"number": 3}, {"half": 1})
 
 
+def test_wrong_inputs_of_a_signature_written_as_text_name_its_fields() -> None:
+    with pytest.raises(InputError, match=r"Wrong inputs for `review, stars -> mood`: `reveiw` is unknown"):
+        Signature("review, stars: int -> mood").check_inputs({"reveiw": "good", "stars": 3})
+    with pytest.raises(InputError, match=r"Pass the inputs of `review, stars -> mood` as a mapping"):
+        Signature("review, stars: int -> mood").check_inputs([])
+
+
 def test_inputs_are_coerced_and_defaults_filled_in_afresh() -> None:
     """U144."""
     first = QA.check_inputs({"question": "q", "k": "5"})

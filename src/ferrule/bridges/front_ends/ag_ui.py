@@ -36,7 +36,7 @@ _CANCELLED = "The person did not decide."
 class AGUI(FrontEnd):
     """One request of an AG-UI client (a `RunAgentInput`, as JSON data), and the encoder of its response.
 
-    Without a request it encodes only. Raises `InputError` for a request that is none.
+    Without a request, it only encodes. Raises `InputError` for an invalid request.
     """
 
     via = "ag-ui"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class VercelAI(FrontEnd):
     """One request of `useChat` (its JSON body), and the encoder of its response.
 
-    Without a request it encodes only, as for the `GET` of a page that comes back. Raises `InputError` for a request that is none.
+    Without a request, it only encodes, as for the `GET` of a page that reconnects. Raises `InputError` for an invalid request.
     """
 
     via = "vercel"

@@ -53,7 +53,7 @@ def _show_version(wanted: bool) -> None:
 def _options(
     _: Annotated[bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)] = False,
 ) -> None:
-    """Ask a language model that can call your tools."""
+    """Run agents that call your tools, and manage their stored runs."""
 
 
 app = typer.Typer(

@@ -38,7 +38,7 @@ def ask_question(  # noqa: PLR0917  one parameter an option
     question: Annotated[str, typer.Argument(help="The question: the first input of the signature. `-` reads standard input.")],
     tools: Annotated[
         list[str] | None,
-        typer.Option("--tools", help="A .py file, a folder, or module[:name] with tools. May be repeated. Default: the demo's tools."),
+        typer.Option("--tools", help="A .py file, a folder, or module[:name] with tools. May be repeated. Default: four sample tools."),
     ] = None,
     signature: Annotated[str, typer.Option(help="The inputs and outputs.")] = "question -> answer",
     inputs: Annotated[list[str] | None, typer.Option("--input", help="Another input, as name=value. May be repeated.")] = None,
@@ -47,7 +47,7 @@ def ask_question(  # noqa: PLR0917  one parameter an option
     adapter: Annotated[
         str | None, typer.Option(help="chat, json, xml (calls in the text), or native. Default: what the model supports.")
     ] = None,
-    max_iters: Annotated[int, typer.Option(min=1, help="The largest number of steps.")] = 20,
+    max_iters: Annotated[int, typer.Option(min=1, help="The maximum number of steps.")] = 20,
     as_json: JSON = False,
     mcp: MCP = None,
     yes: Annotated[bool, typer.Option("--yes", help="Run tools of --mcp servers without confirmation.")] = False,

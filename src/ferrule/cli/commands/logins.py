@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PLACE = Annotated[str, typer.Argument(metavar="URL|FILE:NAME", help="A server's address, or the name of a server in an editor's file.")]
 
-mcp_app = typer.Typer(help="Log in to MCP servers, and out.", no_args_is_help=True, rich_markup_mode=None)
+mcp_app = typer.Typer(help="Log in to MCP servers, or log out.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @mcp_app.command("login")
@@ -29,16 +29,16 @@ def log_in(  # noqa: PLR0917  one parameter an option
     port: Annotated[int, typer.Option(min=0, max=65_535, help="The port for the browser's answer. 0: any free port.")] = 0,
     device: Annotated[bool, typer.Option("--device", help="Log in with a code on another device, if the server offers it.")] = False,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Show the address instead of opening a browser.")] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds until the log-in is given up.")] = 300.0,
+    timeout: Annotated[float, typer.Option(help="How many seconds to wait for the log-in.")] = 300.0,
 ) -> int:
-    """Log in to an MCP server. Programs and other commands then use the log-in, until it ends or `ferrule mcp logout`."""
+    """Log in to an MCP server. Programs and other commands use the log-in until it expires, or until `ferrule mcp logout`."""
     options: dict[str, Any] = {**ask_to_log_in(), "login_timeout_s": timeout}
     if device or no_browser:
         options |= {"open_browser": False, "enter_code": show_code} if device else {"open_browser": show_address}
     server = find_server(place, client_id, port, options)
     with closing(server):
         server.connect()
-    say(f"You are logged in to {server.name}." if _store_of(server).path.exists() else f"{server.name} wants no log-in.")
+    say(f"You are logged in to {server.name}." if _store_of(server).path.exists() else f"{server.name} does not require a log-in.")
     return ExitCode.DONE
 
 
@@ -47,7 +47,7 @@ def log_out(place: PLACE) -> int:
     """Forget the log-in to an MCP server."""
     server = find_server(place, "", 0, {})
     was_there = run_async(_store_of(server).delete())
-    say(f"The log-in to {server.name} is forgotten." if was_there else f"There was no log-in to {server.name}.")
+    say(f"You are logged out of {server.name}." if was_there else f"There was no log-in to {server.name}.")
     return ExitCode.DONE
 
 

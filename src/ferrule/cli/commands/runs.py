@@ -51,7 +51,7 @@ def list_runs(
     store: StorePlace = DEFAULT_STORE,
     as_json: JSON = False,
 ) -> int:
-    """List stored runs, the latest change first, with their questions."""
+    """List stored runs with their open questions. The most recently changed run comes first."""
     check_status(status, "--status")
     with open_store(store) as opened:
         runs = opened.list(status=status, limit=None)
@@ -71,9 +71,9 @@ def show_run(
     run: _Run,
     store: StorePlace = DEFAULT_STORE,
     as_json: JSON = False,
-    as_html: Annotated[bool, typer.Option("--html", help="Print one HTML file without script.")] = False,
+    as_html: Annotated[bool, typer.Option("--html", help="Print the run as one HTML file.")] = False,
 ) -> int:
-    """Show the inputs, the journal and the questions of a run."""
+    """Show a run: inputs, journal and questions."""
     with open_store(store) as opened:
         found = _find_run(opened, run)
         if as_html:
@@ -94,7 +94,7 @@ def approve_call(
     edit: Annotated[list[str] | None, typer.Option("--edit", help="A changed argument, as name=value. May be repeated.")] = None,
     store: StorePlace = DEFAULT_STORE,
 ) -> int:
-    """Approve a waiting call, with its arguments or with changed ones."""
+    """Approve a waiting call, unchanged or with changed arguments."""
 
     def decide(asked: Question) -> Decision:
         changes = read_edits(asked, edit) if edit else {}
@@ -121,13 +121,13 @@ def reply_to_question(
     question: Annotated[str | None, typer.Option("--question", help="The id of the question, if several wait.")] = None,
     store: StorePlace = DEFAULT_STORE,
 ) -> int:
-    """Answer a question of the model or of the program, or give the result of a call that may have run."""
+    """Answer a question of the model or program. A reply can also be the result of a call that may have run."""
     answer = text_or_stdin(text)
     return _decide(store, run, question, lambda asked: asked.reply(answer))
 
 
 def cancel_run(run: _Run, store: StorePlace = DEFAULT_STORE) -> int:
-    """Cancel a run: at once if it waits, before its next step if a process executes it."""
+    """Cancel a run. A waiting run is cancelled immediately, an executing one before its next step."""
     with open_store(store) as opened:
         found = _find_run(opened, run)
         opened.cancel(found.id)

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-PLACES = Annotated[list[str] | None, typer.Argument(help=".py files, folders, or module[:name]. Default: the demo's tools.")]
+PLACES = Annotated[list[str] | None, typer.Argument(help=".py files, folders, or module[:name]. Default: four sample tools.")]
 MCP = Annotated[
     list[str] | None,
     typer.Option("--mcp", help="An MCP server: a command line, a URL, or an editor's JSON file. May be repeated."),
 ]
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, and nothing else.")]
-DEPS = Annotated[str | None, typer.Option("--deps", help="What tools find in `ctx.deps`: module:factory, a function without arguments.")]
+DEPS = Annotated[str | None, typer.Option("--deps", help="The tools' `ctx.deps`: module:factory, a function without arguments.")]
 _FOLDERS = re.compile(r".*[./\\]")
 _TOKEN_VARIABLE = "FERRULE_SERVE_TOKEN"  # noqa: S105  a name
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
@@ -48,7 +48,7 @@ Loss = tuple[Target, str, SchemaLoss]
 
 
 def list_tools(places: PLACES = None, as_json: JSON = False, mcp: MCP = None) -> int:
-    """List tools: what a call changes, when it asks a person, and the schema of the arguments."""
+    """List tools. For each: what a call changes, when it asks a person, and the schema of the arguments."""
     with open_servers(mcp or (), trusted=False, alone=not places) as servers:
         own = load_tools(places or ()) if places or not servers else []
         toolbox = Toolbox([*servers, *own])
@@ -77,7 +77,10 @@ def lint_tools(
     target: Annotated[list[str] | None, typer.Option(help=f"{', '.join(TARGETS)}. May be repeated. Default: all.")] = None,
     as_json: JSON = False,
 ) -> int:
-    """Show what tools' schemas lose at a provider, per tool and path. Exit status: 0 if nothing is lost, 1 if something is."""
+    """Show what providers do not enforce in schemas.
+
+    Exit status: 0 if nothing is lost, 1 if something is.
+    """
     targets = choose_targets(target or ())
     losses = find_losses(places or (), targets)
     if as_json:
@@ -121,7 +124,7 @@ def _print_losses(console: Console, losses: Sequence[Loss], targets: Sequence[Ta
 
 def serve_tools(  # noqa: PLR0917  one parameter an option
     places: Annotated[
-        list[str] | None, typer.Argument(help=".py files, folders, module[:name], or file.py:program. Default: the demo's tools.")
+        list[str] | None, typer.Argument(help=".py files, folders, module[:name], or file.py:program. Default: four sample tools.")
     ] = None,
     http: Annotated[bool, typer.Option("--http", help="Serve over HTTP instead of standard input and output.")] = False,
     host: Annotated[str, typer.Option(help="The address to listen on with --http.")] = "127.0.0.1",
@@ -135,10 +138,10 @@ def serve_tools(  # noqa: PLR0917  one parameter an option
     name: Annotated[str, typer.Option(help="The server's name.")] = "ferrule",
     mask_errors: Annotated[bool, typer.Option("--mask-errors", help="Hide from clients why a tool failed.")] = False,
     store: Annotated[
-        str | None, typer.Option(help="A SQLite file for the runs of programs: clients' tasks go on after a restart of the server.")
+        str | None, typer.Option(help="A SQLite file for the runs of programs, so that clients' tasks continue after a restart.")
     ] = None,
 ) -> int:
-    """Serve tools and programs to MCP clients: over standard input and output, or with --http on a port."""
+    """Serve tools and programs to MCP clients. It uses standard input and output or, with --http, HTTP."""
     from ferrule.bridges.mcp.server.app import MCPApp
     from ferrule.runs.store.sqlite import SQLiteStore
 

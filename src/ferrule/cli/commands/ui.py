@@ -20,23 +20,23 @@ from ferrule.models.http.loopback import is_loopback
 
 def show_page(  # noqa: PLR0917  one parameter an option
     program: Annotated[
-        str | None, typer.Argument(help="A program to chat with, whose runs resume here: module:attribute, or file.py:attribute.")
+        str | None, typer.Argument(help="A program to chat with, and to resume its runs: module:attribute, or file.py:attribute.")
     ] = None,
     store: StorePlace = DEFAULT_STORE,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port. If it is taken, the next free one.")] = 7300,
     allowed_host: Annotated[
-        list[str] | None, typer.Option("--allowed-host", help="A name of the server besides this machine's own. May be repeated.")
+        list[str] | None, typer.Option("--allowed-host", help="Another host name of the server. May be repeated.")
     ] = None,
     person: Annotated[
         list[str] | None, typer.Option("--person", help="Who decides; each gets a link. Default: you. May be repeated.")
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Open the store for reading, and refuse every decision.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Refuse every decision, and open a SQLite file for reading only.")] = False,
     lm: Annotated[str | None, typer.Option(help="The model, as provider/model. Default: the model that the program sets.")] = None,
     deps: DEPS = None,
 ) -> int:
-    """Show runs, decide on questions, and chat with a program, in a browser."""
+    """Show runs and decide questions in a browser. With a program, also chat with it."""
     from ferrule.runs.store.sqlite import SQLiteStore
     from ferrule.web.ui import ui_app
 
@@ -64,7 +64,7 @@ def show_page(  # noqa: PLR0917  one parameter an option
     def tell(links: dict[str, str]) -> None:
         for name, link in links.items():
             print(f"Open{f' as {name}' if name else ''}: {link}", flush=True)
-        say("Each link is as good as a password. Ctrl-C ends the page, and the links with it.")
+        say("Each link is as good as a password. Ctrl-C stops the page and ends the links.")
         if not no_open:
             import webbrowser
 
@@ -74,6 +74,6 @@ def show_page(  # noqa: PLR0917  one parameter an option
         serve_page(app, host=host, port=port, on_listening=tell)
     finally:
         if app.work is not None and app.work.at_work:
-            say(f"Cut off in the middle: {', '.join(app.work.at_work)}. Each resumes from its journal with `ferrule resume` or this page.")
+            say(f"Interrupted: {', '.join(app.work.at_work)}. Each resumes from its journal with `ferrule resume` or this page.")
         opened.close()
     return ExitCode.DONE

@@ -31,10 +31,10 @@ def run_worker(  # noqa: PLR0917  one parameter an option
     store: StorePlace = DEFAULT_STORE,
     concurrency: Annotated[int, typer.Option(min=1, help="How many runs this worker executes at once.")] = 4,
     total: Annotated[int | None, typer.Option("--total", min=1, help="How many all workers together execute at once.")] = None,
-    per_key: Annotated[int | None, typer.Option("--per-key", min=1, help="How many of one `queue_key` are executed at once.")] = None,
+    per_key: Annotated[int | None, typer.Option("--per-key", min=1, help="How many of one `queue_key` at once.")] = None,
     per_minute: Annotated[int | None, typer.Option("--per-minute", min=1, help="How many all workers together begin in a minute.")] = None,
     poll_s: Annotated[float, typer.Option("--poll-s", min=0.01, help="How often to look for work.")] = 0.1,
-    drain_s: Annotated[float, typer.Option("--drain-s", min=0, help="At the end: how many seconds runs have to pause or finish.")] = 30,
+    drain_s: Annotated[float, typer.Option("--drain-s", min=0, help="After SIGTERM or Ctrl-C: how many seconds runs may continue.")] = 30,
     queue: QueueName = DEFAULT_QUEUE,
     requeue: Annotated[
         bool, typer.Option("--requeue", help="First put every run with pending work into the queue again, for when the queue was lost.")
@@ -45,7 +45,7 @@ def run_worker(  # noqa: PLR0917  one parameter an option
     lm: Annotated[str | None, typer.Option(help="The model, as provider/model. Default: the model that each program sets.")] = None,
     deps: DEPS = None,
 ) -> int:
-    """Execute the runs of a Postgres store. After SIGTERM or Ctrl-C: let runs pause or end, then end."""
+    """Execute the runs of a Postgres store. A worker runs until SIGTERM or Ctrl-C."""
     from ferrule.concurrency.pool import ThreadPool
     from ferrule.programs.lifecycle.advance import advance_in_thread
     from ferrule.runs.store.postgres.tickets import sweep

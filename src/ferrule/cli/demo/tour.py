@@ -73,10 +73,10 @@ class _Answer:
 def run_tour() -> int:
     """Run the demo; returns its exit code."""
     console = console_on(sys.stdout)
-    console.print(Text("ferrule binds a language model to tools: Python functions that it can call to answer a question.\n", "bold"))
+    console.print(Text("ferrule connects a language model to tools: Python functions that it can call to answer a question.\n", "bold"))
     console.print(
-        "This demo needs no key. In place of a language model, OfflineLM answers: it works by rules, behind a real HTTP server on this "
-        "machine that speaks OpenAI's protocol. The agent (ReAct) and the tools are those of any real program.\n"
+        "This demo needs no API key: instead of a language model, OfflineLM answers by fixed rules, behind a real HTTP server on this "
+        "machine that speaks OpenAI's protocol. The agent (ReAct) and the tools work as in any real program.\n"
     )
     console.print(f"The tools are four Python functions: {', '.join(function.__name__ for function in TOOLS)}.\n")
     agent = ReAct("question -> answer", TOOLS, max_iters=5)
@@ -195,6 +195,6 @@ def _print_summary(console: Console, answers: list[_Answer]) -> None:
     console.print(f"\n{right} of {len(answers)} answers are right: the agent chose a tool, called it, and used the result.")
     command = f".venv/{_SCRIPTS}/ferrule" if _is_checkout() else "ferrule"
     console.print(f'\nTry it yourself:  {command} ask "How many days are there between 2026-01-01 and 2026-12-24?"')
-    console.print("With a model:     add --lm openai/gpt-5-mini (or another; its key comes from the usual environment variable)")
+    console.print("With a model:     add --lm openai/gpt-5-mini (its key comes from OPENAI_API_KEY)")
     if _is_checkout():
         console.print("Read on:          docs/tutorial/seven-steps.md, and the programs in examples/")

@@ -48,7 +48,7 @@ def request_head(host: str, target: str, headers: Mapping[str, str]) -> bytes:
     lines = [f"POST {target} HTTP/1.1"] if "host" in headers else [f"POST {target} HTTP/1.1", f"host: {host}"]
     for name, value in headers.items():
         if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
-            raise HTTPSyntaxError(f"the header {name!r} holds characters that no header may hold")
+            raise HTTPSyntaxError(f"the header {name!r} contains characters that headers do not allow")
         lines.append(f"{name}: {value}")
     return "\r\n".join([*lines, "content-length: "]).encode("latin-1")
 
@@ -60,9 +60,9 @@ def own_headers(given: Mapping[str, str]) -> dict[str, str]:
             found = f"{type(name).__name__} and {type(value).__name__}"
             raise ConfigurationError(f"`headers` holds names and values as text, found {found} ({name!r}).")
         if name.lower() in _FRAMING:
-            raise ConfigurationError(f"`headers` cannot hold {name!r}: it is made anew for each request. Leave it out.")
+            raise ConfigurationError(f"`headers` cannot contain {name!r}: ferrule sets it for each request. Leave it out.")
         if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None or not value.isascii():
-            raise ConfigurationError(f"The header {name!r} holds characters that no header may hold (line ends, or other than ASCII).")
+            raise ConfigurationError(f"The header {name!r} contains characters that headers do not allow (line ends, or other than ASCII).")
     return {name.lower(): Concealed(value) for name, value in given.items()}
 
 

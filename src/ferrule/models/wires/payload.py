@@ -108,7 +108,9 @@ def cost_of(usage: Json) -> float | None:
 def refuse_settings(names: Iterable[str]) -> None:
     """Raise `ConfigurationError` for settings that are fields of a request."""
     found = ", ".join(f"`{name}`" for name in sorted(names))
-    raise ConfigurationError(f"{found}: the program sets this, and no setting may. To force a field of the body, use `extra={{...}}`.")
+    raise ConfigurationError(
+        f"{found}: the program sets this, so it cannot be a setting. To force a field of the body, use `extra={{...}}`."
+    )
 
 
 def openai_function(function: Json) -> Json:

@@ -32,17 +32,17 @@ _GRACE_S = 1.0
 
 
 def advance(store: Store, run_id: str, programs: Program | Iterable[Program], *, any_version: bool = False, deps: Any = None) -> Advanced:
-    """Carry a stored run on until it ends or waits.
+    """Execute a stored run until it ends or waits.
 
-    It takes up a run that is queued, whose question is decided or has expired, or whose process died. Called twice at once for one run,
-    one call works and the other returns `"taken"`. An interrupt, Ctrl-C or a cancelled task, puts the run back into the queue.
+    It continues a run that is queued, whose question is decided or has expired, or whose process died. Called twice at once for one run,
+    one call executes it and the other returns `"taken"`. An interrupt, Ctrl-C or a cancelled task, puts the run back into the queue.
 
     Args:
         store: Where the run is kept.
         run_id: The run.
         programs: The program of the run is found among these by its name and its fingerprint. If none fits, the run stays as it is, and
             `ferrule runs --stuck` lists it with the reason.
-        any_version: Take a program of that name if none has the fingerprint: the run goes on with it, as after `Run.load`.
+        any_version: Take a program of that name if none has the fingerprint: the run continues with it, as after `Run.load`.
         deps: What tools find in `Context.deps`.
 
     Returns:

@@ -42,7 +42,7 @@ _Item = dict[str, Any] | InputError
 class BatchResults(Typed[S, E], list["Prediction[S] | E"]):
     """The predictions of a batch in the inputs' order.
 
-    In the places of failed items are errors with `return_exceptions=True`, and None with `return_failed_examples=True`: `E` is their type.
+    A failed item is an error with `return_exceptions=True`, and None with `return_failed_examples=True`: `E` is the type of these.
     """
 
     def __init__(self, results: Iterable[Any], batch_id: str, runs: Sequence[Run[S] | None]) -> None:

@@ -227,8 +227,8 @@ class SQLiteFile:
             raise self._failed(error) from error
         if not is_done:
             msg = (
-                f"What was deleted from the store {self.path!r} is gone from it, but stays in the bytes of {self.path + '-wal'!r} while "
-                "another connection reads an older state. A later write removes it, or the end of the store."
+                f"Content deleted from the store {self.path!r} stays in the bytes of {self.path + '-wal'!r} while another connection reads "
+                "an older state. A later write removes it, or closing the store."
             )
             warnings.warn(msg, RuntimeWarning, stacklevel=3)
 

@@ -50,7 +50,7 @@ class OfflineLM(LocalLM):
 
 
 class AutoLM(LocalLM):
-    """Calls each tool it is offered once, with the smallest arguments that fit its schema, then answers.
+    """Calls each offered tool once, with the smallest arguments that fit its schema, and then answers.
 
     It reads what it did from the conversation, so one instance serves any number of runs. It calls declared tools only: a prompt that
     describes tools in its text gets an answer without calls. `answer` is the text of its answers, or a mapping of output fields to values;

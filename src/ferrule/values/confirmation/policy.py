@@ -120,8 +120,8 @@ def deny(tool: str = "*", /, *, reason: str = "", where: Mapping[str, Any] | Non
 class Policy(Record):
     """Rules for an agent (`ReAct(..., policy=)`) or for all programs (`configure(policy=)`). Their order does not matter.
 
-    The strictest rule that covers a call counts: deny, then ask, then allow. `otherwise` is the verdict on calls that no rule covers; None
-    leaves those to the tool's own `require_confirmation`. Of a policy in the settings and one of the agent, the stricter verdict counts.
+    The strictest rule that covers a call wins: deny, then ask, then allow. `otherwise` is the verdict on calls that no rule covers; None
+    leaves those to the tool's own `require_confirmation`. If the settings and the agent both have a policy, the stricter verdict wins.
     """
 
     rules: Sequence[Rule]

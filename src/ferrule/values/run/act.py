@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Conditions(MutableRecord):
-    """What holds while a program executes: the settings that programs read, and facts about the run."""
+    """The settings and the facts about the run that apply while a program executes."""
 
     lm: Any = None
     """The model in the settings."""
@@ -105,7 +105,7 @@ class AskPerson(Record):
 
 
 class Once(Record):
-    """Compute a value now, and take it from the journal ever after: clocks, chance, reading what may change. Answered with the value."""
+    """Compute a value once, and take it from the journal in a replay: a clock, randomness, a search. Answered with the value."""
 
     make: Callable[[], Any]
     name: str = "once"

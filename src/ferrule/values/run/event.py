@@ -113,7 +113,7 @@ class Resumed(Event):
 
 
 class Migrated(Event):
-    """A run goes on with another version of its program: what differs, each as it was recorded and as it is now. Also in the journal."""
+    """A run continues with another version of its program: what differs, as recorded and as it is now. Also in the journal."""
 
     differs: Mapping[str, tuple[str, str]]
 
@@ -224,7 +224,7 @@ class ModelFellBack(Event):
 
 
 class AttemptFailed(Event):
-    """An answer could not be used: its streamed pieces are void, and the model is asked again."""
+    """An answer could not be used: discard its streamed pieces; the model is asked again."""
 
     reason: str
     attempt: int
@@ -306,7 +306,7 @@ class Compacted(Event):
 
 
 class ServerUnavailable(Event):
-    """An MCP server is left out, as it could not be connected; or its tools could not be listed between two turns: then they stay."""
+    """An MCP server could not be connected and is left out; or it could not list its tools between two turns, and keeps its last list."""
 
     server: str
     error: BaseException
@@ -320,7 +320,7 @@ class StepFinished(Event):
 
 
 class Custom(Event):
-    """An event of a tool's or program's own."""
+    """An event that a tool or a program sends with `emit_event`."""
 
     name: str
     payload: Any = field(default=None)

@@ -94,7 +94,7 @@ class CompiledSignature:
         """Coerce inputs and fill in defaults; raises `InputError` that names every problem."""
         checks = self._input_checks or self._checks_of_inputs()
         if not isinstance(given, Mapping):
-            raise InputError(f"Pass the inputs of `{signature}` as a mapping by name; found {type(given).__name__}.")
+            raise InputError(f"Pass the inputs of `{self._shown(signature)}` as a mapping by name; found {type(given).__name__}.")
         problems = [(name, self._unknown(name)) for name in given if name not in checks]
         checked: dict[str, Any] = {}
         for name, check in checks.items():
@@ -114,7 +114,7 @@ class CompiledSignature:
                 problems.append((name, str(error)))
         if problems:
             takes = ", ".join(f"`{name}`" for name in checks) or "none"
-            raise InputError(f"Wrong inputs for `{signature}`: {_listed(problems)}. Its inputs are: {takes}.", problems)
+            raise InputError(f"Wrong inputs for `{self._shown(signature)}`: {_listed(problems)}. Its inputs are: {takes}.", problems)
         return checked
 
     def made_inputs(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,6 +133,9 @@ class CompiledSignature:
     def _checks_of_inputs(self) -> dict[str, InputCheck | None]:
         self._input_checks = {name: _make_check(name, field, input_check) for name, field in self.inputs.items()}
         return self._input_checks
+    def _shown(self, signature: str) -> str:
+        """The name of a signature's class; a signature written as text has none of its own, and is shown by its fields."""
+        return f"{', '.join(self.inputs)} -> {', '.join(self.outputs)}" if signature == "StringSignature" else signature
 
     def _unknown(self, name: Any) -> str:
         close = nearest(str(name), self.inputs)

@@ -233,7 +233,7 @@ def test_a_commit_of_which_nothing_is_known_is_said_so(postgres: PostgresServer,
         db.execute(f"CREATE TABLE {schema}.there (n int)")
         proxy.is_down, proxy.cuts_answers = True, 1
 
-    with pytest.raises(StoreError, match=r"broke in a commit\. Whether it was made is not known\."):
+    with pytest.raises(StoreError, match=r"broke in a commit\. It is not known whether the commit was made\."):
         store.transaction(work)
     proxy.is_down = False
     assert store.transaction(lambda db: db.execute(f"SELECT count(*) FROM {schema}.there").fetchone()) == (0,)  # it was

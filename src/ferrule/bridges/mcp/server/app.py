@@ -163,7 +163,7 @@ def serve(
     client's user), `state_keys` (the state of a question travels through the client, encrypted with the first of these keys; the same in
     all workers, at least 32 bytes each), `tasks` (by tool name, with `*` and `?`, whether calls become tasks: "optional", "required" or
     "forbidden"; by default optional for programs, forbidden for tools), `task_ttl_s` (how long a finished task is kept), `store` (keeps
-    the runs of programs, so that their tasks go on after a restart).
+    the runs of programs, so that their tasks continue after a restart).
     """
     app = MCPApp(tools, **options)
     checks = {"allowed_hosts": allowed_hosts, "allowed_origins": allowed_origins, "verify_token": verify_token}

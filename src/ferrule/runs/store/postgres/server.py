@@ -254,7 +254,9 @@ class Server:
             while (status := self.persist(ask)) == "in progress":  # its session has not noticed yet
                 time.sleep(_PAUSES_S[0])
         except StoreError as error:
-            raise StoreError(f"The connection to the store {self.name!r} broke in a commit. Whether it was made is not known.") from error
+            raise StoreError(
+                f"The connection to the store {self.name!r} broke in a commit. It is not known whether the commit was made."
+            ) from error
         return status == "committed"
 
 

@@ -142,7 +142,7 @@ class LoweredTools(Record):
 def lower_schema(schema: Mapping[str, Any], target: Target) -> LoweredSchema:
     """Lower the schema of a tool's arguments for one target. Walks the schema, so callers keep the result (once a `Declarations`).
 
-    Raises `ConfigurationError` for an unknown target and what is no mapping; `true` and `false` are schemas, but not of arguments.
+    Raises `ConfigurationError` for an unknown target and for a schema that is not a mapping (`true` and `false` are none of arguments).
     """
     if not isinstance(schema, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  of a programmer without types
         raise ConfigurationError(f"A schema is lowered from a dict, found {shown(schema)}.")

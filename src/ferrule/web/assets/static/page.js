@@ -18,7 +18,7 @@ function connect () {
   source.onerror = () => {
     if (source.readyState !== EventSource.CLOSED) return tell('Connection lost. Trying again…')
     disconnect()
-    tell('Connection lost. If the server was started anew, open its new link.')
+    tell('Connection lost. If the server was restarted, open its new link.')
     setTimeout(connect, 2000)
   }
 }
@@ -76,7 +76,7 @@ function update (old, element) {
   return element
 }
 function warn (element) {
-  const note = 'This changed elsewhere meanwhile. What you typed is still here; reload the page to see the change.'
+  const note = 'This changed elsewhere. What you typed is still here; reload the page to see the change.'
   if (!element.querySelector('.stale')) element.insertAdjacentHTML('afterbegin', `<p class="stale">${note}</p>`)
   return element
 }
