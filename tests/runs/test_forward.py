@@ -12,17 +12,24 @@ import ferrule
 from ferrule import (
     ConfirmationRejected,
     InputError,
+    LimitReachedError,
+    Limits,
+    LMError,
     MemoryStore,
     Module,
+    Predict,
     Prediction,
     ReAct,
     ReplayMismatchError,
     Request,
+    Response,
     Run,
     RunCancelledError,
     RunError,
     ScriptedLM,
     SQLiteStore,
+    UnavailableError,
+    Usage,
     context,
     gather,
     tool,
@@ -175,6 +182,158 @@ def test_a_function_that_raises_leaves_no_record() -> None:
     run = run_in_module(lambda: ferrule.once(make))
     assert (run.status, run.journal.entries) == ("failed", [])
     assert run.resume().prediction.answer == "found"
+
+
+class Triage(Module):
+    """Asks a model how urgent a ticket is, goes on without it if the model is down, and pays."""
+
+    def __init__(self) -> None:
+        self.classify = Predict("ticket -> urgency")
+        self.agent = ReAct("ticket, urgency -> answer", [pay])
+
+    def ask(self, ticket: str) -> str:
+        try:
+            return self.classify(ticket=ticket).urgency
+        except LMError:
+            return "unknown"
+
+    def forward(self, ticket: str) -> Prediction:
+        urgency = ferrule.once(lambda: self.ask(ticket), "urgency")
+        again = self.classify(ticket=ticket).urgency
+        return Prediction(urgency=urgency, again=again, answer=self.agent(ticket=ticket, urgency=urgency).answer)
+
+
+class AsyncTriage(Triage):
+    """The same with `await`."""
+
+    async def aask(self, ticket: str) -> str:
+        try:
+            return (await self.classify.acall(ticket=ticket)).urgency
+        except LMError:
+            return "unknown"
+
+    async def aforward(self, ticket: str) -> Prediction:
+        urgency = await ferrule.aonce(lambda: self.aask(ticket), "urgency")
+        again = (await self.classify.acall(ticket=ticket)).urgency
+        return Prediction(urgency=urgency, again=again, answer=(await self.agent.acall(ticket=ticket, urgency=urgency)).answer)
+
+
+def triage(*urgencies: Any) -> Callable[[Request], Any]:
+    """A model that gives these answers to `classify`."""
+    left = list(urgencies)
+
+    def model(request: Request) -> Any:
+        if request.tools:
+            return (
+                {"name": "finish", "args": {"answer": "Paid."}}
+                if request.messages[-1].role == "tool"
+                else {"name": "pay", "args": {"euros": 7}}
+            )
+        found = left.pop(0)
+        return found if isinstance(found, LMError) else {"outputs": {"urgency": found}}
+
+    return model
+
+
+@pytest.mark.parametrize("kind", [Triage, AsyncTriage])
+@pytest.mark.parametrize("first", ["high", UnavailableError("down")], ids=["it answers", "it is down"])
+def test_a_program_in_the_function_is_a_part_of_the_value(kind: type[Triage], first: Any) -> None:
+    """Its answers were looked for again in the resumed run, which failed after it had paid."""
+    store = MemoryStore()
+    with context(lm=ScriptedLM(by=triage(first, "low"))):
+        kind().start(ticket="?", store=store, run_id="r")
+        run = Run.load(store, "r", kind())
+        run.answer(run.pending[0].approve())
+        run.resume()
+        assert run.prediction.toDict() == {"urgency": "high" if first == "high" else "unknown", "again": "low", "answer": "Paid."}
+        assert Run.load(store, "r", kind()).prediction.again == "low"
+
+
+def test_a_program_in_a_function_that_was_cut_off_is_not_asked_again() -> None:
+    class Program(Module):
+        is_stopped = True
+
+        def __init__(self) -> None:
+            self.classify = Predict("ticket -> urgency")
+
+        def urgency(self) -> str:
+            found = [self.classify(ticket=ticket).urgency for ticket in ("a", "b")[: 2 if self.is_stopped else 1]]
+            if self.is_stopped:
+                raise OSError("the network is gone")
+            return found[0]
+
+        def forward(self) -> Prediction:
+            return Prediction(urgency=ferrule.once(self.urgency))
+
+    store, program, lm = MemoryStore(), Program(), ScriptedLM(by=triage("high", "low"), record=True)
+    with context(lm=lm):
+        assert program.start(store=store, run_id="r").status == "failed"
+        program.is_stopped = False
+        assert Run.load(store, "r", program).resume().prediction.urgency == "high"
+    assert len(lm.requests) == 2
+
+
+def test_a_program_in_the_function_may_ask_a_person() -> None:
+    class Program(Module):
+        def __init__(self) -> None:
+            self.agent = ReAct("task -> answer", [pay])
+
+        def forward(self) -> Prediction:
+            paid = ferrule.once(lambda: self.agent(task="Pay.").answer, "paid")
+            return Prediction(answer=paid, said=ferrule.ask_person("Enough?"))
+
+    store = MemoryStore()
+    with context(lm=pays()):
+        Program().start(store=store, run_id="r")
+        for decide in (lambda question: question.approve(), lambda question: question.reply("Yes.")):
+            run = Run.load(store, "r", Program())
+            run.answer(decide(run.pending[0]))
+            run.resume()
+        assert run.prediction.toDict() == {"answer": "Paid.", "said": "Yes."}
+
+
+def test_what_a_program_in_the_function_spent_counts_in_the_resumed_run_too() -> None:
+    class Program(Module):
+        def __init__(self) -> None:
+            self.ask = Predict("question -> answer")
+
+        def forward(self) -> Prediction:
+            first = ferrule.once(lambda: self.ask(question="1").answer, "first")
+            ferrule.ask_person("Go on?")
+            self.ask(question="2")
+            return Prediction(first=first, last=self.ask(question="3").answer)
+
+    answer = Response("[[ ## answer ## ]]\n42", usage=Usage(60, 0, 0, 1))
+    store = MemoryStore()
+    with context(lm=ScriptedLM(by=lambda _: answer), limits=Limits(tokens=100)):
+        Program().start(store=store, run_id="r")
+        run = Run.load(store, "r", Program())
+        run.answer(run.pending[0].approve())
+        assert isinstance(run.resume().error, LimitReachedError)
+        assert run.usage.input_tokens == 120
+    with context(lm=ScriptedLM(by=lambda _: answer), limits=Limits(tokens=1000)):
+        assert Run.load(store, "r", Program()).resume().prediction.toDict() == {"first": "42", "last": "42"}
+    assert "once:first#0.spent" in [entry.slot for entry in run.journal.entries]
+    clock = run_in_module(lambda: ferrule.once(lambda: 1, "now"))
+    assert [entry.slot for entry in clock.journal.entries] == ["once:now#0"]
+
+
+def test_a_program_in_the_function_has_its_place_in_the_tree_of_events() -> None:
+    class Program(Module):
+        def forward(self) -> Prediction:
+            return Prediction(found=ferrule.once(lambda: Predict("question -> answer")(question="?").answer, "search"))
+
+    with context(lm=ScriptedLM([{"outputs": {"answer": "42"}}])):
+        stream = Program().stream()
+        told = list(stream)
+    outer, inner = [event for event in told if event.type == "RunStarted"]
+    assert (outer.path, outer.depth, inner.depth) == ("", 0, 1)
+    assert inner.path.startswith("once:search#0/Predict:")
+    assert inner.parent_span_id == outer.span_id
+    [answered] = [event for event in told if event.type == "ModelAnswered"]
+    [recalled] = [event for event in stream.run.events() if event.type == "ModelAnswered"]
+    assert answered.parent_span_id == inner.span_id
+    assert (recalled.path, recalled.depth, recalled.parent_span_id) == (answered.path, 1, answered.parent_span_id)
 
 
 @pytest.mark.parametrize("value", [object(), {1: "a"}, (1, 2), float("nan"), Prediction(answer=1)], ids=lambda value: type(value).__name__)

@@ -90,7 +90,9 @@ def test_a_misspelled_limit_is_refused_with_the_nearest_one() -> None:
 
 
 def test_an_option_like_no_other_is_answered_with_those_that_there_are():
-    with pytest.raises(ConfigurationError, match=r"`Limits` has no option `request_limit`. It has: `steps`, `tool_calls`, `tokens`, `cost`"):
+    with pytest.raises(
+        ConfigurationError, match=r"`Limits` has no option `request_limit`\. It has: `steps`, `tool_calls`, `tokens`, `cost`"
+    ):
         Limits(**dict[str, Any](request_limit=50))
 
 

@@ -29,7 +29,7 @@ def once(make: Callable[[], T], name: str = "once") -> T:
 
     For what may differ the next time: a clock, a random number, a search, a request. It records nothing outside a run, and
     nothing in a tool, whose result is recorded. After a crash before the value is recorded, it is computed again, so leave side effects to
-    a tool with an `effect`.
+    a tool with an `effect`. Programs that it calls belong to the run, and their answers are replayed until there is a value.
 
     Args:
         make: Computes the value, which must be JSON data. If it raises, nothing is recorded.
@@ -111,20 +111,32 @@ async def _ask(frame: Frame, question: str, expires_s: float | None) -> str:
 async def _once(make: Callable[[], Any], name: str, *, blocks: bool) -> Any:
     if not isinstance(name, str) or not name.replace("-", "_").isidentifier():  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
         raise InputError(f"The name of a value of `once` is a word of letters, digits, `_` and `-`; found {shown(name)}.")
-    frame: Frame | None = settings.scope().frame
+    here = settings.scope()
+    frame: Frame | None = here.frame
     if frame is None:
         return await _made(make, blocks=blocks)
+    from ferrule.runs.driver.subprogram import close_frame, recount  # late, as in `drive.py`
+    from ferrule.runs.limits import Budget
+
     frame.check()
     journal, slot = frame.run.journal, frame.numbered(f"once:{name}")
     entry = journal.take(slot, "once", name) if journal.has(slot) else None
     if entry is None:
-        value = await _made(make, blocks=blocks)
+        inside = frame.inner(f"{slot}/")  # programs that the function calls are replayed until there is a value, as those in a tool
+        inside.budget = Budget(outer=frame.budget)
+        with settings.entered(Scope(here.overrides, inside, here.call)):
+            value = await _made(make, blocks=blocks)
+        spent = close_frame(frame, slot, inside, failed=True)  # it need not call the same ones again
         if not is_exact(value):
             raise RunError(f"The value `{name}` of `once` is recorded as JSON, so it must be JSON data; found {shown(value)}.")
         entry = Entry(slot, "once", name, snapshot(value))
         frame.live = True
         frame.check_alive()
+        if spent is not None and inside.children:
+            await journal.write(spent, blocks=blocks)
         await journal.write(entry, blocks=blocks)
+    else:
+        recount(frame, slot)
     return snapshot(entry.value)  # what the program changes in it is not in the record
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ferrule.values.run import event as events
 
 _CALL = re.compile(r"[0-9]+\.[0-9]+")
-_NO_NAME = re.compile(r"[0-9]+(\.[0-9]+)?|gather#[0-9.]+")
+_NO_NAME = re.compile(r"[0-9]+(\.[0-9]+)?|gather#[0-9.]+|once:[^/#]+#[0-9]+")
 UNUSED = "The model's answer could not be used, and this call did not run."
 
 

@@ -113,7 +113,7 @@ class Spans:
         if known is not None or span_id in {root_id, ""}:
             return known
         *places, last = span_id.split("/")
-        while len(places) > 1 and (places[-1].replace(".", "").isdigit() or places[-1].startswith("gather#")):
+        while len(places) > 1 and (places[-1].replace(".", "").isdigit() or places[-1].startswith(("gather#", "once:"))):
             places.pop()
         around = self._reopen(run_id, root_id, "/".join(places), depth - 1)
         opened = OpenSpan("program", agent_name(last), key, depth, around)

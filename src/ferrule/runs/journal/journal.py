@@ -120,8 +120,8 @@ class Journal:
                     self.take_kept(entry.digest)  # an earlier execution has taken it
                 if entry.kind == "once" and (paused := _PAUSED.fullmatch(entry.slot)) is not None:
                     self._paused.add(paused[1])
-        done = {entry.slot for entry in self._unread.values() if entry.kind == "result"}
-        # A program called as a tool is not replayed once its call has a result.
+        done = {entry.slot for entry in self._unread.values() if entry.kind in {"result", "once"}}
+        # A program called as a tool, or in a function of `once`, is not replayed once there is its result.
         self._unread = {slot: entry for slot, entry in self._unread.items() if not _below_any(slot, done)}
 
     def has_begun(self, slot: str) -> bool:

@@ -26,7 +26,7 @@ DecisionStatus = Literal["pending", "approved", "rejected", "edited", "feedback"
 DECIDED = {"approve": "approved", "edit": "approved with changes", "deny": "denied", "reply": "answered", "revoke": "revoked"}
 """What a person did, by the kind of the decision."""
 _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
-_NUMBERED = r"[0-9]+\.[0-9]+|gather#[0-9.]+"
+_NUMBERED = r"[0-9]+\.[0-9]+|gather#[0-9.]+|once:[^/#]+#[0-9]+"
 """Parts of a path that name a place instead of a program."""
 
 

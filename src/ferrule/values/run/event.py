@@ -75,7 +75,7 @@ class Event(MutableRecord, kw_only=True):
         *places, last = self.path.split("/")
         if self._work and not last.replace(".", "").isdigit():  # before the first act of a program, whose name this is
             places.append(last)
-        while places and places[-1].startswith("gather#"):  # a branch, which is no program
+        while places and places[-1].startswith(("gather#", "once:")):  # a branch, or a function of `once`, which are no programs
             places.pop()
         return "/".join((self.root_id, *places))
 

@@ -133,6 +133,7 @@ class CompiledSignature:
     def _checks_of_inputs(self) -> dict[str, InputCheck | None]:
         self._input_checks = {name: _make_check(name, field, input_check) for name, field in self.inputs.items()}
         return self._input_checks
+
     def _shown(self, signature: str) -> str:
         """The name of a signature's class; a signature written as text has none of its own, and is shown by its fields."""
         return f"{', '.join(self.inputs)} -> {', '.join(self.outputs)}" if signature == "StringSignature" else signature
