@@ -249,6 +249,145 @@ def test_a_program_in_the_function_is_a_part_of_the_value(kind: type[Triage], fi
         assert Run.load(store, "r", kind()).prediction.again == "low"
 
 
+class Ways(Module):
+    """Goes on without an answer if the model is down, asks a person, and says what it got."""
+
+    def __init__(self, way: str) -> None:
+        self.way = way
+        self.classify = Predict("ticket -> urgency")
+        self.inner = Inner(self.classify)
+
+
+class Careful(Ways):
+    """In sync code."""
+
+    def forward(self, ticket: str) -> Prediction:
+        ask = {
+            "directly": self.classify,
+            "in a program": self.inner,
+            "in once": lambda ticket: Prediction(urgency=ferrule.once(lambda: self.classify(ticket=ticket).urgency)),
+        }[self.way]
+        try:
+            urgency = ask(ticket=ticket).urgency
+        except (LMError, LimitReachedError):
+            urgency = "unknown"
+        return Prediction(urgency=urgency, said=ferrule.ask_person("Go on?"), again=self.classify(ticket="again").urgency)
+
+
+class Inner(Module):
+    """Catches nothing."""
+
+    def __init__(self, classify: Predict) -> None:
+        self.classify = classify
+
+    def forward(self, ticket: str) -> Prediction:
+        return self.classify(ticket=ticket)
+
+
+class AsyncCareful(Ways):
+    """The same with `await`."""
+
+    async def aforward(self, ticket: str) -> Prediction:
+        async def in_branches(ticket: str) -> Prediction:
+            first, _ = await gather(self.classify.acall(ticket=ticket), ferrule.aonce(lambda: 1))
+            return first
+
+        async def in_once(ticket: str) -> Prediction:
+            async def ask() -> str:
+                return (await self.classify.acall(ticket=ticket)).urgency
+
+            return Prediction(urgency=await ferrule.aonce(ask))
+
+        ways = {"directly": self.classify.acall, "in a program": self.inner.acall, "in once": in_once, "in branches": in_branches}
+        try:
+            urgency = (await ways[self.way](ticket=ticket)).urgency
+        except (LMError, LimitReachedError):
+            urgency = "unknown"
+        said = await ferrule.aask_person("Go on?")
+        return Prediction(urgency=urgency, said=said, again=(await self.classify.acall(ticket="again")).urgency)
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        *((kind, way) for kind in (Careful, AsyncCareful) for way in ("directly", "in a program", "in once")),
+        (AsyncCareful, "in branches"),
+    ],
+)
+def test_a_models_error_that_forward_caught_is_raised_again_in_a_replay(kind: type[Ways], way: str) -> None:
+    """The resumed run asked the model again, which answered, and so took another way."""
+    store = MemoryStore()
+    with context(lm=ScriptedLM(by=triage(UnavailableError("down"), "low"))):
+        kind(way).start(ticket="?", store=store, run_id="r")
+        for _ in range(2):
+            run = Run.load(store, "r", kind(way))
+            if run.pending:
+                run.answer(run.pending[0].approve())
+                run.resume()
+            assert run.prediction.toDict() == {"urgency": "unknown", "said": "yes", "again": "low"}
+
+
+def test_a_models_error_that_nothing_caught_is_not_recorded() -> None:
+    class Program(Module):
+        def __init__(self) -> None:
+            self.inner = Inner(Predict("ticket -> urgency"))
+
+        def forward(self) -> Prediction:
+            return self.inner(ticket="?")
+
+    store = MemoryStore()
+    with context(lm=ScriptedLM(by=triage(UnavailableError("down"), "low"))):
+        run = Program().start(store=store, run_id="r")
+        assert (run.status, run.journal.entries) == ("failed", [])
+        assert Run.load(store, "r", Program()).resume().prediction.urgency == "low"
+
+
+def test_an_error_that_a_called_program_caught_is_recorded_when_it_returns() -> None:
+    class Catching(Inner):
+        def forward(self, ticket: str) -> Prediction:
+            try:
+                return self.classify(ticket=ticket)
+            except LMError:
+                return Prediction(urgency="unknown")
+
+    class Program(Module):
+        def __init__(self) -> None:
+            self.inner = Catching(Predict("ticket -> urgency"))
+
+        def forward(self) -> Prediction:
+            return Prediction(urgency=self.inner(ticket="?").urgency, said=ferrule.ask_person("Go on?"))
+
+    store = MemoryStore()
+    with context(lm=ScriptedLM(by=triage(UnavailableError("down"), "low"))):
+        Program().start(store=store, run_id="r")
+        run = Run.load(store, "r", Program())
+        run.answer(run.pending[0].approve())
+        assert run.resume().prediction.urgency == "unknown"
+
+
+def test_a_limit_that_forward_caught_is_reached_again_in_a_replay() -> None:
+    class Program(Module):
+        def __init__(self) -> None:
+            self.classify = Predict("ticket -> urgency")
+
+        def forward(self) -> Prediction:
+            found = [self.classify(ticket="1").urgency]
+            try:
+                found.append(self.classify(ticket="2").urgency)
+            except LimitReachedError:
+                found.append("over the limit")
+            return Prediction(found=found, said=ferrule.ask_person("Go on?"))
+
+    answer = Response("[[ ## urgency ## ]]\nlow", usage=Usage(60, 0, 0, 1))
+    store = MemoryStore()
+    with context(lm=ScriptedLM(by=lambda _: answer), limits=Limits(tokens=50)):
+        Program().start(store=store, run_id="r")
+    with context(lm=ScriptedLM(by=lambda _: answer), limits=Limits(tokens=500)):
+        run = Run.load(store, "r", Program())
+        run.answer(run.pending[0].approve())
+        assert run.resume().prediction.found == ["low", "over the limit"]
+
+
 def test_a_program_in_a_function_that_was_cut_off_is_not_asked_again() -> None:
     class Program(Module):
         is_stopped = True

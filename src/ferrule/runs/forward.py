@@ -92,6 +92,7 @@ def _frame_that_waits() -> Frame:
 
 
 async def _ask(frame: Frame, question: str, expires_s: float | None) -> str:
+    from ferrule.runs.driver.drive import keep_caught
     from ferrule.runs.driver.questions import decide  # late, as in `drive.py`
     from ferrule.values.calls.call import ToolCall
     from ferrule.values.confirmation.policy import check_expiry
@@ -101,6 +102,7 @@ async def _ask(frame: Frame, question: str, expires_s: float | None) -> str:
     if not isinstance(question, str) or not question.strip():  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
         raise InputError(f"`ask_person` takes the text of a question, found {shown(question)}.")
     frame.check()
+    await keep_caught(frame, blocks=frame.blocks)
     call = ToolCall.unchecked("ask_person", {"question": question}, f"ask_person_{frame.path}{frame.acts}")
     [decision] = await decide(frame, AskPerson((Question("clarify", question, call, expires_s=expires_s),)))
     if decision.kind == "deny":
@@ -115,6 +117,7 @@ async def _once(make: Callable[[], Any], name: str, *, blocks: bool) -> Any:
     frame: Frame | None = here.frame
     if frame is None:
         return await _made(make, blocks=blocks)
+    from ferrule.runs.driver.drive import hand_up, keep_caught
     from ferrule.runs.driver.subprogram import close_frame, recount  # late, as in `drive.py`
     from ferrule.runs.limits import Budget
 
@@ -122,10 +125,15 @@ async def _once(make: Callable[[], Any], name: str, *, blocks: bool) -> Any:
     journal, slot = frame.run.journal, frame.numbered(f"once:{name}")
     entry = journal.take(slot, "once", name) if journal.has(slot) else None
     if entry is None:
+        await keep_caught(frame, blocks=blocks)
         inside = frame.inner(f"{slot}/")  # programs that the function calls are replayed until there is a value, as those in a tool
-        inside.budget = Budget(outer=frame.budget)
-        with settings.entered(Scope(here.overrides, inside, here.call)):
-            value = await _made(make, blocks=blocks)
+        inside.budget, inside.failures = Budget(outer=frame.budget), []
+        try:
+            with settings.entered(Scope(here.overrides, inside, here.call)):
+                value = await _made(make, blocks=blocks)
+            inside.failures = None  # the value stands for them
+        finally:
+            hand_up(inside)
         spent = close_frame(frame, slot, inside, failed=True)  # it need not call the same ones again
         if not is_exact(value):
             raise RunError(f"The value `{name}` of `once` is recorded as JSON, so it must be JSON data; found {shown(value)}.")
@@ -160,16 +168,22 @@ async def gather(*branches: Awaitable[Any]) -> list[Any]:
     """
     import asyncio
 
+    from ferrule.runs.driver.drive import hand_up
+
     here = settings.scope()
     frame: Frame | None = here.frame
     frames = [None] * len(branches) if frame is None else frame.branches(len(branches))
 
     async def carry(branch: Awaitable[Any], inside: Frame | None) -> Any:
+        if inside is not None:
+            inside.failures = []
         with settings.entered(Scope(here.overrides, inside, here.call)):
             return await branch
 
     tasks = [asyncio.ensure_future(carry(branch, inside)) for branch, inside in zip(branches, frames, strict=True)]
     ended = await asyncio.gather(*tasks, return_exceptions=True)
+    for inside in filter(None, frames):
+        hand_up(inside)
     errors = [each for each in ended if isinstance(each, BaseException)]
     failed = [each for each in errors if not isinstance(each, Suspended)]
     if failed:

@@ -101,17 +101,43 @@ async def _perform_told(frame: Frame, program: Program, args: tuple[Any, ...], i
 
 
 async def _perform_program(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool) -> Any:
+    outer = frame.outer
+    if outer is not None and outer.failures:
+        await keep_caught(outer, blocks=blocks)
     if program.is_flow:
         frame.blocks = blocks
         return await drive(frame, _flow(program, args, inputs))
     frame.check()
     frame.blocks = not (program.is_only_async if blocks else program.is_async)
+    frame.failures = []
+    try:
+        found = await _perform_forward(frame, program, args, inputs, blocks=blocks)
+        await keep_caught(frame, blocks=blocks)
+    finally:
+        hand_up(frame)
+    return found
+
+
+async def _perform_forward(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool) -> Any:
     if not blocks:
         forward = partial(program.forward, *args, **inputs)
         return await (_aforward(frame, program, args, inputs) if program.is_async else offload.in_worker_thread(forward))
     if program.is_only_async:
         return offload.run_async(cancellable(frame.life, _aforward(frame, program, args, inputs)))
     return program.forward(*args, **inputs)
+
+
+async def keep_caught(frame: Frame, *, blocks: bool) -> None:
+    """Journal the failures of models that plain Python has caught in this frame, because it goes on: a replay must fail there, too."""
+    failures, frame.failures = frame.failures or (), []
+    for entry in failures:
+        await frame.run.journal.write(entry, blocks=blocks)
+
+
+def hand_up(frame: Frame) -> None:
+    """Let the code around this frame catch what was not caught in it."""
+    if frame.failures and frame.outer is not None and frame.outer.failures is not None:
+        frame.outer.failures += frame.failures
 
 
 async def _aforward(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
@@ -193,6 +219,9 @@ async def drive(frame: Frame, flow: Flow) -> Any:
                 answer = await _answer(frame, act)  # pyright: ignore[reportArgumentType]  the others are handled above
     finally:
         flow.close()
+        if failure is not None and not failure.recorded:
+            frame.failures = [failure.entry]
+            hand_up(frame)
 
 
 def _recorded(frame: Frame, act: CallModel) -> tuple[str, Response | None, _Failure | None]:
