@@ -9,7 +9,7 @@ from ferrule.errors import AsyncToolError, ToolArgumentsError, ToolDefinitionErr
 from ferrule.settings import context
 from ferrule.tools.sources import is_langchain_tool
 from ferrule.tools.tool import Tool
-from ferrule.tools.toolbox import Toolbox, to_tool
+from ferrule.tools.toolbox import Toolbox
 
 tools = pytest.importorskip("langchain_core.tools")
 
@@ -153,7 +153,7 @@ class TestLangChain:
             return x
 
         assert is_langchain_tool(one)
-        assert to_tool(one).name == "one"
+        assert Tool.of(one).name == "one"
         assert Toolbox([one]).names == ("one",)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from ferrule.errors import DuplicateToolError, ToolDefinitionError, UnknownToolError
 from ferrule.tools.tool import Tool
-from ferrule.tools.toolbox import Toolbox, to_tool
+from ferrule.tools.toolbox import Toolbox
 from ferrule.values.conversation.exchange import Declarations
 
 
@@ -115,16 +115,16 @@ def test_finding_a_tool_among_a_thousand_looks_at_one():
 def test_as_tool_takes_every_usual_form():
     """E4."""
     made = Tool(add)
-    assert to_tool(made) is made
-    assert to_tool(add) == made
+    assert Tool.of(made) is made
+    assert Tool.of(add) == made
     parameters = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
-    flat = to_tool({"name": "far", "description": "Far.", "parameters": parameters})
-    assert flat == to_tool({"type": "function", "function": {"name": "far", "description": "Far.", "parameters": parameters}})
-    assert flat == to_tool(flat.declaration)
+    flat = Tool.of({"name": "far", "description": "Far.", "parameters": parameters})
+    assert flat == Tool.of({"type": "function", "function": {"name": "far", "description": "Far.", "parameters": parameters}})
+    assert flat == Tool.of(flat.declaration)
     assert flat.parameters == parameters
     for wrong in (3, None, {}, {"name": 3}, {"function": {}}, "add", b"add"):
         with pytest.raises(ToolDefinitionError):
-            to_tool(wrong)
+            Tool.of(wrong)
 
 
 def test_tools_on_the_shelf_are_there_and_not_offered():

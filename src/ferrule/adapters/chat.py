@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.buffer import Buffer, JSONStrings, Unescaped, follows_fence, starts_line
 from ferrule.adapters.json_object import JSONAdapter
-from ferrule.adapters.render import RenderedText, Shown, read_verbatim, render_parts, render_text, without_none, write_verbatim
+from ferrule.adapters.render import RenderedText, Shown, read_verbatim, render_parts, render_text, write_verbatim
 from ferrule.values.content.type import TEXTS
 from ferrule.values.encoding.mark import Mark
 from ferrule.values.encoding.pattern import pattern
+from ferrule.values.signatures.fields import without_none
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ferrule.adapters.render import calls_output, without_none
+from ferrule.adapters.render import calls_output
 from ferrule.errors import AdapterParseError, ToolCallError, shown
 from ferrule.values.calls.call import ToolCall, call_at
 from ferrule.values.content.type import Type
 from ferrule.values.encoding.pattern import pattern
 from ferrule.values.encoding.repair import read_json
 from ferrule.values.record import Record
-from ferrule.values.signatures.fields import calls_type
+from ferrule.values.signatures.fields import calls_type, without_none
 
 if TYPE_CHECKING:
     from ferrule.values.calls.tool_calls import ToolCalls

@@ -16,7 +16,7 @@ from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import Record
 from ferrule.values.schema.nodes import is_object, map_children
 from ferrule.values.signatures.compiled import default_instructions
-from ferrule.values.signatures.fields import adapter_of, allows_none, calls_type
+from ferrule.values.signatures.fields import adapter_of, allows_none, calls_type, without_none
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,14 +84,6 @@ def calls_output(signature: type[Signature]) -> str | None:
     """Return the output for tool calls, if there is one."""
     found = signature.plan.outputs
     return signature.kept(calls_output, lambda: next((name for name in found if calls_type(found[name].annotation)), None))
-
-
-def without_none(annotation: Any) -> Any:
-    """Return `T` for `T | None`, and any other type unchanged."""
-    if get_origin(annotation) not in {Union, UnionType}:
-        return annotation
-    others = [each for each in get_args(annotation) if each is not NoneType]
-    return others[0] if len(others) == 1 else annotation
 
 
 # -- values -------------------------------------------------------------------------------------------------------

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.buffer import Buffer, Unescaped, starts_line
 from ferrule.adapters.json_object import JSONAdapter
-from ferrule.adapters.render import Shown, calls_output, read_verbatim, render_parts, render_text, without_none, write_verbatim
+from ferrule.adapters.render import Shown, calls_output, read_verbatim, render_parts, render_text, write_verbatim
 from ferrule.values.content.type import TEXTS
 from ferrule.values.encoding.mark import Mark
+from ferrule.values.signatures.fields import without_none
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -289,8 +290,7 @@ class TagReader:
             return True
         if starts_line(buffer.text, at):
             self._emit_or_keep(pieces, at)
-            if self._doubtful is None:
-                self._doubtful = []
+            self._doubtful = [] if self._doubtful is None else self._doubtful
             if found[1] == self._name and not self._is_real:
                 buffer.text, self._name, self._doubtful = self._rest(), "", None
                 buffer.open(1)

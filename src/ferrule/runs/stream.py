@@ -17,7 +17,6 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
 from ferrule import settings
-from ferrule.adapters.render import without_none
 from ferrule.concurrency.offload import Aside, inherit_loop_wait, is_awaited_by_loop
 from ferrule.errors import RunCancelledError, RunError
 from ferrule.runs.driver.execution import aexecute, execute
@@ -25,7 +24,7 @@ from ferrule.runs.observers import EventLog, Execution, from_any_thread
 from ferrule.values.content.type import TEXTS
 from ferrule.values.run import event as events
 from ferrule.values.run.outcome import Prediction
-from ferrule.values.signatures.fields import adapter_of
+from ferrule.values.signatures.fields import adapter_of, without_none
 from ferrule.values.tracebacks import callers_frames
 from ferrule.values.typed import S, Typed
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable  # noqa: TC003  pydantic reads the annotations
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, overload
 
 from pydantic import ConfigDict, model_validator
@@ -160,9 +161,11 @@ class Tool(attributes.ToolAttributes, Type, late=True):
     @classmethod
     def of(cls, thing: Any) -> Tool:
         """Make a tool of a tool, a callable, a LangChain tool, an entry of an MCP list, or a declaration (canonical or flat)."""
-        from ferrule.tools.sources import tool_parts
+        if isinstance(thing, (Tool, FunctionType)):
+            return thing if isinstance(thing, Tool) else cls(thing)
+        from ferrule.tools.sources import tool_parts  # late: most tools are functions
 
-        return thing if isinstance(thing, Tool) else cls(**tool_parts(thing))
+        return cls(**tool_parts(thing))
 
     @classmethod
     def from_langchain(cls, tool: Any) -> Tool:
@@ -208,9 +211,8 @@ class Tool(attributes.ToolAttributes, Type, late=True):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _from_anything(cls, value: Any, handler: Any) -> Tool:
+    def _from_anything(cls, value: Any, _handler: Any) -> Tool:
         # A pydantic field of this type accepts whatever can become a tool.
-        del handler
         return cls.of(value)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
@@ -316,9 +318,7 @@ class Tool(attributes.ToolAttributes, Type, late=True):
 
     def _ready(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CheckedArguments:
         """Check the arguments of a direct call. Raises `ConfirmationRequired` or `ConfirmationRejected` if a person must agree."""
-        context = None
-        if self.takes_context:
-            args, kwargs, context = attributes.split_context(args, kwargs)
+        args, kwargs, context = attributes.split_context(args, kwargs) if self.takes_context else (args, kwargs, None)
         checked = self.prepare(attributes.bind_positional(self.name, self._found.order, args, kwargs) if args else kwargs)
         # If only the hints of an MCP server ask for consent, a caller in Python code is not asked.
         if self.require_confirmation and (self.mcp is None or getattr(self.func, "asks_directly", True)):

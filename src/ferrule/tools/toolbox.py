@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast
 
 from ferrule.errors import DuplicateToolError, ToolDefinitionError, UnknownToolError, shown
@@ -18,13 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ferrule.tools.shelf import Shelf
-
-
-def to_tool(thing: Any) -> Tool:
-    """Make a tool of a tool, a callable, a LangChain tool, or a declaration."""
-    if isinstance(thing, FunctionType):  # `Tool.of` imports what the others need
-        return Tool(thing)
-    return thing if isinstance(thing, Tool) else Tool.of(thing)
 
 
 class ToolServer(Protocol):
@@ -257,7 +249,7 @@ class LiveToolbox(Toolbox):
         from ferrule.tools.server_tools import list_server_tools  # late: most toolboxes have no servers
 
         of_servers = list_server_tools(self.servers)
-        tools = [tool for each in self._given for tool in (of_servers[id(each)] if is_server(each) else (to_tool(each),))]
+        tools = [tool for each in self._given for tool in (of_servers[id(each)] if is_server(each) else (Tool.of(each),))]
         if any(tool.mcp is not None for tool in tools):
             self._warn_of_shadowed(tools)
         return Toolbox(_resolve_names(tuple(tools), _RESERVED), **self._how)
@@ -286,7 +278,7 @@ class LiveToolbox(Toolbox):
 
     def local(self) -> dict[str, Tool]:
         """The local tools, by name. Contacts no server."""
-        return {tool.name: tool for each in self._given if not is_server(each) for tool in (to_tool(each),)}
+        return {tool.name: tool for each in self._given if not is_server(each) for tool in (Tool.of(each),)}
 
     def when_listed(self, check: Callable[[Toolbox], None]) -> None:
         """Call `check` when the tools are known; now if they are."""
@@ -296,7 +288,7 @@ class LiveToolbox(Toolbox):
             self._checks.append(check)
 
     def __repr__(self) -> str:
-        return f"Toolbox([{', '.join(each.name if is_server(each) else to_tool(each).name for each in self._given)}])"
+        return f"Toolbox([{', '.join(each.name if is_server(each) else Tool.of(each).name for each in self._given)}])"
 
 
 _RESERVED = ("finish", "user_clarification")
@@ -320,7 +312,7 @@ def _all(tools: Any) -> tuple[Tool, ...]:
     if isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable):
         msg = f"Tools come as a list of tools or functions, found {shown(tools)}."  # pyright: ignore[reportUnknownArgumentType]  may be anything
         raise ToolDefinitionError(msg)
-    made = [to_tool(each) for each in cast("Iterable[Any]", tools)]
+    made = [Tool.of(each) for each in cast("Iterable[Any]", tools)]
     return tuple({id(each): each for each in made}.values())  # one tool given twice is one; two of one name are refused later
 
 

@@ -10,7 +10,6 @@ from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 from pydantic_core import to_jsonable_python
 
-from ferrule.adapters.render import without_none
 from ferrule.errors import ConfigurationError, FerruleError, RunError
 from ferrule.runs.driver.execution import execute
 from ferrule.runs.run import Run
@@ -20,7 +19,7 @@ from ferrule.values.conversation.history import History
 from ferrule.values.record import MutableRecord, field
 from ferrule.values.run import event as events
 from ferrule.values.run.outcome import Prediction
-from ferrule.values.signatures.fields import adapter_of, input_check
+from ferrule.values.signatures.fields import adapter_of, input_check, without_none
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

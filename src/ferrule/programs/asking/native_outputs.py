@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ferrule.adapters.render import without_none
 from ferrule.errors import AdapterParseError
 from ferrule.values.content.type import Reasoning, Type
 from ferrule.values.record import replace
+from ferrule.values.signatures.fields import without_none
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

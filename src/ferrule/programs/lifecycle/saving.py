@@ -18,7 +18,7 @@ from ferrule.errors import ConfigurationError, ToolDefinitionError, shown
 from ferrule.models.providers import check_saved
 from ferrule.tools.mcp.tool import RemoteCall, mcp_tool_options
 from ferrule.tools.tool import Tool
-from ferrule.tools.toolbox import LiveToolbox, Toolbox, is_server, to_tool
+from ferrule.tools.toolbox import LiveToolbox, Toolbox, is_server
 from ferrule.values.content.convert import marked_parts, read_marked
 from ferrule.values.encoding.encode import json_text, jsonable
 from ferrule.values.encoding.stored import parse_json, reading
@@ -64,7 +64,7 @@ def load_state(program: _HasPredictors, state: Mapping[str, Any], *, tools: Iter
     if predictors.keys() != saved.keys():
         msg = f"The state belongs to another program: it has predictors {sorted(saved)}, this program has {sorted(predictors)}."
         raise ConfigurationError(msg)
-    given = {tool.name: tool for tool in map(to_tool, tools)}
+    given = {tool.name: tool for tool in map(Tool.of, tools)}
     with reading("The state of a program", ConfigurationError):
         toolboxes = {name: _load_tools(name, saved[name], predictor, given) for name, predictor in predictors.items()}
         signatures = {name: predictor.signature.load_state(saved[name]["signature"]) for name, predictor in predictors.items()}

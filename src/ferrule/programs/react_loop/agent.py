@@ -5,13 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ferrule.adapters.render import without_none
 from ferrule.errors import DuplicateToolError, SignatureError
 from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool
 from ferrule.programs.predict import ChainOfThought, Predict
 from ferrule.tools.definition.export import check_no_intention_argument
 from ferrule.tools.toolbox import LiveToolbox, Toolbox
-from ferrule.values.signatures.fields import declare
+from ferrule.values.signatures.fields import declare, without_none
 from ferrule.values.signatures.signature import as_signature
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from weakref import ref
 from ferrule.errors import DuplicateToolError, RunCancelledError, RunError, shown
 from ferrule.programs.instructions import describe_new_tools, is_builtin
 from ferrule.tools.execution.tool_changes import digest
-from ferrule.tools.toolbox import Toolbox, to_tool
+from ferrule.tools.tool import Tool
+from ferrule.tools.toolbox import Toolbox
 from ferrule.values.record import Record, field, replace
 from ferrule.values.run.outcome import Trajectory
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from ferrule.tools.shelf import Shelf
-    from ferrule.tools.tool import Tool
     from ferrule.values.calls.call import ToolResult
     from ferrule.values.conversation.history import History
     from ferrule.values.run.act import Conditions
@@ -242,7 +242,7 @@ class Host:
                 known = _loaded.get(self._key, {}).get((name, sign))
         if known is not None and known != gone:
             return known
-        extra = map(to_tool, self._extra_tools)
+        extra = map(Tool.of, self._extra_tools)
         tools = [tool for tool in (*extra, *self._start, *(self.owner.shelf or ())) if tool.name == name]
         alike = [tool for tool in tools if digest(tool) == sign]
         found = next((tool for tool in alike if tool != gone), None)

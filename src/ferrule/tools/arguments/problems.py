@@ -5,6 +5,7 @@ A problem is a pair: the dotted path (`filters.0.name`), and a text with what wa
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -82,7 +83,7 @@ def explain_pydantic(error: ValidationError, args: Mapping[str, Any], schema: Sc
         has_branches = label is not None and len({one for one in labels if one[0] == path_of_union}) > 1
         path = path_of_union if has_branches else _whole_place(each, args)
         place = _schema_at(path, schema, names)
-        text = _expected(place, schema, _value_at(path, args)) if has_branches else _said(each, place, schema)
+        text = _expected(place, schema, reduce(_inside, path, args)) if has_branches else _said(each, place, schema)
         texts = found.setdefault(path, [])
         if text not in texts:
             texts.append(text)
@@ -168,13 +169,6 @@ def _bound(value: Any) -> str:
 
 def _expected(place: Any, root: Schema, value: Any) -> str:
     return f"expected {describe_expected(place, root)}, got {shorten_json(value)}"
-
-
-def _value_at(path: Path, args: Any) -> Any:
-    value: Any = args
-    for step in path:
-        value = _inside(value, step)
-    return value
 
 
 def _schema_at(path: Path, schema: Schema, names: Mapping[str, str]) -> Any:

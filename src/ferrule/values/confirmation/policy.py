@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from ferrule.errors import ConfigurationError, refuse_async, refuse_awaitable, shown
 from ferrule.values.encoding.encode import digest_of, json_text, jsonable
 from ferrule.values.record import Record, field
+from ferrule.values.schema.nodes import is_sequence
 
 if TYPE_CHECKING:
     from ferrule.values.calls.call import ToolSpec
@@ -232,7 +233,7 @@ def _all_fit(where: Mapping[str, Any], args: Mapping[str, Any], *, careful: bool
 
 def _fits(wanted: Any, value: Any, *, careful: bool) -> bool:
     """Whether a value fits. With `careful`, all elements of a list must fit, and a value that cannot be compared does not."""
-    if _is_list(value) and (type(wanted) is Compared or not (callable(wanted) or _is_list(wanted))):
+    if is_sequence(value) and (type(wanted) is Compared or not (callable(wanted) or is_sequence(wanted))):
         each = [_fits(wanted, one, careful=careful) for one in value]
         return bool(each) and all(each) if careful else any(each)
     if callable(wanted):
@@ -241,7 +242,3 @@ def _fits(wanted: Any, value: Any, *, careful: bool) -> bool:
     if isinstance(wanted, str):
         return fnmatchcase(value if isinstance(value, str) else json_text(value), wanted)
     return jsonable(wanted) == value and isinstance(wanted, bool) == isinstance(value, bool)
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, (list, tuple))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from ferrule.errors import DecisionError, shown
 from ferrule.values.encoding.encode import digest_of, json_text
 from ferrule.values.record import Record, field, replace
+from ferrule.values.schema.nodes import is_list, is_object, members
 
 if TYPE_CHECKING:
     from ferrule.values.calls.call import CheckedCall, ToolCall
@@ -311,13 +312,11 @@ def describe_form(form: Form) -> str:
 
 def form_fields(form: Form) -> dict[str, dict[str, Any]]:
     """The schema of each field, by name, in the form's order. A value that is no schema counts as an empty one."""
-    found: Any = (form or {}).get("properties")
-    by_name = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-    return {name: cast("dict[str, Any]", schema) if isinstance(schema, dict) else {} for name, schema in by_name.items()}
+    return {name: schema if is_object(schema) else {} for name, schema in members(dict(form or {}), "properties").items()}
 
 
 def _listed(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
+    return value if is_list(value) else []
 
 
 def _json(text: str) -> Any:

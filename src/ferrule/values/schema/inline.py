@@ -16,7 +16,7 @@ from pydantic_core import PydanticSerializationError
 from ferrule.values.schema.nodes import Schema, every_schema, is_object, map_children, unescape_step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pydantic import TypeAdapter
 
@@ -55,7 +55,8 @@ def inline_definitions(schema: Schema) -> Schema:
     definitions = definitions_of(schema)
     if not definitions:
         return copy.deepcopy(schema)
-    kept = _kept(definitions)
+    direct = {name: list(_references(each, definitions)) for name, each in definitions.items()}
+    kept = _kept(definitions, direct)
 
     def put(each: Any) -> Any:
         name = _local(each, definitions) if is_object(each) else None
@@ -67,7 +68,7 @@ def inline_definitions(schema: Schema) -> Schema:
 
     body = {key: value for key, value in schema.items() if key not in _DEFINITIONS}
     made: Schema = put(body)
-    needed = _needed(made, definitions, kept)
+    needed = _reach(_references(made, definitions), direct) & kept
     if needed:
         made["$defs"] = {name: map_children(definitions[name], put) for name in definitions if name in needed}
     return made
@@ -118,9 +119,8 @@ def _references(schema: Any, definitions: Mapping[str, Any]) -> Iterator[str]:
             yield name
 
 
-def _kept(definitions: Mapping[str, Any]) -> set[str]:
-    """Definitions that contain themselves or would grow too large."""
-    direct = {name: list(_references(each, definitions)) for name, each in definitions.items()}
+def _kept(definitions: Mapping[str, Any], direct: Mapping[str, list[str]]) -> set[str]:
+    """Definitions that contain themselves or would grow too large. `direct` are the references in each."""
     sizes: dict[str, int] = {}
     kept: set[str] = set()
     on_the_way: list[str] = []
@@ -145,7 +145,7 @@ def _kept(definitions: Mapping[str, Any]) -> set[str]:
     return kept
 
 
-def _reach(names: list[str], direct: Mapping[str, list[str]]) -> set[str]:
+def _reach(names: Iterable[str], direct: Mapping[str, list[str]]) -> set[str]:
     reached: set[str] = set()
     waiting = list(names)
     while waiting:
@@ -154,11 +154,6 @@ def _reach(names: list[str], direct: Mapping[str, list[str]]) -> set[str]:
             reached.add(name)
             waiting.extend(direct[name])
     return reached
-
-
-def _needed(schema: Schema, definitions: Mapping[str, Any], kept: set[str]) -> set[str]:
-    direct = {name: list(_references(each, definitions)) for name, each in definitions.items()}
-    return _reach(list(_references(schema, definitions)), direct) & kept
 
 
 def _tagged(schema: Any, kept: set[str]) -> Any:

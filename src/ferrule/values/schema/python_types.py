@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any, Literal, Union
 
 from ferrule.values.schema.inline import inline_definitions
-from ferrule.values.schema.nodes import Schema, is_list, is_object, resolve_reference
+from ferrule.values.schema.nodes import Schema, is_list, is_object, members, resolve_reference
 
 _TYPES: dict[str, Any] = {
     "string": str,
@@ -34,8 +34,7 @@ def convert_input_schema_to_tool_args(schema: Schema) -> tuple[dict[str, Any], d
     `arg_desc` has only the arguments that the schema describes. Types are as exact as `typing` allows: `int | None`, `list[str]`.
     """
     whole = inline_definitions(schema)
-    properties: Any = whole.get("properties")
-    args: dict[str, Any] = dict(properties) if is_object(properties) else {}
+    args = dict(members(whole, "properties"))
     types = {name: python_type(each, whole) for name, each in args.items()}
     said = {name: resolve_reference(each, whole) for name, each in args.items()}
     texts = {name: each["description"] for name, each in said.items() if is_object(each) and isinstance(each.get("description"), str)}
@@ -98,8 +97,7 @@ def typed_value(value: Any, schema: Schema | None, wanted: Any = None) -> Any:
 
     inside, part = value, schema
     if schema is not None and schema.get("x-fastmcp-wrap-result") is True and is_object(value) and "result" in value:
-        properties: Any = schema.get("properties")
-        inside, part = value["result"], properties.get("result") if is_object(properties) else None
+        inside, part = value["result"], members(schema, "properties").get("result")
     target = wanted
     if target is None:
         target = model_of(part, schema) if is_object(part) else None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from copy import copy
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import InputError, SignatureError, nearest
 from ferrule.values.encoding.encode import TYPE_NAMES, is_plain, is_read_once, jsonable, without_modules
+from ferrule.values.record import replace
 from ferrule.values.schema.iterables import read_iterators
 from ferrule.values.signatures.fields import (
     InputCheck,
@@ -18,7 +18,7 @@ from ferrule.values.signatures.fields import (
     allows_none,
     calls_type,
     input_check,
-    may_be_omitted,
+    without_none,
 )
 from ferrule.values.signatures.output_checks import OutputCheck, output_check
 
@@ -50,7 +50,7 @@ class CompiledSignature:
     )
 
     def __init__(self, fields: Mapping[str, SignatureField], instructions: str | None) -> None:
-        self.inputs = {name: may_be_omitted(field) for name, field in fields.items() if field.role == "input"}
+        self.inputs = {name: _may_be_omitted(field) for name, field in fields.items() if field.role == "input"}
         self.outputs = {name: field for name, field in fields.items() if field.role == "output"}
         self.factories = [name for name, field in self.inputs.items() if "default_factory" in field.more]
         """The inputs whose defaults are made anew for each run."""
@@ -164,6 +164,11 @@ class CompiledSignature:
         return self._schema
 
 
+def _may_be_omitted(field: SignatureField) -> SignatureField:
+    """The input, with the default None if it takes None and has no default."""
+    return replace(field, default=None) if field.is_required and allows_none(field.annotation) else field
+
+
 def infos_of(fields: Mapping[str, SignatureField], of_model: Mapping[str, FieldInfo]) -> dict[str, FieldInfo]:
     """Pydantic's fields for some of a signature's own."""
     found = {name: of_model[name] for name in fields}
@@ -236,16 +241,10 @@ def compile_signature(cls: Any, fields: Mapping[str, SignatureField]) -> Compile
         msg = f"`{cls.__name__}` has {len(receiving)} outputs for tool calls ({', '.join(receiving)}); an answer's calls go to one."
         raise SignatureError(msg)
     for name in receiving:
-        if not _holds_all_calls(plan.outputs[name].annotation):
+        if not isinstance(without_none(plan.outputs[name].annotation), type):
             msg = f"`{cls.__name__}.{name}` receives an answer's tool calls, all of them: its type is `ToolCalls` or `ToolCalls | None`."
             raise SignatureError(msg)
     return plan
-
-
-def _holds_all_calls(annotation: Any) -> bool:
-    if get_origin(annotation) not in {Union, UnionType}:
-        return isinstance(annotation, type)
-    return [isinstance(each, type) for each in get_args(annotation) if each is not NoneType] == [True]
 
 
 def _make_check(name: str, field: SignatureField, make: Callable[[SignatureField], Any]) -> Any:

@@ -61,8 +61,7 @@ def _declared(role: str, default: Any, desc: str | None, description: str | None
         raise SignatureError(f"`desc` of a field must be a string, found {shown(said)}.")
     check_keywords(role, more)
     extra: dict[str, Any] = {**(more.pop("json_schema_extra", None) or {})}
-    extra.update({name: more.pop(name) for name in OWN if name in more})
-    extra.update({_ROLE: role, "desc": said or ""})
+    extra.update({**{name: more.pop(name) for name in OWN if name in more}, _ROLE: role, "desc": said or ""})
     from pydantic import Field
 
     # Pydantic's `Field` has overloads with literal keywords only; it checks the arguments itself.
@@ -161,11 +160,6 @@ def declared_fields(mapping: Mapping[str, Any]) -> dict[str, SignatureField]:
     return fields
 
 
-def may_be_omitted(field: SignatureField) -> SignatureField:
-    """The input, with the default None if it takes None and has no default."""
-    return replace(field, default=None) if field.is_required and allows_none(field.annotation) else field
-
-
 def copy_field(
     field: SignatureField, *, annotation: Any = None, keep_bounds: bool = True, untyped: bool | None = None, **changes: Any
 ) -> SignatureField:
@@ -201,16 +195,21 @@ def allows_none(annotation: Any) -> bool:
     return origin in {Union, UnionType} and any(allows_none(part) for part in get_args(annotation))
 
 
+def without_none(annotation: Any) -> Any:
+    """`T` for `T | None`, and any other type unchanged."""
+    if get_origin(annotation) not in {Union, UnionType}:
+        return annotation
+    others = [each for each in get_args(annotation) if each is not NoneType]
+    return others[0] if len(others) == 1 else annotation
+
+
 def has_text(annotation: Any) -> bool:
     """Whether a type is text, or has text inside (`list["Node"]`)."""
     if isinstance(annotation, (str, ForwardRef)):
         return True
-    return any(has_text(each) for each in get_args(annotation) if not _is_data(annotation, each))
-
-
-def _is_data(annotation: Any, inside: Any) -> bool:
     # The texts in `Literal["a"]` and `Annotated[int, "page"]` are not types.
-    return isinstance(inside, str) and (get_origin(annotation) is Literal or hasattr(annotation, "__metadata__"))
+    is_data = get_origin(annotation) is Literal or hasattr(annotation, "__metadata__")
+    return any(has_text(each) for each in get_args(annotation) if not (is_data and isinstance(each, str)))
 
 
 def calls_type(annotation: Any) -> type[ToolCalls] | None:
@@ -233,9 +232,8 @@ def adapter_of(field: SignatureField) -> TypeAdapter[Any]:
 
 def input_check(field: SignatureField) -> InputCheck | None:
     """The check of an input's values; None if any value is accepted."""
-    if field.is_untyped or (field.annotation is Any and not field.metadata):
-        return None
-    return quick_field_check(field, _check_given) if is_plain(field.annotation) and not field.metadata else _check_given(field)
+    takes_any = field.is_untyped or (field.annotation is Any and not field.metadata)
+    return None if takes_any else quick_field_check(field, _check_given)
 
 
 def _check_given(field: SignatureField) -> InputCheck:
@@ -251,8 +249,10 @@ def _check_given(field: SignatureField) -> InputCheck:
 
 
 def quick_field_check(field: SignatureField, make: Callable[[SignatureField], Callable[..., Any]]) -> Callable[..., Any]:
-    """Accepts values of exactly the field's type. The first other value makes the full check, which costs a process 20 ms."""
+    """The check that `make` makes. For a plain type only the first value of another type makes it, which costs a process 20 ms."""
     kind: Any = field.annotation
+    if field.metadata or not is_plain(kind):
+        return make(field)
     made: list[Callable[..., Any]] = []
 
     def check(value: Any, **how: bool) -> Any:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from ferrule.errors import shown
 from ferrule.values.content.type import TEXTS
-from ferrule.values.encoding.encode import is_plain, json_bytes, json_text
+from ferrule.values.encoding.encode import json_bytes, json_text
 from ferrule.values.encoding.repair import kind_of, read_json, strict_json
 from ferrule.values.schema.iterables import eager_validators
 from ferrule.values.signatures.fields import adapter_of, explained, quick_field_check
@@ -51,7 +51,7 @@ def output_check(field: SignatureField) -> OutputCheck:
         return _check_text(adapter_of(field) if field.metadata else None)
     if field.annotation is Any and not field.metadata:
         return _check_anything
-    return quick_field_check(field, _Typed) if is_plain(field.annotation) and not field.metadata else _Typed(field)
+    return quick_field_check(field, _Typed)
 
 
 def _check_text(adapter: TypeAdapter[Any] | None) -> OutputCheck:
