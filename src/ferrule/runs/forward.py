@@ -152,11 +152,11 @@ async def gather(*branches: Awaitable[Any]) -> list[Any]:
     frame: Frame | None = here.frame
     frames = [None] * len(branches) if frame is None else frame.branches(len(branches))
 
-    async def carry(branch: Awaitable[Any], inside: Frame | None) -> Any:
+    async def run_branch(branch: Awaitable[Any], inside: Frame | None) -> Any:
         with settings.entered(Scope(here.overrides, inside, here.call)):
             return await branch
 
-    tasks = [asyncio.ensure_future(carry(branch, inside)) for branch, inside in zip(branches, frames, strict=True)]
+    tasks = [asyncio.ensure_future(run_branch(branch, inside)) for branch, inside in zip(branches, frames, strict=True)]
     ended = await asyncio.gather(*tasks, return_exceptions=True)
     errors = [each for each in ended if isinstance(each, BaseException)]
     failed = [each for each in errors if not isinstance(each, Suspended)]
