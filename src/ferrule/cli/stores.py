@@ -53,12 +53,12 @@ def postgres_store(place: str, **engine: Any) -> PostgresStore:
 
 
 @contextmanager
-def open_store(place: str, queue: str = DEFAULT_QUEUE) -> Generator[Any]:
+def open_store(place: str) -> Generator[Any]:
     """The store, until the block ends. Raises `ConfigurationError` if there is none."""
     from ferrule.runs.store.sqlite import SQLiteStore
 
     if is_dsn(place):
-        store: Any = postgres_store(place, queue=queue)
+        store: Any = postgres_store(place, queue=DEFAULT_QUEUE)
     elif Path(place).is_file():
         store = SQLiteStore(place)
     else:

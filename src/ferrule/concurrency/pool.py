@@ -189,9 +189,9 @@ class Errand(Generic[R]):
 
     def _begin(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
         if self.future.set_running_or_notify_cancel():
-            self._task = loop.create_task(self._carry(), context=context, name=self._name)
+            self._task = loop.create_task(self._run(), context=context, name=self._name)
 
-    async def _carry(self) -> None:
+    async def _run(self) -> None:
         import asyncio
 
         try:

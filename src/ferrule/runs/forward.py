@@ -174,13 +174,13 @@ async def gather(*branches: Awaitable[Any]) -> list[Any]:
     frame: Frame | None = here.frame
     frames = [None] * len(branches) if frame is None else frame.branches(len(branches))
 
-    async def carry(branch: Awaitable[Any], inside: Frame | None) -> Any:
+    async def run_branch(branch: Awaitable[Any], inside: Frame | None) -> Any:
         if inside is not None:
             inside.failures = []
         with settings.entered(Scope(here.overrides, inside, here.call)):
             return await branch
 
-    tasks = [asyncio.ensure_future(carry(branch, inside)) for branch, inside in zip(branches, frames, strict=True)]
+    tasks = [asyncio.ensure_future(run_branch(branch, inside)) for branch, inside in zip(branches, frames, strict=True)]
     ended = await asyncio.gather(*tasks, return_exceptions=True)
     for inside in filter(None, frames):
         hand_up(inside)

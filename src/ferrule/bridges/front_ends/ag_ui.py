@@ -47,8 +47,8 @@ class AGUI(FrontEnd):
     def _read(self, body: Mapping[str, Any]) -> None:
         self.thread_id = read_text(body, "threadId")
         self._request_id = read_text(body, "runId")
-        self._held = read_list(body, "messages", is_required=True)
-        self.content, self.history = read_ag_ui(self._held)
+        self._messages = read_list(body, "messages", is_required=True)
+        self.content, self.history = read_ag_ui(self._messages)
         for index, entry in enumerate(read_list(body, "resume")):
             if str(entry.get("status")) not in {"resolved", "cancelled"} or not isinstance(entry.get("interruptId"), str):
                 raise InputError(f"`resume[{index}]` of an AG-UI request needs an `interruptId` and a `status`; found {shown(entry)}.")
@@ -75,10 +75,10 @@ class AGUI(FrontEnd):
         return _edit(question, cast("dict[str, Any]", edited)) if edited is not None else question.approve()
 
     def _page(self) -> Page:
-        return _Events(self.thread_id, self._request_id, self._held)
+        return _Events(self.thread_id, self._request_id, self._messages)
 
     def _known_calls(self) -> Iterable[str]:
-        for message in self._held:
+        for message in self._messages:
             for call in objects(message.get("toolCalls")):
                 yield str(call.get("id"))
 
@@ -97,15 +97,15 @@ def _edit(question: Question, edited: dict[str, Any]) -> Decision:
 class _Events(Page):
     """The events of one AG-UI run, and the messages of its conversation."""
 
-    def __init__(self, thread_id: str, request_id: str, held: list[dict[str, Any]]) -> None:
+    def __init__(self, thread_id: str, request_id: str, given: list[dict[str, Any]]) -> None:
         super().__init__()
         self._thread_id, self._request_id = thread_id, request_id
-        self._held = {str(message.get("id")) for message in held} | {
-            f"{m.get('toolCallId')}/result" for m in held if m.get("role") == "tool"
+        self._known_ids = {str(message.get("id")) for message in given} | {
+            f"{m.get('toolCallId')}/result" for m in given if m.get("role") == "tool"
         }
         """What the client has already: it is not sent again, but restated if it grew."""
         self._messages: dict[str, tuple[dict[str, Any], list[str] | None]] = {
-            str(message.get("id")): (message, None) for message in held if message.get("role") != "activity"
+            str(message.get("id")): (message, None) for message in given if message.get("role") != "activity"
         }
         """The messages of the conversation, those of this run with the pieces of their text or of their call's arguments."""
         self._is_stale = False
@@ -155,7 +155,7 @@ class _Events(Page):
     def open_text(self, text: ShownText) -> None:
         agent = self._agent(text.agent)
         metadata = {"ferrule": {"field": text.name}} if text.name else None
-        if text.id not in self._held:
+        if text.id not in self._known_ids:
             self._restate()
             if text.name is None:
                 self.say("REASONING_START", messageId=text.id, subagentRunId=agent)
@@ -170,13 +170,13 @@ class _Events(Page):
         self._messages[key] = {name: value for name, value in fields.items() if value is not None}, pieces
 
     def add_text(self, text: ShownText, piece: str) -> None:
-        if text.id not in self._held:
+        if text.id not in self._known_ids:
             kind = "REASONING_MESSAGE_CONTENT" if text.name is None else "TEXT_MESSAGE_CONTENT"
             self.say(kind, messageId=text.id, delta=piece, subagentRunId=self._agent(text.agent))
 
     def close_text(self, text: ShownText, *, is_void: bool) -> None:
         agent = self._agent(text.agent)
-        if text.id in self._held:
+        if text.id in self._known_ids:
             self._is_stale = True
         elif text.name is None:
             self.say("REASONING_MESSAGE_END", messageId=text.id, subagentRunId=agent)
@@ -216,7 +216,7 @@ class _Events(Page):
 
     def settle(self, call: ShownCall, content: Any, *, is_error: bool) -> None:
         key = f"{call.id}/result"
-        if key in self._held:
+        if key in self._known_ids:
             return
         self._restate()
         text = content if isinstance(content, str) else "".join(part.get("text", "") for part in content)

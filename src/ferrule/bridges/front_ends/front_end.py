@@ -46,7 +46,7 @@ class FrontEnd:
         self.history = History()
         """The messages before it, without those of the system."""
         self._error_text = error_text or _kind_of
-        self._held: list[dict[str, Any]] = []
+        self._messages: list[dict[str, Any]] = []
         """The messages that the page holds."""
         self._answers: dict[str, Any] = {}
         """By the id of the question, or of its call on the page."""

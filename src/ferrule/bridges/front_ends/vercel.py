@@ -41,13 +41,13 @@ class VercelAI(FrontEnd):
 
     def _read(self, body: Mapping[str, Any]) -> None:
         self.thread_id = read_text(body, "id")
-        self._held = [body["message"]] if isinstance(body.get("message"), dict) else read_list(body, "messages", is_required=True)
-        for message in self._held:
+        self._messages = [body["message"]] if isinstance(body.get("message"), dict) else read_list(body, "messages", is_required=True)
+        for message in self._messages:
             if not isinstance(message.get("parts"), list):
                 raise InputError(f"A message of `useChat` has `parts`; found {shown(message)}.")
-        self.content, self.history = read_ui_messages(self._held)
-        if self._held and self._held[-1].get("role") == "assistant":
-            self._read_answers(self._held[-1])
+        self.content, self.history = read_ui_messages(self._messages)
+        if self._messages and self._messages[-1].get("role") == "assistant":
+            self._read_answers(self._messages[-1])
 
     def _read_answers(self, message: Mapping[str, Any]) -> None:
         self.run_id = str(message.get("id") or "")
@@ -78,7 +78,7 @@ class VercelAI(FrontEnd):
         return _Chunks()
 
     def _known_calls(self) -> Iterable[str]:
-        for message in self._held:
+        for message in self._messages:
             for part in objects(message["parts"]):
                 if isinstance(part.get("toolCallId"), str):
                     yield part["toolCallId"]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ferrule.models.http.pace import Pace
 
     Headers = Mapping[str, str]
-    Told = Callable[[], bool]
+    IsDone = Callable[[], bool]
 
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ class HTTPTransport:
             return await self._with_retries_async(attempt)
 
     @contextmanager
-    def stream(self, body: bytes, auth: Headers, key: str | None, is_done: Told = bool) -> Generator[tuple[Headers, Iterator[bytes]]]:
+    def stream(self, body: bytes, auth: Headers, key: str | None, is_done: IsDone = bool) -> Generator[tuple[Headers, Iterator[bytes]]]:
         """The headers of an answer, and its body piece by piece, until `is_done`. Only a failure before the first byte is retried."""
 
         def attempt() -> tuple[httpx2.Response, float]:
@@ -136,14 +136,14 @@ class HTTPTransport:
 
     @asynccontextmanager
     async def astream(
-        self, body: bytes, auth: Headers, key: str | None, is_done: Told = bool
+        self, body: bytes, auth: Headers, key: str | None, is_done: IsDone = bool
     ) -> AsyncGenerator[tuple[Headers, AsyncIterator[bytes]]]:
         """`stream` without blocking the loop."""
         from asyncio import timeout as asyncio_timeout
 
-        async with self._aslot(), AsyncExitStack() as held:
+        async with self._aslot(), AsyncExitStack() as stack:
             with self._translated(key, may_retry=False):
-                connection = await held.enter_async_context(self._clients.of_loop(self._deadline()))
+                connection = await stack.enter_async_context(self._clients.of_loop(self._deadline()))
 
             async def attempt() -> tuple[HTTPAnswer | httpx2.Response, float]:
                 if self._pace is not None:
@@ -232,7 +232,7 @@ class HTTPTransport:
     def _deadline(self) -> float:
         return NEVER if self.timeouts.total_s is None else time.monotonic() + self.timeouts.total_s
 
-    def _pieces(self, response: httpx2.Response, deadline: float, is_done: Told = bool) -> Iterator[bytes]:
+    def _pieces(self, response: httpx2.Response, deadline: float, is_done: IsDone = bool) -> Iterator[bytes]:
         pieces, until = response.iter_bytes(), deadline
         while True:
             with _reading_until(until):  # not around the `yield`: meanwhile the thread may send another request

@@ -54,7 +54,7 @@ async def _execute(run: RunState, observers: tuple[Any, ...], *, wants_deltas: b
         _check_deps(run, outside.call)
     execution, is_leased = Execution(outside.call), False
     try:
-        await _carry(run, execution, observers, wants_deltas=wants_deltas, is_silent=is_silent, blocks=blocks)
+        await _run_to_rest(run, execution, observers, wants_deltas=wants_deltas, is_silent=is_silent, blocks=blocks)
     except BaseException as error:
         # Whatever it still holds is given back: an interrupt may have come between two steps, or in the handling of another one.
         try:
@@ -86,7 +86,7 @@ def _check_deps(run: RunState, outer: CallPlace | None) -> None:
             return
 
 
-async def _carry(
+async def _run_to_rest(
     run: RunState, execution: Execution, observers: tuple[Any, ...], *, wants_deltas: bool, is_silent: bool, blocks: bool
 ) -> None:  # fmt: skip
     if run.persistence is not None and blocks:

@@ -29,8 +29,8 @@ R = TypeVar("R")
 class ServerTools:
     """The tools of a server, by name and in order: `tools["echo"]`, `ReAct(..., tools=[*tools])`."""
 
-    def __init__(self, definitions: Mapping[str, MCPDefinition], tools: Mapping[str, Tool], notes: Mapping[str, str] | None = None) -> None:
-        self.notes = dict(notes or {})
+    def __init__(self, definitions: Mapping[str, MCPDefinition], tools: Mapping[str, Tool], notes: Mapping[str, str]) -> None:
+        self.notes = dict(notes)
         """By name on the server: why a person must confirm calls of a tool that differs from its pin."""
         self.definitions = dict(definitions)
         """The server's definitions, by their name on the server."""

@@ -106,7 +106,7 @@ class Tasks:
         self._sweep()
         run_id = self._calls.run_of_state(params.request_state)
         task = ServedTask(run_id or f"{token_hex(16)}{_owner()}.{served.name}", served, request, params, self._ttl_s)
-        task.begin(self._carry(task))
+        task.begin(self._run_call(task))
         try:
             await asyncio.wait((task.work,), timeout=_AT_ONCE_S)
         except asyncio.CancelledError:
@@ -123,7 +123,7 @@ class Tasks:
         """Whether the answer to a call is a task."""
         return isinstance(found, dict) and cast("dict[str, Any]", found).get("resultType") == "task"
 
-    async def _carry(self, task: ServedTask, run: Any = None) -> Any:
+    async def _run_call(self, task: ServedTask, run: Any = None) -> Any:
         while True:
             found = await self._calls.run(task.served, task.request, task.params, task, run)
             run = None
@@ -177,7 +177,7 @@ class Tasks:
             return self._tasks[task_id]
         task = self._tasks[task_id] = ServedTask(task_id, served, request, CallToolRequestParams(name=name, arguments={}), self._ttl_s)
         task.is_given, task.is_cancelled = True, run.status == "cancelled"
-        task.begin(self._carry(task, run) if not task.is_cancelled else asyncio.sleep(0))
+        task.begin(self._run_call(task, run) if not task.is_cancelled else asyncio.sleep(0))
         await asyncio.wait((task.work,), timeout=_AT_ONCE_S)
         if task.work.done() and not task.work.cancelled() and getattr(task.work.exception(), "data", None) == BUSY:
             del self._tasks[task_id]
