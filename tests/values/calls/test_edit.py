@@ -126,7 +126,7 @@ def test_a_secret_that_comes_back_as_its_stars_is_no_change():
         user: str
         password: SecretStr
 
-    def use(to: str, secret: SecretStr = Field(alias="key"), login: Login | None = None): ...
+    def use(to: str, secret: Annotated[SecretStr, Field(alias="key")], login: Login | None = None): ...
 
     args = {"to": "ann", "key": "s", "login": {"user": "ann", "password": "p"}}
     for name in ("secret", "key"):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 
+from ferrule.values.encoding.encode import jsonable
 from ferrule.values.schema.nodes import Schema, children, is_object, map_children, unescape_step
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ class Generator(GenerateJsonSchema):
         """No: only titles written by the author stay."""
         del schema
         return False
+
+    def encode_default(self, dft: Any) -> Any:
+        """A default as JSON, equal in every process: sets in order, and NaN and the infinities as text, since JSON has no such numbers."""
+        made = super().encode_default(dft)  # raises for a value without a JSON form
+        return jsonable(dft if isinstance(made, (list, dict)) else made)
 
     def field_is_present(self, field: Any) -> bool:
         """A dataclass computes a field with `init=False`: no value is accepted for it."""
