@@ -37,6 +37,14 @@ class Generator(GenerateJsonSchema):
         made = super().encode_default(dft)  # raises for a value without a JSON form
         return jsonable(dft if isinstance(made, (list, dict)) else made)
 
+    def dict_schema(self, schema: Any) -> Schema:
+        """An object whose names are the values of an `IntEnum`: as text, since JSON has no other names."""
+        made = super().dict_schema(schema)
+        names = self.resolve_ref_schema(made.get("propertyNames", {}))
+        if names.get("type") == "integer" and "enum" in names:
+            made["propertyNames"] = {"enum": [str(each) for each in names["enum"]], "type": "string"}
+        return made
+
     def field_is_present(self, field: Any) -> bool:
         """A dataclass computes a field with `init=False`: no value is accepted for it."""
         return field.get("init", True) and super().field_is_present(field)
