@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -36,6 +38,24 @@ def test_calls_of_a_demo_are_calls_with_results(adapter: Adapter) -> None:
     assert adapter.read(MADE.delete("calls"), Response(second.text)) == {"answer": "beside"}
     assert [(message.tool_call_id, message.text) for message in messages[3:5]] == [("demo_0_0", NOT_GIVEN), ("demo_0_1", NOT_GIVEN)]
     assert not any("calls" in message.text for message in messages)
+
+
+def test_turns_look_the_same_after_they_were_stored_as_json(adapter: Adapter) -> None:
+    """A resumed run and a loaded program would write a date of an earlier turn otherwise, and otherwise than the date of the question."""
+    asked = Signature(
+        {
+            "past": (History, InputField(default_factory=History)),
+            "day": (date, InputField()),
+            "price": (Decimal | None, OutputField()),
+            "note": (str, OutputField()),
+        }
+    )
+    day = date(2024, 2, 29)
+    turn = {"day": day, "price": Decimal("1.50"), "note": "2024-02-29"}
+    stored = {"day": "2024-02-29", "price": "1.50", "note": "2024-02-29"}
+    first, second = [adapter.opening(asked, {"day": day, "past": History([each])}, demos=[each]) for each in (turn, stored)]
+    assert list(first) == list(second)
+    assert [message.text for message in adapter.opening(asked, {"day": day}, demos=[{**stored, "day": "soon"}])][1].count("soon") == 1
 
 
 def test_calls_of_a_turn_of_the_history_are_calls_as_well(adapter: Adapter) -> None:

@@ -6,19 +6,21 @@ assistant's message, each followed by a result, which providers require. Without
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ferrule.adapters.parse import read_calls
-from ferrule.adapters.render import as_read, calls_output, tool_inputs
+from ferrule.adapters.render import as_read, calls_output, tool_inputs, without_none
 from ferrule.errors import InputError, shown
 from ferrule.values.calls.shapes import calls_and_results
 from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.convert import content_of, render
 from ferrule.values.conversation.history import History, after_system
 from ferrule.values.conversation.message import Message
+from ferrule.values.encoding.encode import jsonable
 from ferrule.values.signatures.fields import adapter_of
 
 if TYPE_CHECKING:
@@ -26,8 +28,11 @@ if TYPE_CHECKING:
     from ferrule.values.calls.call import ToolCall
     from ferrule.values.calls.results import ToolCallResult
     from ferrule.values.content.convert import Piece
+    from ferrule.values.signatures.fields import SignatureField
     from ferrule.values.signatures.signature import Signature
 
+_OF_TEXTS = frozenset({"datetime", "decimal", "ipaddress", "pathlib", "uuid"})
+"""The modules of types whose values are texts in JSON."""
 NOT_GIVEN = "(not given in this example)"
 
 
@@ -103,6 +108,7 @@ def _turn(
     made: tuple[tuple[ToolCall, ...], tuple[ToolCallResult | None, ...]],
 ) -> list[Message]:
     calls, results = made
+    asked, answered = _as_declared(fields.signature.plan.inputs, asked), _as_declared(fields.signature.plan.outputs, answered)
     messages = [Message("user", content_of(writer.drawn_fields(_with_tools(fields.signature, asked))))] if asked else []
     if answered or calls:
         written = {name: _without_results(value) for name, value in as_read(fields.signature, answered).items()}
@@ -113,6 +119,28 @@ def _turn(
         told = [{"name": each.name, "value": each.value, **({"is_error": True} if each.is_error else {})} for each in results if each]
         messages.append(Message("user", content_of(writer.drawn_fields({"tool_call_results": told}))))
     return messages
+
+
+def _as_declared(fields: Mapping[str, SignatureField], values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The values, with a text that stands for a date or the like as the date: a turn looks the same after it was stored as JSON."""
+    made = dict(values)
+    for name, text in values.items():
+        if type(text) is str and name in fields and (read := _reader_of_text(fields[name].annotation)) is not None:
+            with suppress(ValueError):
+                value = read(text)
+                made[name] = value if jsonable(value) == text else text
+    return made
+
+
+@lru_cache(maxsize=256)
+def _reader_of_text(annotation: Any) -> Callable[[Any], Any] | None:
+    """Reads a value whose JSON is a text; None for types that take texts as they are, and for those whose JSON is something else."""
+    kind = without_none(annotation)
+    if not isinstance(kind, type) or (kind is not bytes and kind.__module__.partition(".")[0] not in _OF_TEXTS):
+        return None
+    from pydantic import TypeAdapter  # late: few turns have such values
+
+    return TypeAdapter(kind).validate_python
 
 
 def _with_tools(signature: type[Signature], asked: Mapping[str, Any]) -> Mapping[str, Any]:

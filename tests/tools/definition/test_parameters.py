@@ -107,6 +107,34 @@ TYPES = [
 TYPE_NAMES = [f"{place} {kind}" for place, (kind, *_) in enumerate(TYPES)]  # numbered: Python 3.14 prints `Optional[int]` as `int | None`
 
 
+class _Tag(BaseModel, frozen=True):
+    name: str
+
+
+class _Filter(BaseModel):
+    tags: frozenset[str] = frozenset()
+
+
+def test_a_default_is_written_as_json_and_alike_in_every_process():
+    """An approval from another process fits the tool's declaration only if the declaration is the same; NaN is not JSON."""
+    names = {f"name {i}" for i in range(20)}
+
+    def find(
+        most: float = float("inf"),
+        least: list[float | None] = [float("nan"), None],  # noqa: B006
+        rule: _Filter = _Filter(tags=frozenset(names)),
+        tags: frozenset[_Tag] = frozenset([_Tag(name=each) for each in names]),
+    ): ...
+
+    properties = Tool(find).parameters["properties"]
+    assert {name: each["default"] for name, each in properties.items()} == {
+        "most": "Infinity",
+        "least": ["NaN", None],
+        "rule": {"tags": sorted(names)},
+        "tags": [{"name": each} for each in sorted(names)],
+    }
+
+
 @pytest.mark.parametrize(("kind", "schema", "given", "taken"), TYPES, ids=TYPE_NAMES)
 def test_types_have_standard_schemas_and_arrive_as_themselves(kind, schema, given, taken):
     """U35, U36, U42, P11, D7."""

@@ -126,13 +126,15 @@ def test_a_secret_that_comes_back_as_its_stars_is_no_change():
         user: str
         password: SecretStr
 
-    def use(to: str, secret: SecretStr = Field(alias="key"), login: Login | None = None): ...  # noqa: B008
+    def use(to: str, secret: Annotated[SecretStr, Field(alias="key")], login: Login | None = None): ...
 
     args = {"to": "ann", "key": "s", "login": {"user": "ann", "password": "p"}}
     for name in ("secret", "key"):
         shown = {name: "**********", "login": {"user": "ann", "password": "**********"}}
         before, after, _ = editing(use, args, {"to": "bob", **shown})
         assert after.named == {**before.named, "to": "bob"}
+        _, after, _ = editing(use, args, {"login": {"user": "bob", "password": "**********"}})
+        assert after.named["login"] == Login(user="bob", password=SecretStr("p"))
         _, after, _ = editing(use, args, {name: "t"})
         assert after.named["secret"].get_secret_value() == "t"
 

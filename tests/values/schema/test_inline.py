@@ -1,4 +1,5 @@
 import copy
+from enum import IntEnum
 from typing import Annotated, Literal
 
 import pytest
@@ -65,6 +66,20 @@ def test_models_that_double_at_every_level_stay_references():
     found = inline_definitions({"$ref": "#/$defs/L0", "$defs": definitions})
     assert "$defs" in found
     assert len(str(found)) < 1_000_000
+
+
+def test_the_names_of_an_object_are_texts_also_for_an_enum_of_integers():
+    """`propertyNames` of integers would allow no name at all."""
+
+    class Level(IntEnum):
+        LOW = 1
+        HIGH = 2
+
+    found = schema_of(tuple[dict[Level, str], dict[Level, int], Level])
+    names = {"enum": ["1", "2"], "type": "string"}
+    assert [each.get("propertyNames") for each in found["prefixItems"]] == [names, names, None]
+    assert found["prefixItems"][2] == {"enum": [1, 2], "type": "integer"}
+    assert "$defs" not in found
 
 
 def test_keywords_beside_a_reference_win():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule.values.calls.call import CheckedArguments
 from ferrule.values.encoding.encode import is_masked
 from ferrule.values.record import field
+from ferrule.values.schema.nodes import is_list, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,9 +39,11 @@ def edit_arguments(
     """The arguments with these changes. Raises what the tool's `prepare` raises for invalid values."""
     given, before = _origin(arguments)
     names = (arguments.names if isinstance(arguments, Coerced) else None) or {}
+    own = {name: names.get(name, name) for name in changes}
     # Stars are not the value of a secret: what comes back as it was shown is no change.
-    changes = {name: each for name, each in changes.items() if each != arguments.shown.get(names.get(name, name)) or not is_masked(each)}
-    renamed = {names.get(name, name) for name in changes}.difference(changes)  # edited under their aliases, as a schema shows them
+    changes = {name: each for name, each in changes.items() if each != arguments.shown.get(own[name]) or not is_masked(each)}
+    changes = {name: _unmasked(each, arguments.shown.get(own[name]), given.get(own[name])) for name, each in changes.items()}
+    renamed = {own[name] for name in changes}.difference(changes)  # edited under their aliases, as a schema shows them
     given = {name: value for name, value in given.items() if name not in renamed} if renamed else given
     found = prepare({**given, **changes})
     found_given, after = _origin(found)
@@ -52,6 +55,17 @@ def edit_arguments(
     fixed = len(found.positional) - len(by_place)  # a caller comes before the model's arguments
     positional = (*found.positional[:fixed], *(values[name] for name in by_place))
     return Coerced(positional, {name: values[name] for name in found.named}, shown, found.repairs, found_given, values, names or None)
+
+
+def _unmasked(new: Any, shown: Any, given: Any) -> Any:
+    """The new value, with the given secrets in the places where it repeats the stars that were shown."""
+    if isinstance(new, str):
+        return given if new == shown and is_masked(new) else new
+    if is_object(new) and is_object(shown) and is_object(given):
+        return {name: _unmasked(each, shown.get(name), given[name]) if name in given else each for name, each in new.items()}
+    if is_list(new) and is_list(shown) and is_list(given) and len(new) == len(shown) == len(given):
+        return [_unmasked(*each) for each in zip(new, shown, given, strict=True)]
+    return new
 
 
 def made_anew(arguments: CheckedArguments, args: dict[str, Any], prepare: Callable[[dict[str, Any]], CheckedArguments]) -> dict[str, Any]:

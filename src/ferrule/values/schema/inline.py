@@ -13,6 +13,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 from pydantic_core import PydanticSerializationError
 
+from ferrule.values.encoding.encode import jsonable
 from ferrule.values.schema.nodes import Schema, every_schema, is_object, map_children, unescape_step
 
 if TYPE_CHECKING:
@@ -36,6 +37,19 @@ class Generator(GenerateJsonSchema):
         """No: only titles written by the author stay."""
         del schema
         return False
+
+    def encode_default(self, dft: Any) -> Any:
+        """A default as JSON, equal in every process: sets in order, and NaN and the infinities as text, since JSON has no such numbers."""
+        made = super().encode_default(dft)  # raises for a value without a JSON form
+        return jsonable(dft if isinstance(made, (list, dict)) else made)
+
+    def dict_schema(self, schema: Any) -> Schema:
+        """An object whose names are the values of an `IntEnum`: as text, since JSON has no other names."""
+        made = super().dict_schema(schema)
+        names = self.resolve_ref_schema(made.get("propertyNames", {}))
+        if names.get("type") == "integer" and "enum" in names:
+            made["propertyNames"] = {"enum": [str(each) for each in names["enum"]], "type": "string"}
+        return made
 
     def field_is_present(self, field: Any) -> bool:
         """A dataclass computes a field with `init=False`: no value is accepted for it."""

@@ -203,7 +203,10 @@ def _words(members: list[Any]) -> dict[str, Any]:
     names: dict[str, Any] = {}
     for each in members:
         if get_origin(each) is Literal:
-            words |= {word: word for word in get_args(each) if isinstance(word, str)}
+            ones = [one for one in get_args(each) if isinstance(one, Enum)]  # pydantic reads no member of an `Enum` in a `Literal`
+            names |= {one.name: one for one in ones}
+            words |= {one.value: one for one in ones if isinstance(one.value, str)}
+            words |= {word: word for word in get_args(each) if type(word) is str}
         elif isinstance(each, type) and issubclass(each, Enum):
             names |= each.__members__
             if all(isinstance(one.value, str) for one in each):
