@@ -45,7 +45,7 @@ def as_tool(program: Program, name: str | None, description: str | None, **keywo
 
 def _name(program: Program, signature: type[Signature]) -> str:
     """The program's own name, or that of the signature's class, or of the program's class for a signature written as text."""
-    if own := getattr(program, "_name", None):
+    if own := getattr(program, "_given_name", None):
         return own
     name = signature.__name__
     if name == "StringSignature":
