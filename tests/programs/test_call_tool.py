@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Iterator
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
-from pydantic import Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 import ferrule
 from ferrule import (
@@ -50,6 +51,9 @@ class Seat:
 
     row: int
     letter: str
+
+
+Doubled = Annotated[dt.timedelta, AfterValidator(lambda given: 2 * given)]
 
 
 class Desk(Module):
@@ -145,6 +149,17 @@ def test_a_policy_denies_a_call() -> None:
     assert error.message == "Closed."
 
 
+def test_a_policy_denies_a_call_as_a_person_changed_it() -> None:
+    desk = Desk()
+    with ferrule.context(policy=Policy([deny("book", euros=100, reason="Too dear.")])):
+        run = desk.start(day="2026-12-01")
+        run.answer(run.pending[0].approve(euros=100))
+        error = run.resume().error
+    assert isinstance(error, ConfirmationRejected)
+    assert error.message == "A policy forbids the call as it was edited; it was not run. Reason: Too dear."
+    assert desk.calls == [dt.date(2026, 12, 1)]
+
+
 def test_outside_a_run_a_call_that_needs_a_person_raises_with_a_run_that_waits() -> None:
     desk = Desk()
     with pytest.raises(ConfirmationRequired) as caught:
@@ -181,6 +196,11 @@ def returns(kind: Any, value: Any) -> Any:
         (Annotated[int, Field(gt=0)], 4, 4),
         (Image, Image(url="https://example.org/a.png"), Image(url="https://example.org/a.png")),
         (ToolResult, ToolResult("made", "seen"), "seen"),
+        (object, "42", "42"),
+        (list[Image], [Image(url="https://example.org/a.png")], [Image(url="https://example.org/a.png")]),
+        (tuple[str, Image], ("a", Image(url="https://example.org/a.png")), ("a", Image(url="https://example.org/a.png"))),
+        (bytes, b"\xff\x00", b"\xff\x00"),
+        (bytes, b"text", b"text"),
     ],
     ids=str,
 )
@@ -202,7 +222,18 @@ def test_a_generator_is_read_to_its_end() -> None:
         """Yield seats."""
         yield Seat(1, "A")
 
+    async def later(count: int) -> AsyncIterator[Seat]:
+        """Yield seats, one after the other."""
+        for row in range(count):
+            yield Seat(row, "B")
+
+    def soon() -> Awaitable[Seat]:
+        """Return what is still to be awaited."""
+        return anext(later(1))
+
     assert call_tool(rows) == [Seat(1, "A")]
+    assert call_tool(later, count=2) == [Seat(0, "B"), Seat(1, "B")]
+    assert call_tool(soon) == Seat(0, "B")
 
 
 def test_a_type_that_is_not_known_at_run_time_is_refused_before_the_call() -> None:
@@ -214,9 +245,56 @@ def test_a_type_that_is_not_known_at_run_time_is_refused_before_the_call() -> No
         call_tool(price)
 
 
+class Ticket:
+    """A class that JSON does not have."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        (Ticket, "<class 'tests.programs.test_call_tool.Ticket'> has no form in JSON"),
+        (list[Ticket], "has no form in JSON"),
+        (dict[str, SecretStr], "holds a secret, which a run records as stars"),
+    ],
+    ids=str,
+)
+def test_a_type_that_a_record_cannot_hold_is_refused_before_the_call(kind: Any, problem: str) -> None:
+    ran: list[int] = []
+
+    def pay() -> Any:
+        """Pay."""
+        ran.append(1)
+
+    pay.__annotations__["return"] = kind
+    with pytest.raises(ToolDefinitionError, match=problem):
+        call_tool(pay)
+    assert not ran
+
+
 def test_a_result_of_another_type_than_it_says_is_an_error() -> None:
     with pytest.raises(ToolError, match=r"The result of `made` is not of the type that it returns, <class 'int'>: .*It is: 'four'"):
         returns(int, "four")
+    with pytest.raises(ToolError, match="The result of `made` is not of the type that it returns"):
+        returns(dict[str, Image], {"a": Image(url="https://example.org/a.png")})
+
+
+def test_a_text_is_the_same_live_and_in_a_replay() -> None:
+    seen: list[str] = []
+
+    def read() -> str:
+        """Return a character in two halves, as a careless decoder does."""
+        return "\ud83d\ude00"
+
+    def forward() -> str:
+        seen.append(call_tool(read))
+        return ferrule.ask_person("Go on?")
+
+    store, program = MemoryStore(), module(forward)
+    [asked] = program.start(store=store, run_id="r").pending
+    run = Run.load(store, "r", program)
+    run.answer(asked.reply("Yes."))
+    assert run.resume().status == "done"
+    assert seen == ["\N{GRINNING FACE}"] * 2
 
 
 def test_wrong_arguments_raise_and_nothing_is_recorded() -> None:
@@ -298,18 +376,37 @@ def test_a_secret_reaches_the_tool_and_is_shown_nowhere() -> None:
     seen: list[Any] = []
 
     @tool(require_confirmation=True)
-    def login(password: SecretStr) -> None:
+    def login(password: Annotated[SecretStr, Field(alias="pass")]) -> None:
         """Log in."""
         seen.append(password.get_secret_value())
 
     events: list[Any] = []
-    for given in ("hunter2", SecretStr("hunter2")):
+    for name, given in itertools.product(("password", "pass"), ("hunter2", SecretStr("hunter2"))):
         with ferrule.context(callbacks=[events.append]):
-            run = run_in_module(lambda given=given: call_tool(login, password=given))
+            run = run_in_module(lambda name=name, given=given: call_tool(login, **{name: given}))
             assert "hunter2" not in repr(run.pending[0].call) + repr(run.journal.entries) + repr(events)
             run.answer(run.pending[0].approve())
             assert run.resume().status == "done"
-    assert seen == ["hunter2", "hunter2"]
+    assert seen == ["hunter2"] * 4
+
+
+def test_an_argument_without_a_form_in_json_reaches_the_tool() -> None:
+    seen: list[Any] = []
+    picture = Image(url="https://example.org/a.png")
+
+    @tool(require_confirmation=True)
+    def keep(picture: Image, *, day: Annotated[dt.date, Field(alias="on")], wait: Doubled, more: Any) -> None:
+        """Keep a picture."""
+        seen.append((picture, day, wait, more))
+
+    given = {"picture": picture, "on": dt.date(2026, 12, 1), "wait": dt.timedelta(seconds=1), "more": (1, dt.date(2026, 12, 2))}
+    program, store = module(lambda: call_tool(keep, **given)), MemoryStore()
+    program.start(store=store, run_id="r")
+    run = Run.load(store, "r", program)
+    run.answer(run.pending[0].approve())
+    assert run.resume().status == "done"
+    call_tool(keep.model_copy(update={"require_confirmation": False}), args=given)
+    assert seen == [(picture, dt.date(2026, 12, 1), dt.timedelta(seconds=2), [1, "2026-12-02"])] * 2
 
 
 def test_deps_and_limits_of_the_run_hold() -> None:

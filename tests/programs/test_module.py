@@ -25,6 +25,7 @@ from ferrule import (
     Response,
     RunError,
     ScriptedLM,
+    Signature,
     Tool,
     context,
     gather,
@@ -364,6 +365,20 @@ def test_a_program_has_a_name_of_its_own_in_events_stores_and_copies() -> None:
         "ChainOfThought",
         "ReAct",
     )
+
+
+def test_an_attribute_of_a_subclass_is_not_the_name_of_the_program() -> None:
+    class Clerk(Module):
+        signature = Signature("question -> answer")
+
+        def __init__(self, person: str) -> None:
+            self._name = person
+
+        def forward(self, question: str) -> Prediction:
+            return Prediction(answer=f"{self._name}: {question}")
+
+    assert Clerk("Ada / Bob").name == "Clerk"
+    assert Clerk("Ada / Bob").as_tool().name == "clerk"
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "a#0", "1a", 3])

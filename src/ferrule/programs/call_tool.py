@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Coroutine
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from ferrule.errors import ConfirmationRejected, SignatureError, ToolDefinitionError, ToolError, shown
 from ferrule.programs.module import Module
 from ferrule.programs.tool_use.use import use_tools
 from ferrule.runs.run import acall_program, call_program
+from ferrule.tools.arguments.given_schema import json_view
 from ferrule.tools.definition.inspect_function import return_type
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult
-from ferrule.values.encoding.encode import is_exact
+from ferrule.values.calls.edit import Coerced
+from ferrule.values.content.convert import bytes_of_text
+from ferrule.values.content.parts import Text
+from ferrule.values.content.type import PART_START
+from ferrule.values.encoding.encode import is_plain, json_text, with_whole_characters
 from ferrule.values.run.act import Act, AskPerson, CallTools, ReadConditions, RuleCalls
+from ferrule.values.schema.inline import INEXPRESSIBLE, Generator
+from ferrule.values.signatures.fields import adapter_of
 from ferrule.values.signatures.signature import OutputField, Signature
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Iterator
+    from collections.abc import Generator as Acts
 
-    from ferrule.values.content.parts import Content
+    from ferrule.values.content.parts import Content, Part
+    from ferrule.values.signatures.output_checks import OutputCheck
+
+_READ_TO_THE_END = (AsyncGenerator, AsyncIterable, AsyncIterator)
+_AWAITED = (Awaitable, Coroutine)
+_SHOWN_AS_STARS = '"writeOnly":true'
+"""As pydantic declares a `SecretStr`."""
 
 
 def call_tool(tool: Tool | Callable[..., Any], /, **arguments: Any) -> Any:
@@ -42,7 +57,7 @@ def call_tool(tool: Tool | Callable[..., Any], /, **arguments: Any) -> Any:
         ToolArgumentsError: The arguments do not fit.
         ConfirmationRejected: A person or a policy denied the call, or a person replied instead. Its `message` is what they said.
         ToolError: The tool failed, or its result is not of the type it says. When the tool has just run, its own error is the cause.
-        ToolDefinitionError: The type that it returns is not known at run time, or has no form in JSON.
+        ToolDefinitionError: The type that it returns is not known at run time, has no form in JSON, or holds a secret.
 
     """
     program, named = _program(tool, arguments)
@@ -60,8 +75,10 @@ def _program(thing: Any, arguments: dict[str, Any]) -> tuple[_OneCall, dict[str,
     tool = Tool.of(thing)
     read = _reader(tool)
     checked = tool.prepare(arguments)
-    secrets = checked.secrets
-    given = {name: value if name in secrets or is_exact(value) else checked.shown[name] for name, value in arguments.items()}
+    own = checked.given if isinstance(checked, Coerced) else arguments  # by the names of the parameters
+    # What has no form in JSON that the tool reads stays as it is: the stars of a secret are not its value, and a part is packed as text.
+    kept = {name for name in own if name in checked.secrets or PART_START in json_text(own[name])}
+    given = {name: value if name in kept else json_view(value) for name, value in own.items()}
     return _OneCall(tool, given, read), {name: checked.shown.get(name, value) for name, value in given.items()}
 
 
@@ -75,7 +92,7 @@ class _OneCall(Module):
     def name(self) -> str:
         return self._tool.wire_name  # it stands in the places of the journal
 
-    def flow(self, /, **_shown: Any) -> Generator[Act, Any, Any]:
+    def flow(self, /, **_shown: Any) -> Acts[Act, Any, Any]:
         conditions = yield ReadConditions(None)
         call = ToolCall.unchecked(self._tool.name, self._arguments, f"call_tool_{conditions.place[1]}")
         acts = use_tools(Toolbox([self._tool]), [call], None, conditions)
@@ -88,6 +105,8 @@ class _OneCall(Module):
                 return self._value(result or end.value[0])
             answer = yield act
             if type(act) is CallTools:
+                if act.calls[0].refused is not None:
+                    raise ConfirmationRejected(act.calls[0].refused, tool_call=call)
                 [result] = answer
             elif type(act) is AskPerson and (said := answer[0]).kind in {"deny", "reply"}:
                 raise ConfirmationRejected(said.text or "The call was denied.", confirmation_id=said.question_id, tool_call=call)
@@ -97,31 +116,57 @@ class _OneCall(Module):
     def _value(self, result: ToolResult) -> Any:
         if result.is_error:
             raise ToolError(str(result.content)) from result.error
-        return self._read(result.content)
+        content = result.content
+        return self._read(with_whole_characters(content) if isinstance(content, str) else content)
 
 
 def _reader(tool: Tool) -> Callable[[Content], Any]:
     """Reads a result of the tool as the type that its function returns."""
     kind = return_type(tool.func) if tool.func is not None and tool.mcp is None else inspect.Parameter.empty
-    if any(kind is each for each in (inspect.Parameter.empty, Any, str, ToolResult)):
+    if (origin := get_origin(kind)) in _READ_TO_THE_END:
+        kind = list[get_args(kind)[:1] or (Any,)]
+    elif origin in _AWAITED:
+        kind = get_args(kind)[-1]
+    if any(kind is each for each in (inspect.Parameter.empty, Any, object, str, ToolResult)):
         return lambda content: content
     if kind is None or kind is NoneType:
         return lambda _: None
-    cannot = f"`call_tool` cannot read what `{tool.name}` returns"
+    if kind is bytes:
+        return lambda content: bytes_of_text(content) if isinstance(content, str) else content
+    check = _check_of(kind, f"`call_tool` cannot read what `{tool.name}` returns")
+
+    def read(content: Content) -> Any:
+        problem = ""
+        for each in (content,) if isinstance(content, str) else _values_of(content):
+            try:
+                return check(each)
+            except ValueError as error:
+                problem = problem or str(error)
+        found = f"{problem}. It is: {shown(content)}"
+        raise ToolError(f"The result of `{tool.name}` is not of the type that it returns, {shown(kind)}: {found}")
+
+    return read
+
+
+def _check_of(kind: Any, cannot: str) -> OutputCheck:
     if isinstance(kind, str):
         raise ToolDefinitionError(f"{cannot}: the type {shown(kind)} is not known in the module of the function.")
     try:
-        check = Signature({"result": (kind, OutputField())}).output_checks["result"]
+        signature = Signature({"result": (kind, OutputField())})
+        check = signature.output_checks["result"]
+        schema = {} if is_plain(kind) else adapter_of(signature.plan.outputs["result"]).json_schema(schema_generator=Generator)
+    except INEXPRESSIBLE as error:
+        raise ToolDefinitionError(f"{cannot}: {shown(kind)} has no form in JSON ({error.args[0]}).") from error
     except SignatureError as error:
         raise ToolDefinitionError(f"{cannot}: {error}") from error
+    if _SHOWN_AS_STARS in json_text(schema):
+        raise ToolDefinitionError(f"{cannot}: {shown(kind)} holds a secret, which a run records as stars.")
+    return check
 
-    def read(content: Content) -> Any:
-        if not isinstance(content, str):
-            return content[0] if len(content) == 1 else content
-        try:
-            return check(content)
-        except ValueError as error:
-            found = f"{error}. It is: {shown(content)}"
-            raise ToolError(f"The result of `{tool.name}` is not of the type that it returns, {shown(kind)}: {found}") from None
 
-    return read
+def _values_of(parts: tuple[Part, ...]) -> Iterator[Any]:
+    """What a function may have returned that is shown as these parts."""
+    if len(parts) == 1:
+        yield parts[0]
+    yield [each.text if isinstance(each, Text) else each for each in parts]
+    yield [*parts]

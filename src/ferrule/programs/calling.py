@@ -155,7 +155,7 @@ def given_name(name: str | None) -> dict[str, str]:
         return {}
     if not isinstance(name, str) or not name.replace("-", "_").isidentifier():  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
         raise ConfigurationError(f"The name of a program is a word of letters, digits, `_` and `-`; found {shown(name)}.")
-    return {"_name": name}
+    return {"_given_name": name}
 
 
 def take_deps(program: Any, inputs: dict[str, Any], deps: Any = None) -> Any:

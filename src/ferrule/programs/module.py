@@ -50,7 +50,7 @@ class Module(Batches[S, D, P]):
     @property
     def name(self) -> str:
         """The program's name in events and stored runs: the option `name` of `Predict` and `ReAct`, or else the class's."""
-        return vars(self).get("_name") or type(self).__name__
+        return vars(self).get("_given_name") or type(self).__name__
 
     @property
     def fingerprint(self) -> str:

@@ -16,6 +16,7 @@ from ferrule import (
     ConfirmationRequired,
     Decision,
     DecisionError,
+    Image,
     InputError,
     InputField,
     MemoryStore,
@@ -562,6 +563,76 @@ def test_what_the_factory_of_an_input_made_is_kept_when_the_run_resumes(is_inner
     assert run.resume().prediction.answer == "ok"
     assert seen[0] == seen[1]
     assert "2026-11-" in seen[0]
+
+
+def test_a_picture_that_a_factory_made_is_kept_as_a_picture() -> None:
+    pages = iter("abcd")
+
+    class Seen(Signature):
+        """Look."""
+
+        question: str = InputField()
+        pictures: list[Image] = InputField(default_factory=lambda: [Image(url=f"https://example.org/{next(pages)}.png")])
+        more: Any = InputField(default_factory=lambda: Image(url=f"https://example.org/{next(pages)}.png"))
+        answer: str = OutputField()
+
+    lm = ScriptedLM([call("a"), DONE])
+    store, agent = MemoryStore(), ReAct(Seen, tools=[rm], lm=lm)
+    agent.start(question="?", store=store, run_id="r")
+    run = Run.load(store, "r", agent)
+    run.answer(run.pending[0].approve())
+    assert run.resume().status == "done"
+    first, last = (request.messages[1] for request in lm.requests)
+    assert [part.url for part in first.content if isinstance(part, Image)] == ["https://example.org/a.png", "https://example.org/b.png"]
+    assert first.content == last.content
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("now", {"default": None}),
+        ("now", {"default_factory": list}),
+        ("later", {"default_factory": lambda: next(NOW)}),
+    ],
+    ids=["no factory", "another type", "another name"],
+)
+def test_what_the_factory_of_an_earlier_version_made_is_left_out(name: str, options: dict[str, Any]) -> None:
+    kind = list[int] if options.get("default_factory") is list else datetime | None
+    changed = Signature({"question": (str, InputField()), name: (kind, InputField(**options)), "answer": (str, OutputField())})
+    lm = ScriptedLM([call("a"), DONE])
+    store = MemoryStore()
+    ReAct(Timed, tools=[rm], lm=lm).start(question="?", store=store, run_id="r")
+    run = Run.load(store, "r", ReAct(changed, tools=[rm], lm=lm))
+    run.answer(run.pending[0].approve())
+    assert run.resume().error is None
+
+
+def test_an_input_with_a_factory_is_made_for_each_call_of_the_program_as_a_tool() -> None:
+    seen: list[str] = []
+
+    def answer(request: Any) -> Response:
+        seen.append(str(request.messages[1].content))
+        return Response(
+            tool_calls=(ToolCall(name="rm", args={"path": "a"}),)
+            if len(seen) in {1, 3}
+            else (ToolCall(name="finish", args={"answer": "ok"}),)
+        )
+
+    clock = ReAct(Timed, tools=[rm], lm=ScriptedLM(by=answer)).as_tool("clock")
+    once, twice = ({"name": "clock", "args": {"question": "?"}} for _ in range(2))
+    outer, store = (
+        ReAct("task -> answer", [clock], lm=ScriptedLM([once, twice, {"name": "finish", "args": {"answer": "ok"}}])),
+        MemoryStore(),
+    )
+    run = outer.start(task="?", store=store, run_id="r")
+    for _ in range(2):
+        run = Run.load(store, "r", outer)
+        run.answer(run.pending[0].approve())
+        run.resume()
+    assert run.status == "done"
+    assert "default" not in clock.parameters["properties"]["now"]
+    assert (seen[0], seen[2]) == (seen[1], seen[3])
+    assert seen[0] != seen[2]
 
 
 def test_a_response_is_given_once() -> None:

@@ -32,6 +32,7 @@ Answering = Generator[Act, Any, tuple[dict[str, Any], Response]]
 _Read = Callable[["Adapter", Response], dict[str, Any]] | None
 _UNPARSED = "output that does not match the expected"
 """As llama.cpp's server words it, with status 500: it parses its model's calls, and this one it could not."""
+_MADE_INPUTS = "inputs"
 _NO_ANSWER = Response()
 _CALL = Shape("call")
 _DEFAULT_ADAPTER = ChatAdapter(use_native_function_calling=None)
@@ -91,6 +92,8 @@ def make_asker(
     With `must_call`, a constrained answer is a call.
     """
     conditions: Conditions = (yield ReadConditions(own.get("lm"))) or Conditions()
+    if _MADE_INPUTS in conditions.due:  # of a version whose inputs had factories; the others are taken by now
+        yield CheckDue(bool, _MADE_INPUTS, "i")
     found = next((each for each in (own.get("lm"), lm, conditions.lm) if each is not None), None)
     if found is None:
         msg = (
@@ -304,8 +307,8 @@ def split_inputs(
 
         given, toolbox = declare_tools(signature, given, toolbox)
     if signature.plan.factories:
-        made = yield CheckDue(partial(signature.plan.made_inputs, given), "inputs", "i")
-        given = {**made, **given} if made else given
+        made = yield CheckDue(partial(signature.plan.made_inputs, given), _MADE_INPUTS, "i")
+        given = {**signature.plan.read_made(made), **given} if made else given
     return kept, given, toolbox
 
 

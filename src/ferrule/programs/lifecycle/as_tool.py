@@ -14,6 +14,7 @@ from ferrule.errors import ToolDefinitionError
 from ferrule.runs.driver.drive import aperform_as_tool, perform_as_tool
 from ferrule.tools.tool import Tool
 from ferrule.values.run.outcome import Prediction
+from ferrule.values.signatures.compiled import given_inputs
 from ferrule.values.signatures.signature import Signature
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def as_tool(program: Program, name: str | None, description: str | None, **keywo
 
 def _name(program: Program, signature: type[Signature]) -> str:
     """The program's own name, or that of the signature's class, or of the program's class for a signature written as text."""
-    if own := getattr(program, "_name", None):
+    if own := getattr(program, "_given_name", None):
         return own
     name = signature.__name__
     if name == "StringSignature":
@@ -69,11 +70,11 @@ class AgentTool:
 
     def __call__(self, /, **inputs: Any) -> Any:
         """Run the program and return its outputs."""
-        return _outputs(perform_as_tool(self.program, inputs))
+        return _outputs(perform_as_tool(self.program, given_inputs(inputs)))
 
     async def acall(self, /, **inputs: Any) -> Any:
         """`__call__` on an event loop."""
-        return _outputs(await aperform_as_tool(self.program, inputs))
+        return _outputs(await aperform_as_tool(self.program, given_inputs(inputs)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AgentTool) and self.program is other.program

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     """A piece of text, or a part that is not text."""
 
 _MARK = "$part"
+_BINARY = "data:application/octet-stream;base64,"
 _PART = Mark("<", "</?ferrule-part>>")
 _MOST_BITS = 64
 _DEEPEST = 20
@@ -157,7 +158,12 @@ def _text_of_bytes(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        return f"data:application/octet-stream;base64,{base64.b64encode(value).decode()}"
+        return f"{_BINARY}{base64.b64encode(value).decode()}"
+
+
+def bytes_of_text(text: str) -> bytes:
+    """The bytes that `render` wrote as this text."""
+    return base64.b64decode(text.removeprefix(_BINARY)) if text.startswith(_BINARY) else text.encode()
 
 
 def marked_parts(value: Any, depth: int = 0) -> Any:

@@ -8,6 +8,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import InputError, SignatureError, nearest
+from ferrule.values.content.convert import marked_parts, read_marked
 from ferrule.values.encoding.encode import TYPE_NAMES, is_plain, is_read_once, jsonable, without_modules
 from ferrule.values.record import replace
 from ferrule.values.schema.iterables import read_iterators
@@ -39,6 +40,9 @@ _ELSEWHERE = {
     **dict.fromkeys(("history", "message_history", "session"), "a conversation is an input of the type `History`"),
 }
 """Options of ferrule or of another library that calls pass where inputs are expected; and what to do."""
+
+
+MADE_LATER = object()
 
 
 class CompiledSignature:
@@ -119,16 +123,21 @@ class CompiledSignature:
 
     def made_inputs(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The defaults that factories make for inputs which are not given, as JSON; without those that JSON cannot hold."""
+        made = {name: jsonable(marked_parts(self.inputs[name].get_default())) for name in self.factories if name not in given}
+        return {name: made[name] for name in self.read_made(made)}
+
+    def read_made(self, made: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of `made_inputs`; without those that no longer fit, as they may be another version's."""
         checks = self._input_checks or self._checks_of_inputs()
-        made: dict[str, Any] = {}
+        found: dict[str, Any] = {}
         for name in self.factories:
-            if name not in given:
-                value, check = jsonable(self.inputs[name].get_default()), checks[name]
+            if name in made:
+                value, check = read_marked(made[name]), checks[name]
                 with suppress(ValueError):
                     if check is not None:
                         check(value)
-                    made[name] = value
-        return made
+                    found[name] = value
+        return found
 
     def _checks_of_inputs(self) -> dict[str, InputCheck | None]:
         self._input_checks = {name: _make_check(name, field, input_check) for name, field in self.inputs.items()}
@@ -147,14 +156,17 @@ class CompiledSignature:
         return f"is unknown ({_ELSEWHERE[name].format(name)})" if name in _ELSEWHERE else "is unknown"
 
     def call_signature(self) -> inspect.Signature:
-        """The inputs as the parameters of a function, by keyword only, with their constraints and defaults."""
+        """The inputs as the parameters of a function, by keyword only, with their constraints and defaults.
+
+        The default of an input with a factory is `MADE_LATER`, which `given_inputs` leaves out: the program makes it in each run.
+        """
         import inspect  # late: few signatures become a tool
 
         keyword, empty = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
-        made = [
-            inspect.Parameter(name, keyword, default=empty if field.is_required else field.get_default(), annotation=field.annotated)
-            for name, field in self.inputs.items()
-        ]
+        made: list[inspect.Parameter] = []
+        for name, field in self.inputs.items():
+            default = empty if field.is_required else MADE_LATER if name in self.factories else field.get_default()
+            made.append(inspect.Parameter(name, keyword, default=default, annotation=field.annotated))
         return inspect.Signature(made)
 
     def output_schema(self) -> dict[str, Any]:
@@ -177,6 +189,11 @@ def infos_of(fields: Mapping[str, SignatureField], of_model: Mapping[str, FieldI
             found[name] = copy(info)
             found[name].default = None
     return found
+
+
+def given_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a function with a `call_signature`, as a program's inputs."""
+    return {name: value for name, value in inputs.items() if value is not MADE_LATER}
 
 
 class InvalidOutputsError(ValueError):

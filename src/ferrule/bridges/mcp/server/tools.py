@@ -21,6 +21,7 @@ from uuid import UUID
 from ferrule.errors import DuplicateToolError, ToolDefinitionError, shown
 from ferrule.tools.tool import Tool
 from ferrule.values.record import Record
+from ferrule.values.signatures.compiled import given_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,7 +120,8 @@ def program_tool(program: Any, name: str | None = None) -> Tool:
 def program_runner(program: Any, like: Any, *, store: Any = None, run_id: str | None = None) -> Callable[..., Any]:
     """A function that runs the program, with this signature or that of this function. With a `store` the run is kept there."""
 
-    async def run(**inputs: Any) -> Any:
+    async def run(**arguments: Any) -> Any:
+        inputs = given_inputs(arguments)
         if store is None:
             return await program.acall(**inputs)
         return (await program.bind(**inputs).astart(store=store, run_id=run_id)).prediction
