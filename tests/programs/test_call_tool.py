@@ -8,7 +8,7 @@ import itertools
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, LiteralString
 
 import pytest
 from pydantic import AfterValidator, Field, SecretStr
@@ -197,6 +197,7 @@ def returns(kind: Any, value: Any) -> Any:
         (Image, Image(url="https://example.org/a.png"), Image(url="https://example.org/a.png")),
         (ToolResult, ToolResult("made", "seen"), "seen"),
         (object, "42", "42"),
+        (LiteralString, "[1]", "[1]"),
         (list[Image], [Image(url="https://example.org/a.png")], [Image(url="https://example.org/a.png")]),
         (tuple[str, Image], ("a", Image(url="https://example.org/a.png")), ("a", Image(url="https://example.org/a.png"))),
         (bytes, b"\xff\x00", b"\xff\x00"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Coroutine
 from types import NoneType
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, LiteralString, Never, NoReturn, get_args, get_origin
 
 from ferrule.errors import ConfirmationRejected, SignatureError, ToolDefinitionError, ToolError, shown
 from ferrule.programs.module import Module
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from ferrule.values.content.parts import Content, Part
     from ferrule.values.signatures.output_checks import OutputCheck
 
+_AS_SHOWN = (inspect.Parameter.empty, Any, object, str, LiteralString, Never, NoReturn, ToolResult)
+"""Types whose results are given as a model sees them."""
 _READ_TO_THE_END = (AsyncGenerator, AsyncIterable, AsyncIterator)
 _AWAITED = (Awaitable, Coroutine)
 _SHOWN_AS_STARS = '"writeOnly":true'
@@ -127,7 +129,7 @@ def _reader(tool: Tool) -> Callable[[Content], Any]:
         kind = list[get_args(kind)[:1] or (Any,)]
     elif origin in _AWAITED:
         kind = get_args(kind)[-1]
-    if any(kind is each for each in (inspect.Parameter.empty, Any, object, str, ToolResult)):
+    if any(kind is each for each in _AS_SHOWN):
         return lambda content: content
     if kind is None or kind is NoneType:
         return lambda _: None
