@@ -8,10 +8,11 @@ import itertools
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any, LiteralString
 
 import pytest
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
 import ferrule
 from ferrule import (
@@ -54,6 +55,22 @@ class Seat:
 
 
 Doubled = Annotated[dt.timedelta, AfterValidator(lambda given: 2 * given)]
+
+
+class Part(BaseModel):
+    """Has a field that its JSON leaves out."""
+
+    number: int
+    made: int = Field(exclude=True)
+
+    def __init__(self, number: int, **more: Any) -> None:
+        super().__init__(number=number, **more)
+
+
+class Color(Enum):
+    """Has values that JSON does not have."""
+
+    RED = (255, 0, 0)
 
 
 class Desk(Module):
@@ -197,6 +214,7 @@ def returns(kind: Any, value: Any) -> Any:
         (Image, Image(url="https://example.org/a.png"), Image(url="https://example.org/a.png")),
         (ToolResult, ToolResult("made", "seen"), "seen"),
         (object, "42", "42"),
+        (LiteralString, "[1]", "[1]"),
         (list[Image], [Image(url="https://example.org/a.png")], [Image(url="https://example.org/a.png")]),
         (tuple[str, Image], ("a", Image(url="https://example.org/a.png")), ("a", Image(url="https://example.org/a.png"))),
         (bytes, b"\xff\x00", b"\xff\x00"),
@@ -361,11 +379,13 @@ def test_a_default_that_differs_in_a_replay_is_as_it_was_approved() -> None:
     made: list[Any] = []
 
     @tool(require_confirmation=True)
-    def pay(euros: int, key: int = Field(default_factory=lambda: made.append(1) or len(made))) -> int:
+    def pay(euros: int, on: dt.date, key: int = Field(default_factory=lambda: made.append(1) or len(made))) -> int:
         """Pay."""
         return key
 
-    run = run_in_module(lambda: call_tool(pay, euros=3))
+    store, program = MemoryStore(), module(lambda: call_tool(pay, euros=3, on=dt.date(2026, 12, 1)))
+    program.start(store=store, run_id="r")
+    run = Run.load(store, "r", program)
     asked = run.pending[0].call.args["key"]
     run.answer(run.pending[0].approve())
     assert run.resume().prediction.answer == asked
@@ -387,7 +407,27 @@ def test_a_secret_reaches_the_tool_and_is_shown_nowhere() -> None:
             assert "hunter2" not in repr(run.pending[0].call) + repr(run.journal.entries) + repr(events)
             run.answer(run.pending[0].approve())
             assert run.resume().status == "done"
+            denied = run_in_module(lambda name=name, given=given: call_tool(login, **{name: given}))
+            denied.answer(denied.pending[0].deny())
+            error = denied.resume().error
+            assert isinstance(error, ConfirmationRejected)
+            assert error.tool_call.args == {"password": "**********"}
+    assert "hunter2" not in repr(events)
     assert seen == ["hunter2"] * 4
+
+
+@pytest.mark.parametrize("value", [b"\xff", Part(1, made=2), Color.RED, [Part(3, made=4)]], ids=str)
+def test_an_argument_that_json_changes_reaches_the_tool_as_it_is(value: Any) -> None:
+    seen: list[Any] = []
+
+    @tool
+    def keep(value: Any) -> None:
+        """Keep it."""
+        seen.append(value)
+
+    keep = keep.model_copy(update={"arg_types": {"value": list[Part] if isinstance(value, list) else type(value)}})
+    assert run_in_module(lambda: call_tool(keep, value=value)).status == "done"
+    assert seen == [value]
 
 
 def test_an_argument_without_a_form_in_json_reaches_the_tool() -> None:
@@ -406,7 +446,7 @@ def test_an_argument_without_a_form_in_json_reaches_the_tool() -> None:
     run.answer(run.pending[0].approve())
     assert run.resume().status == "done"
     call_tool(keep.model_copy(update={"require_confirmation": False}), args=given)
-    assert seen == [(picture, dt.date(2026, 12, 1), dt.timedelta(seconds=2), [1, "2026-12-02"])] * 2
+    assert seen == [(picture, dt.date(2026, 12, 1), dt.timedelta(seconds=2), (1, dt.date(2026, 12, 2)))] * 2
 
 
 def test_deps_and_limits_of_the_run_hold() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Coroutine
 from types import NoneType
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, LiteralString, Never, NoReturn, get_args, get_origin
 
 from ferrule.errors import ConfirmationRejected, SignatureError, ToolDefinitionError, ToolError, shown
 from ferrule.programs.module import Module
@@ -19,7 +19,6 @@ from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.calls.edit import Coerced
 from ferrule.values.content.convert import bytes_of_text
 from ferrule.values.content.parts import Text
-from ferrule.values.content.type import PART_START
 from ferrule.values.encoding.encode import is_plain, json_text, with_whole_characters
 from ferrule.values.run.act import Act, AskPerson, CallTools, ReadConditions, RuleCalls
 from ferrule.values.schema.inline import INEXPRESSIBLE, Generator
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
     from ferrule.values.content.parts import Content, Part
     from ferrule.values.signatures.output_checks import OutputCheck
 
+_AS_SHOWN = (inspect.Parameter.empty, Any, object, str, LiteralString, Never, NoReturn, ToolResult)
+"""Types whose results are given as a model sees them."""
 _READ_TO_THE_END = (AsyncGenerator, AsyncIterable, AsyncIterator)
 _AWAITED = (Awaitable, Coroutine)
 _SHOWN_AS_STARS = '"writeOnly":true'
@@ -47,7 +48,7 @@ def call_tool(tool: Tool | Callable[..., Any], /, **arguments: Any) -> Any:
 
     Args:
         tool: The tool, or a function to make one of.
-        arguments: The tool's arguments, by name.
+        arguments: The tool's arguments, by name. They reach it as they are, and are recorded and shown as JSON.
 
     Returns:
         The result, as the type that the function says it returns. It is read from the text that a model would see, because a run records
@@ -75,11 +76,8 @@ def _program(thing: Any, arguments: dict[str, Any]) -> tuple[_OneCall, dict[str,
     tool = Tool.of(thing)
     read = _reader(tool)
     checked = tool.prepare(arguments)
-    own = checked.given if isinstance(checked, Coerced) else arguments  # by the names of the parameters
-    # What has no form in JSON that the tool reads stays as it is: the stars of a secret are not its value, and a part is packed as text.
-    kept = {name for name in own if name in checked.secrets or PART_START in json_text(own[name])}
-    given = {name: value if name in kept else json_view(value) for name, value in own.items()}
-    return _OneCall(tool, given, read), {name: checked.shown.get(name, value) for name, value in given.items()}
+    given = checked.given if isinstance(checked, Coerced) else arguments  # by the names of the parameters
+    return _OneCall(tool, given, read), {name: checked.shown.get(name, json_view(value)) for name, value in given.items()}
 
 
 class _OneCall(Module):
@@ -92,9 +90,10 @@ class _OneCall(Module):
     def name(self) -> str:
         return self._tool.wire_name  # it stands in the places of the journal
 
-    def flow(self, /, **_shown: Any) -> Acts[Act, Any, Any]:
+    def flow(self, /, **as_shown: Any) -> Acts[Act, Any, Any]:
         conditions = yield ReadConditions(None)
         call = ToolCall.unchecked(self._tool.name, self._arguments, f"call_tool_{conditions.place[1]}")
+        shown_call = call.changed(args=as_shown)  # in errors: without secrets
         acts = use_tools(Toolbox([self._tool]), [call], None, conditions)
         answer: Any = None
         result: ToolResult | None = None  # as the tool gave it: for a model, a note on changed arguments is added
@@ -106,12 +105,12 @@ class _OneCall(Module):
             answer = yield act
             if type(act) is CallTools:
                 if act.calls[0].refused is not None:
-                    raise ConfirmationRejected(act.calls[0].refused, tool_call=call)
+                    raise ConfirmationRejected(act.calls[0].refused, tool_call=shown_call)
                 [result] = answer
             elif type(act) is AskPerson and (said := answer[0]).kind in {"deny", "reply"}:
-                raise ConfirmationRejected(said.text or "The call was denied.", confirmation_id=said.question_id, tool_call=call)
+                raise ConfirmationRejected(said.text or "The call was denied.", confirmation_id=said.question_id, tool_call=shown_call)
             elif type(act) is RuleCalls and answer[0] is not None and answer[0].verdict == "deny":
-                raise ConfirmationRejected(answer[0].reason or "A policy forbids this call.", tool_call=call)
+                raise ConfirmationRejected(answer[0].reason or "A policy forbids this call.", tool_call=shown_call)
 
     def _value(self, result: ToolResult) -> Any:
         if result.is_error:
@@ -127,7 +126,7 @@ def _reader(tool: Tool) -> Callable[[Content], Any]:
         kind = list[get_args(kind)[:1] or (Any,)]
     elif origin in _AWAITED:
         kind = get_args(kind)[-1]
-    if any(kind is each for each in (inspect.Parameter.empty, Any, object, str, ToolResult)):
+    if any(kind is each for each in _AS_SHOWN):
         return lambda content: content
     if kind is None or kind is NoneType:
         return lambda _: None

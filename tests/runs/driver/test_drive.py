@@ -135,13 +135,14 @@ def test_a_flow_that_is_no_generator_fails_with_what_it_returned(driver: str) ->
     assert "returned Prediction(a=1), which is no generator: write it as a generator that yields acts" in str(error)
 
 
-def test_a_model_call_without_a_model_says_where_the_set_one_is(driver: str) -> None:
+@pytest.mark.parametrize("lm", [None, "openai/gpt-5-mini"])
+def test_a_model_call_without_a_model_says_where_the_set_one_is(driver: str, lm: Any) -> None:
     def flow() -> Generator[Any, Any, Any]:
-        yield CallModel(request(), None)
+        yield CallModel(request(), lm)
 
     error = started(flow, driver).error
     assert isinstance(error, ConfigurationError)
-    assert "`CallModel(request, lm)` needs a model, found None." in str(error)
+    assert f"`CallModel(request, lm)` needs a model, found {lm!r}." in str(error)
 
 
 def test_sync_and_async_journals_are_equal() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule.errors import ToolArgumentsError, ToolCallError, UnknownToolError
 from ferrule.programs.instructions import CLARIFY
 from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolCall, ToolResult, failure
-from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.encode import json_text, jsonable
 from ferrule.values.encoding.repair import LOSSY
 from ferrule.values.record import Record, replace
 from ferrule.values.run.act import Act, AskPerson, CallTools, CheckDue, Conditions, RecallCalls, RuleCalls, Tell
@@ -116,7 +116,8 @@ class _Pending(Record):
 
         call, arguments = self.checked.call, self.checked.arguments.shown
         shown = call.changed(args=arguments)
-        raw = {name: arguments[name] if name in self.checked.arguments.secrets else value for name, value in call.args.items()}
+        secrets = self.checked.arguments.secrets
+        raw = {name: arguments[name] if name in secrets else jsonable(value) for name, value in call.args.items()}  # code passes any value
         if self.checked.tool is CLARIFY:
             return Question("clarify", str(arguments.get("question", "")), shown, thought=self.thought)
         tool = self.checked.tool

@@ -8,7 +8,7 @@ from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from ferrule.concurrency import offload
-from ferrule.errors import BadRequestError, ConfigurationError
+from ferrule.errors import BadRequestError, ConfigurationError, shown
 from ferrule.models.model import answer_of
 from ferrule.runs.journal.entry import Entry
 from ferrule.values.conversation.exchange import CallReader, Delta, Response, exchanges
@@ -41,8 +41,8 @@ async def call_model(frame: Frame, slot: str, act: CallModel) -> Response:
         if response.cost is None and frame.run.prices is not None:
             response = await _priced(frame, lm, response)
     except BaseException as error:
-        if lm is None:
-            msg = "`CallModel(request, lm)` needs a model, found None. `(yield ReadConditions()).lm` is the one that is set."
+        if not hasattr(lm, "complete"):
+            msg = f"`CallModel(request, lm)` needs a model, found {shown(lm)}. `(yield ReadConditions()).lm` is the one that is set."
             raise ConfigurationError(msg) from None
         # As text: an error object would keep its traceback, and with it every frame of the program, alive in the history.
         exchanges.append((lm, act.request, f"{type(error).__name__}: {error}"))
