@@ -10,6 +10,7 @@ import pytest
 
 import ferrule
 from ferrule import (
+    BaseLM,
     ConfirmationRejected,
     InputError,
     LimitReachedError,
@@ -340,6 +341,47 @@ def test_a_models_error_that_nothing_caught_is_not_recorded() -> None:
         run = Program().start(store=store, run_id="r")
         assert (run.status, run.journal.entries) == ("failed", [])
         assert Run.load(store, "r", Program()).resume().prediction.urgency == "low"
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["beside another program", "before another program begins"])
+def test_a_models_error_in_another_task_is_not_taken_for_one_that_was_caught(is_late: bool) -> None:
+    """A program that begins in another task does not show that the error was caught: the run could never have gone on."""
+    is_down = True
+
+    class Model(BaseLM):
+        def complete(self, request: Request) -> Response:
+            raise NotImplementedError
+
+        async def acomplete(self, request: Request) -> Response:
+            await asyncio.sleep(0.02 if is_late == ("soon" in request.messages[-1].text) else 0)
+            if is_down and "down" in request.messages[-1].text:
+                raise UnavailableError("down")
+            return Response("[[ ## urgency ## ]]\nlow\n\n[[ ## completed ## ]]")
+
+    class Program(Module):
+        def __init__(self) -> None:
+            self.classify = Predict("ticket -> urgency", lm=Model())
+
+        async def several(self) -> None:
+            for k in range(4):
+                await asyncio.sleep(0.01)
+                await self.classify.acall(ticket=f"soon {k}")
+
+        async def aforward(self) -> Prediction:
+            found = await asyncio.gather(self.several(), self.classify.acall(ticket="down"), return_exceptions=True)
+            for each in found:
+                if isinstance(each, BaseException):
+                    raise each
+            return Prediction(done=True)
+
+    store = MemoryStore()
+    run = asyncio.run(Program().astart(store=store, run_id="r"))
+    assert isinstance(run.error, UnavailableError)
+    assert [entry.kind for entry in run.journal.entries] == ["model"] * 4
+    is_down = False
+    again = Run.load(store, "r", Program())
+    asyncio.run(again.aresume())
+    assert again.prediction.done
 
 
 def test_an_error_that_a_called_program_caught_is_recorded_when_it_returns() -> None:

@@ -64,8 +64,8 @@ class Frame(MutableRecord):
     """The model of this call of the program; tools called here find it in the settings."""
     blocks: bool = True
     """Whether the driver of this frame blocks its thread while it waits; otherwise it awaits."""
-    failures: list[Entry] | None = None
-    """In plain Python: failures of models that may yet be caught here. They are journalled when the program goes on."""
+    failures: list[tuple[Any, Entry]] | None = None
+    """In plain Python: failures of models that may yet be caught here, each with the task or thread that saw it."""
 
     def check(self) -> None:
         """Before each act: raise `RunCancelledError` if the run was cancelled, or if this frame was abandoned."""

@@ -112,7 +112,7 @@ async def _perform_program(frame: Frame, program: Program, args: tuple[Any, ...]
     frame.failures = []
     try:
         found = await _perform_forward(frame, program, args, inputs, blocks=blocks)
-        await keep_caught(frame, blocks=blocks)
+        await keep_caught(frame, blocks=blocks, has_returned=True)
     finally:
         hand_up(frame)
     return found
@@ -127,17 +127,36 @@ async def _perform_forward(frame: Frame, program: Program, args: tuple[Any, ...]
     return program.forward(*args, **inputs)
 
 
-async def keep_caught(frame: Frame, *, blocks: bool) -> None:
-    """Journal the failures of models that plain Python has caught in this frame, because it goes on: a replay must fail there, too."""
-    failures, frame.failures = frame.failures or (), []
-    for entry in failures:
+async def keep_caught(frame: Frame, *, blocks: bool, has_returned: bool = False) -> None:
+    """Journal the failures of models that plain Python has caught in this frame: a replay must fail there, too.
+
+    The code has caught a failure when it goes on in the task or thread that saw it. In another one, it may not have looked yet.
+    """
+    left = frame.failures or []
+    here = _task_or_thread() if left else None
+    caught = [each for each in left if has_returned or each[0] is here]
+    frame.failures = [each for each in left if each not in caught]
+    for _, entry in caught:
+        frame.check_alive()
         await frame.run.journal.write(entry, blocks=blocks)
 
 
 def hand_up(frame: Frame) -> None:
-    """Let the code around this frame catch what was not caught in it."""
-    if frame.failures and frame.outer is not None and frame.outer.failures is not None:
-        frame.outer.failures += frame.failures
+    """What was not caught in a frame may be caught around it."""
+    failures, frame.failures, outer = frame.failures, None, frame.outer
+    if failures and outer is not None and outer.failures is not None:
+        here = _task_or_thread()
+        outer.failures += [(here, entry) for _, entry in failures]
+
+
+def _task_or_thread() -> Any:
+    import asyncio  # late, as in `_aforward`
+    import threading
+
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no event loop runs in this thread
+        return threading.current_thread()
 
 
 async def _aforward(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
@@ -220,7 +239,7 @@ async def drive(frame: Frame, flow: Flow) -> Any:
     finally:
         flow.close()
         if failure is not None and not failure.recorded:
-            frame.failures = [failure.entry]
+            frame.failures = [(None, failure.entry)]
             hand_up(frame)
 
 
