@@ -92,8 +92,8 @@ def _frame_that_waits() -> Frame:
 
 
 async def _ask(frame: Frame, question: str, expires_s: float | None) -> str:
-    from ferrule.runs.driver.drive import keep_caught
     from ferrule.runs.driver.questions import decide  # late, as in `drive.py`
+    from ferrule.runs.driver.subprogram import keep_caught
     from ferrule.values.calls.call import ToolCall
     from ferrule.values.confirmation.policy import check_expiry
     from ferrule.values.confirmation.question import Question
@@ -117,8 +117,7 @@ async def _once(make: Callable[[], Any], name: str, *, blocks: bool) -> Any:
     frame: Frame | None = here.frame
     if frame is None:
         return await _made(make, blocks=blocks)
-    from ferrule.runs.driver.drive import hand_up, keep_caught
-    from ferrule.runs.driver.subprogram import close_frame, recount  # late, as in `drive.py`
+    from ferrule.runs.driver.subprogram import close_frame, hand_up, keep_caught, recount  # late, as in `drive.py`
     from ferrule.runs.limits import Budget
 
     frame.check()
@@ -168,7 +167,7 @@ async def gather(*branches: Awaitable[Any]) -> list[Any]:
     """
     import asyncio
 
-    from ferrule.runs.driver.drive import hand_up
+    from ferrule.runs.driver.subprogram import hand_up
 
     here = settings.scope()
     frame: Frame | None = here.frame

@@ -15,6 +15,7 @@ from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import InputError, LimitReachedError, LMError, RunError, shown
 from ferrule.runs.driver.model_call import call_model
+from ferrule.runs.driver.subprogram import hand_up, keep_caught
 from ferrule.runs.driver.tool_calls import call_tools
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.limits import Budget
@@ -125,38 +126,6 @@ async def _perform_forward(frame: Frame, program: Program, args: tuple[Any, ...]
     if program.is_only_async:
         return offload.run_async(cancellable(frame.life, _aforward(frame, program, args, inputs)))
     return program.forward(*args, **inputs)
-
-
-async def keep_caught(frame: Frame, *, blocks: bool, has_returned: bool = False) -> None:
-    """Journal the failures of models that plain Python has caught in this frame: a replay must fail there, too.
-
-    The code has caught a failure when it goes on in the task or thread that saw it. In another one, it may not have looked yet.
-    """
-    left = frame.failures or []
-    here = _task_or_thread() if left else None
-    caught = [each for each in left if has_returned or each[0] is here]
-    frame.failures = [each for each in left if each not in caught]
-    for _, entry in caught:
-        frame.check_alive()
-        await frame.run.journal.write(entry, blocks=blocks)
-
-
-def hand_up(frame: Frame) -> None:
-    """What was not caught in a frame may be caught around it."""
-    failures, frame.failures, outer = frame.failures, None, frame.outer
-    if failures and outer is not None and outer.failures is not None:
-        here = _task_or_thread()
-        outer.failures += [(here, entry) for _, entry in failures]
-
-
-def _task_or_thread() -> Any:
-    import asyncio  # late, as in `_aforward`
-    import threading
-
-    try:
-        return asyncio.current_task()
-    except RuntimeError:  # no event loop runs in this thread
-        return threading.current_thread()
 
 
 async def _aforward(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:

@@ -2,6 +2,8 @@
 
 In: a call that is about to run. Out: the frame for the program inside it and, when it ends, a record of its spending at the slot of the
 call plus `.spent`: a replay uses the result alone and does not execute the program again.
+
+Also: which failures of the programs inside a `forward` were caught there.
 """
 
 from __future__ import annotations
@@ -60,3 +62,35 @@ def cannot_wait(checked: CheckedCall, error: ConfirmationRequired) -> RunError:
         f"`{name}` called the program `{error.run.program.name}`, which waits for a person ({error.question!r}). A function cannot wait in "
         f"its middle: its own code would run a second time. Give the agent the program itself as a tool: `tools=[program.as_tool()]`."
     )
+
+
+async def keep_caught(frame: Frame, *, blocks: bool, has_returned: bool = False) -> None:
+    """Journal the failures of models that plain Python has caught in this frame: a replay must fail there, too.
+
+    The code has caught a failure when it goes on in the task or thread that saw it. In another one, it may not have looked yet.
+    """
+    left = frame.failures or []
+    here = _task_or_thread() if left else None
+    caught = [each for each in left if has_returned or each[0] is here]
+    frame.failures = [each for each in left if each not in caught]
+    for _, entry in caught:
+        frame.check_alive()
+        await frame.run.journal.write(entry, blocks=blocks)
+
+
+def hand_up(frame: Frame) -> None:
+    """Give the failures that were not caught in a frame to the one around it."""
+    failures, frame.failures, outer = frame.failures, None, frame.outer
+    if failures and outer is not None and outer.failures is not None:
+        here = _task_or_thread()
+        outer.failures += [(here, entry) for _, entry in failures]
+
+
+def _task_or_thread() -> Any:
+    import asyncio  # late: sync programs do not need it
+    import threading
+
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no event loop runs in this thread
+        return threading.current_thread()
