@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FULL = "FERRULE_FULL_TRACEBACK"
-_PASSING_ON = frozenset({"_perform_program", "prediction", "call_program", "acall_program"})
+_PASSING_ON = frozenset({"_perform_forward", "prediction", "call_program", "acall_program"})
 """Functions of ferrule that raise only the errors of others: the first one the `TypeError` for wrong arguments of a `forward`."""
 PACKAGE = os.path.normpath(f"{__file__}/../..") + os.sep  # as code has it: with its links. `pathlib` takes long to import
 
