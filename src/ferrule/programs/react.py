@@ -40,7 +40,7 @@ class ReAct(Module[S, D, P]):
     for tools that share state. `compact` keeps the conversation below the model's context: a number of
     tokens, a share of the context such as `0.8`, or a `Compact`. `lm=` and other keywords are as for `Predict`: a model, sampling settings.
     A call of the agent takes `max_iters=`, `limits=`, `lm=`, `config=` and `demos=` besides the inputs; agents that are its tools use the
-    same `lm`, unless they have their own. `name` stands in events, traces and stored runs, and is the name as a tool.
+    same `lm`, unless they have their own. `name` appears in events, traces and stored runs, and names the tool.
 
     Tool failures and faulty calls become observations, and so do outputs in `finish` that do not fit; after `limits.same_error` faulty
     turns in a row the run raises `TooManyFaultsError`. At `max_iters`, when one of the `limits` is reached, or when outputs were refused

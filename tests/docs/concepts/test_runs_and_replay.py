@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from itertools import count
 
-import pytest
-
 from ferrule import (
-    LMError,
     MemoryStore,
     Module,
-    Predict,
     Prediction,
     ReAct,
     ReplayMismatchError,
     Run,
     ScriptedLM,
-    UnavailableError,
     context,
-    once,
     tool,
 )
 
@@ -85,36 +79,3 @@ def test_a_tool_that_a_forward_calls_runs_again_on_resume_whatever_its_effect() 
         run.answer(run.pending[0].approve())
         assert run.resume().status == "done"
     assert charged == [5, 5]
-
-
-@pytest.mark.parametrize("is_once", [True, False], ids=["in once", "in forward"])
-def test_an_error_of_a_model_that_forward_caught_is_repeated_in_the_resumed_run(is_once: bool) -> None:
-    class Desk(Module):
-        def __init__(self) -> None:
-            self.classify = Predict("ticket -> urgency")
-            self.agent = ReAct("ticket, urgency -> answer", [ship])
-
-        def urgency(self, ticket: str) -> str:
-            try:
-                return self.classify(ticket=ticket).urgency
-            except LMError:
-                return "unknown"
-
-        def forward(self, ticket: str) -> Prediction:
-            urgency = once(lambda: self.urgency(ticket)) if is_once else self.urgency(ticket)
-            return self.agent(ticket=ticket, urgency=urgency)
-
-    store, is_down = MemoryStore(), [True]
-
-    def answer(request):
-        if request.tools:
-            return model(request)
-        return UnavailableError("down") if is_down[0] else {"outputs": {"urgency": "high"}}
-
-    with context(lm=ScriptedLM(by=answer)):
-        Desk().start(ticket="?", store=store, run_id="r")
-        is_down[0] = False
-        run = Run.load(store, "r", Desk())
-        run.answer(run.pending[0].approve())
-        run.resume()
-    assert run.prediction.answer == "done"

@@ -67,13 +67,14 @@ def cannot_wait(checked: CheckedCall, error: ConfirmationRequired) -> RunError:
 async def keep_caught(frame: Frame, *, blocks: bool, has_returned: bool = False) -> None:
     """Journal the failures of models that plain Python has caught in this frame: a replay must fail there, too.
 
-    The code has caught a failure when it goes on in the task or thread that saw it. In another one, it may not have looked yet.
+    The code has caught a failure when it goes on in the task or thread that saw it. Code in another one may not know of it yet.
     """
-    left = frame.failures or []
-    here = _task_or_thread() if left else None
-    caught = [each for each in left if has_returned or each[0] is here]
-    frame.failures = [each for each in left if each not in caught]
-    for _, entry in caught:
+    if not frame.failures:
+        return
+    here, failures = _task_or_thread(), frame.failures
+    caught = [entry for place, entry in failures if has_returned or place is here]
+    frame.failures = [] if has_returned else [each for each in failures if each[0] is not here]
+    for entry in caught:
         frame.check_alive()
         await frame.run.journal.write(entry, blocks=blocks)
 
