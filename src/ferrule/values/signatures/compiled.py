@@ -43,6 +43,7 @@ _ELSEWHERE = {
 
 
 MADE_LATER = object()
+"""The default of a parameter whose input has a factory."""
 
 
 class CompiledSignature:
