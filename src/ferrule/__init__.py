@@ -21,8 +21,8 @@ _HOMES = {
     ),
     "ferrule.settings": ("configure", "context"),
     "ferrule.values.run.act": (
-        "AskPerson", "CallModel", "CallTools", "CheckDue", "Conditions", "Once", "ReadConditions", "RecallCalls", "RuleCalls", "Tell",
-        "Within",
+        "AskPerson", "CallCode", "CallModel", "CallTools", "CheckDue", "Conditions", "Once", "ReadConditions", "RecallCalls", "RuleCalls",
+        "Tell", "Within",
     ),
     "ferrule.values.calls.call": ("ToolCall", "ToolResult"),
     "ferrule.values.calls.tool_calls": ("ToolCalls",),

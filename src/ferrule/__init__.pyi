@@ -165,6 +165,7 @@ from ferrule.values.conversation.history import History as History
 from ferrule.values.conversation.message import Message as Message
 from ferrule.values.conversation.message import Messages as Messages
 from ferrule.values.run.act import AskPerson as AskPerson
+from ferrule.values.run.act import CallCode as CallCode
 from ferrule.values.run.act import CallModel as CallModel
 from ferrule.values.run.act import CallTools as CallTools
 from ferrule.values.run.act import CheckDue as CheckDue

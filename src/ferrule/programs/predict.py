@@ -6,8 +6,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.adapters.render import calls_output
-from ferrule.errors import ConfigurationError, InputError, SignatureError, ToolRetry, refuse_async, refuse_awaitable, shown
-from ferrule.programs.asking.ask import as_native, ask_model, check_positive, choose_calls, list_demos, make_asker, split_inputs, validated
+from ferrule.concurrency import offload
+from ferrule.errors import ConfigurationError, InputError, SignatureError
+from ferrule.programs.asking.ask import (
+    as_native,
+    ask_model,
+    check_positive,
+    choose_calls,
+    list_demos,
+    make_asker,
+    rejected,
+    split_inputs,
+    validated,
+)
 from ferrule.programs.asking.native_outputs import adapt_to_model, add_native_outputs
 from ferrule.programs.calling import given_name
 from ferrule.programs.module import Module
@@ -19,16 +30,17 @@ from ferrule.values.signatures.signature import Signature, as_signature
 from ferrule.values.typed import D, P, S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from ferrule.adapters.adapter import Adapter
+    from ferrule.programs.asking.validators import OutputValidator
     from ferrule.tools.tool import Tool
     from ferrule.tools.toolbox import ToolServer
     from ferrule.values.conversation.exchange import Calls, Response
     from ferrule.values.conversation.message import Messages
-    from ferrule.values.run.act import Flow
+    from ferrule.values.run.act import Act, Flow
 
-Validator = TypeVar("Validator", bound="Callable[[Any], object]")
+Validator = TypeVar("Validator", bound="Callable[..., object]")
 _OWN = ("lm", "config", "demos", "max_turns")
 _REASONING = "What leads to the answer, step by step."
 OPTIONS = (
@@ -94,7 +106,7 @@ class Predict(Module[S, D, P]):
                 raise ConfigurationError(msg)
         self.config = config
         self.toolbox = Toolbox.of(tools)
-        self.output_validators: list[Callable[[Any], object]] = []
+        self.output_validators: list[OutputValidator] = []
         self.is_validated = self.signature.__validated_by__ is not None
 
     @property
@@ -115,36 +127,43 @@ class Predict(Module[S, D, P]):
         """Check the outputs of each run: `@program.output_validator`.
 
         The function takes one object with the inputs and outputs as attributes. It raises `ToolRetry("what to change")` to let the model
-        try again; it returns None or that object. It is called again in a replay, so it should depend on nothing else.
-        Raises `ConfigurationError` for an async function, and for one that takes other arguments.
+        try again; it returns None or that object. It is called again in a replay, so it should depend on nothing else, unless it takes a
+        `Context` or is async: then its verdict is recorded.
+        Raises `ConfigurationError` for a function that takes other arguments.
         """
-        import inspect  # late: few programs have a validator
+        from ferrule.programs.asking.validators import as_validator  # late: few programs have one
 
-        refuse_async(function, "An output validator")
-        try:
-            inspect.signature(function).bind(None)
-        except ValueError:  # a function in C may have no signature
-            pass
-        except TypeError:
-            msg = f"An output validator takes one argument, which has the inputs and outputs as attributes; found {shown(function)}."
-            raise ConfigurationError(msg) from None
-        self.output_validators.append(function)
+        self.output_validators.append(as_validator(function))
         self.is_validated = True
         return function
 
     def validate(self, inputs: Mapping[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
-        """The outputs as the validators leave them; raises `InvalidOutputsError` with what they object to."""
+        """The outputs as the validators leave them; raises `InvalidOutputsError` with what they object to.
+
+        Validators with a recorded verdict come later: see `judged`.
+        """
         outputs = self.signature.validate_outputs(inputs, outputs)
-        for function in self.output_validators:
-            try:
-                given = self.signature.model_construct(**inputs, **outputs)
-                found = refuse_awaitable(function(given), "An output validator")
-            except ToolRetry as error:
-                raise InvalidOutputsError([("", str(error) or "not accepted, change it and try again")]) from None
-            if (found is not None and found is not given) or any(getattr(given, name) is not value for name, value in outputs.items()):
-                msg = "An output validator only checks: it raises `ToolRetry`, or returns None. Pydantic's validators may change outputs."
-                raise ConfigurationError(msg)
+        for each in self.output_validators:
+            if not each.is_recorded and (verdict := offload.run_blocking(each.judge(self.signature, inputs, outputs))) is not None:
+                raise InvalidOutputsError([("", verdict)])
         return outputs
+
+    def judged(self, inputs: Mapping[str, Any], answers: Sequence[Mapping[str, Any]]) -> Generator[Act, Any, Sequence[str | None]]:
+        """What validators with a recorded verdict object to in each answer; None if they accept it."""
+        validators = [each for each in self.output_validators if each.is_recorded]
+        if not validators:
+            return [None] * len(answers)
+        from ferrule.programs.asking.validators import judge_answers
+
+        return (yield from judge_answers(validators, self.signature, inputs, answers))
+
+    def check_answer(
+        self, inputs: Mapping[str, Any], adapter: Adapter, outputs: dict[str, Any], response: Response
+    ) -> Generator[Act, Any, None]:  # fmt: skip
+        """Raise `AdapterParseError` with what validators with a recorded verdict object to; for `ask_model`."""
+        [verdict] = yield from self.judged(inputs, [outputs])
+        if verdict is not None:
+            raise rejected(adapter, response, outputs, [("", verdict)])
 
     def tool_users(self) -> Sequence[Predict]:
         """Itself."""
@@ -191,12 +210,17 @@ class Predict(Module[S, D, P]):
         if asker.n > 1:
             from ferrule.programs.asking.several import ask_several  # late: few programs ask for several answers
 
-            (outputs, response), *rest = yield from ask_several(asker, signature, request, render, read)
+            (outputs, response), *rest = yield from ask_several(
+                asker, signature, request, render, read, judged=partial(self.judged, values)
+            )
             others = [self.make_prediction(each, messages=messages.then(other.message())) for each, other in rest]
             return self.make_prediction(outputs, messages=messages.then(response.message()), others=others)
-        outputs, response = yield from ask_model(asker, signature, request, render, read=read if self.is_validated else None)
-        if native_outputs and not self.is_validated:
-            outputs = add_native_outputs(self.signature, outputs, native_outputs, response)
+        if self.is_validated:
+            check = partial(self.check_answer, values)
+            outputs, response = yield from ask_model(asker, signature, request, render, read=read, check=check)
+        else:
+            outputs, response = yield from ask_model(asker, signature, request, render)
+            outputs = add_native_outputs(self.signature, outputs, native_outputs, response) if native_outputs else outputs
         return self.make_prediction(outputs, messages=messages.then(response.message()))
 
     def make_prediction(self, outputs: Mapping[str, Any], **more: Any) -> Prediction[S]:

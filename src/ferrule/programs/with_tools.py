@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ferrule.adapters.render import calls_output
 from ferrule.errors import AdapterParseError, BadRequestError, MaxTurnsReachedError, ToolCallError
-from ferrule.programs.asking.ask import Asker, ask_model, calls_natively, validated
+from ferrule.programs.asking.ask import Answering, Asker, ask_model, calls_natively, validated
 from ferrule.programs.asking.native_outputs import adapt_to_model, add_native_outputs
 from ferrule.programs.asking.native_reader import NativeReader
 from ferrule.programs.asking.refusals import calls_in_text, refuses_tools
@@ -48,6 +48,12 @@ class Asks(Protocol):
 
     def validate(self, inputs: Mapping[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
         """The outputs as the validators leave them."""
+        ...
+
+    def check_answer(
+        self, inputs: Mapping[str, Any], adapter: Adapter, outputs: dict[str, Any], response: Response
+    ) -> Generator[Act, Any, None]:  # fmt: skip
+        """Raise `AdapterParseError` with what validators with a recorded verdict object to."""
         ...
 
     def make_prediction(self, outputs: Mapping[str, Any], **more: Any) -> Prediction:
@@ -122,6 +128,11 @@ class _WithTools:
         shown = self.render(self.asker.adapter) if messages is None else messages
         return self.asker.request(self.signature, shown, tools=tools)
 
+    def ask(self, request: Request) -> Answering:
+        """Ask the model: its fields, and the response."""
+        check = self.check_answer if self.predict.is_validated else None
+        return ask_model(self.asker, self.signature, request, self.render, read=self.read, reader=self.reader, check=check)
+
     def read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         """The fields of an answer; those of one without calls are validated."""
         fields = self._read(adapter, response)
@@ -129,6 +140,11 @@ class _WithTools:
             return fields
         validate = partial(self.predict.validate, self.values)
         return validated(validate, adapter, response, self.outputs(fields, response, with_calls=False))
+
+    def check_answer(self, adapter: Adapter, fields: dict[str, Any], response: Response) -> Generator[Act, Any, None]:
+        """What validators with a recorded verdict say of an answer without calls."""
+        if not fields.get(self.calls_in):
+            yield from self.predict.check_answer(self.values, adapter, fields, response)
 
     def reader(self, adapter: Adapter) -> FieldReader:
         """Splits a streamed answer into fields."""
@@ -163,7 +179,7 @@ class _OneAnswer(_WithTools):
 
     def flow(self, /) -> Generator[Act, Any, Prediction]:
         request = self.request()
-        fields, response = yield from ask_model(self.asker, self.signature, request, self.render, read=self.read, reader=self.reader)
+        fields, response = yield from self.ask(request)
         calls = fields.get(self.calls_in)
         outputs = self.outputs(fields, response, with_calls=bool(calls))
         messages = request.messages.then(response.message())
@@ -216,7 +232,7 @@ class _Turns(_WithTools):
         messages = request.messages
         calls: tuple[ToolCall, ...] = ()
         for turn in range(len(self.trajectory.steps), max_turns):
-            fields, response = yield from ask_model(asker, self.signature, request, self.render, read=self.read, reader=self.reader)
+            fields, response = yield from self.ask(request)
             calls = tuple(call if call.id else call.with_id(f"call_{turn}_{k}") for k, call in enumerate(fields.pop(_CALLS, ())))
             if _REST in fields:
                 response = replace(response, text=fields[_REST] or None, tool_calls=calls)

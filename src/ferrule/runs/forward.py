@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import ConfirmationRejected, InputError, RunError, shown
-from ferrule.runs.journal.entry import Entry
-from ferrule.runs.state import snapshot
 from ferrule.settings import Scope
-from ferrule.values.encoding.encode import is_exact
 from ferrule.values.run.act import AskPerson, Suspended
 
 if TYPE_CHECKING:
@@ -42,7 +39,9 @@ def once(make: Callable[[], T], name: str = "once") -> T:
         ReplayMismatchError: A replay did not ask for a recorded value.
 
     """
-    return offload.run_blocking(_once(make, name, blocks=True))
+    from ferrule.runs.driver.subprogram import record  # late, as in `drive.py`
+
+    return offload.run_blocking(record(make, name, blocks=True))
 
 
 @overload
@@ -51,7 +50,9 @@ async def aonce(make: Callable[[], Awaitable[T]], name: str = "once") -> T: ...
 async def aonce(make: Callable[[], T], name: str = "once") -> T: ...
 async def aonce(make: Callable[[], Any], name: str = "once") -> Any:
     """`once` on an event loop. `make` may be async."""
-    return await _once(make, name, blocks=False)
+    from ferrule.runs.driver.subprogram import record
+
+    return await record(make, name, blocks=False)
 
 
 def ask_person(question: str, *, expires_s: float | None = None) -> str:
@@ -108,55 +109,6 @@ async def _ask(frame: Frame, question: str, expires_s: float | None) -> str:
     if decision.kind == "deny":
         raise ConfirmationRejected(decision.text or "The question was denied.", confirmation_id=decision.question_id, tool_call=call)
     return decision.text if decision.kind == "reply" else "yes"
-
-
-async def _once(make: Callable[[], Any], name: str, *, blocks: bool) -> Any:
-    if not isinstance(name, str) or not name.replace("-", "_").isidentifier():  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
-        raise InputError(f"The name of a value of `once` is a word of letters, digits, `_` and `-`; found {shown(name)}.")
-    here = settings.scope()
-    frame: Frame | None = here.frame
-    if frame is None:
-        return await _made(make, blocks=blocks)
-    from ferrule.runs.driver.subprogram import close_frame, hand_up, keep_caught, recount  # late, as in `drive.py`
-    from ferrule.runs.limits import Budget
-
-    frame.check()
-    journal, slot = frame.run.journal, frame.numbered(f"once:{name}")
-    entry = journal.take(slot, "once", name) if journal.has(slot) else None
-    if entry is None:
-        await keep_caught(frame, blocks=blocks)
-        inside = frame.inner(f"{slot}/")  # programs that the function calls are replayed until there is a value, as those in a tool
-        inside.budget, inside.failures = Budget(outer=frame.budget), []
-        try:
-            with settings.entered(Scope(here.overrides, inside, here.call)):
-                value = await _made(make, blocks=blocks)
-            inside.failures = None  # the value stands for them
-        finally:
-            hand_up(inside)
-        spent = close_frame(frame, slot, inside, failed=True)  # it need not call the same ones again
-        if not is_exact(value):
-            raise RunError(f"The value `{name}` of `once` is recorded as JSON, so it must be JSON data; found {shown(value)}.")
-        entry = Entry(slot, "once", name, snapshot(value))
-        frame.live = True
-        frame.check_alive()
-        if spent is not None and inside.children:
-            await journal.write(spent, blocks=blocks)
-        await journal.write(entry, blocks=blocks)
-    else:
-        recount(frame, slot)
-    return snapshot(entry.value)  # what the program changes in it is not in the record
-
-
-async def _made(make: Callable[[], Any], *, blocks: bool) -> Any:
-    found = make()
-    if not hasattr(found, "__await__"):
-        return found
-    if blocks:
-        getattr(found, "close", bool)()
-        raise RunError(
-            f"`once` does not await what its function returned, {shown(found)}. In an `aforward`, write `await ferrule.aonce(...)`."
-        )
-    return await found
 
 
 async def gather(*branches: Awaitable[Any]) -> list[Any]:

@@ -30,11 +30,13 @@ R = TypeVar("R")
 def started(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> events.RunStarted:
     """The event of a program's start. Its positional inputs have the names of their parameters."""
     if args:
+        from ferrule.tools.definition.deps import bind_arguments  # late: flows take their inputs by name
+
         with suppress(TypeError, ValueError):  # inputs that do not fit, which the program itself reports
-            bound = inspect.signature(program.aforward if program.is_only_async else program.forward).bind(*args, **inputs)
+            bound = bind_arguments(program.aforward if program.is_only_async else program.forward, args, inputs)
             rest = next((each.name for each in bound.signature.parameters.values() if each.kind is each.VAR_KEYWORD), "")
             inputs = {**bound.arguments, **bound.arguments.get(rest, {})}
-            inputs = {name: value for name, value in inputs.items() if name != rest}
+            inputs = {name: value for name, value in inputs.items() if name != rest and not isinstance(value, Context)}
     return events.RunStarted(program, inputs)
 
 

@@ -20,10 +20,12 @@ from ferrule import (
     Prediction,
     ReAct,
     Run,
+    RunStarted,
     ScriptedLM,
     Signature,
     Tool,
     Toolbox,
+    context,
     module_callback,
     run_until_done,
     tool,
@@ -220,7 +222,7 @@ def test_a_bare_context_ends_the_run_when_the_tool_reads_deps_that_were_not_pass
     """api.md, 21: the model must not say that a thing was done which was not."""
     run = agent(bare).start(question="q")
     assert run.status == "failed"
-    with pytest.raises(ConfigurationError, match=r"reads `ctx\.deps`, and none were passed.*deps="):
+    with pytest.raises(ConfigurationError, match=r"`ctx\.deps` was read, and no `deps` were passed.*deps="):
         _ = run.prediction
 
 
@@ -334,3 +336,90 @@ def test_a_waiting_run_that_is_resumed_without_its_deps_keeps_waiting_with_its_d
     assert asked(program) == 1
     assert seen(Run.load(store, "r", program, deps=SHOP).resume().prediction) == "sold by bob"
     assert seen(Run.load(store, "r", program).prediction) == "sold by bob"  # a run that is done is only read
+
+
+# -- a `forward` with a `Context` ---------------------------------------------------------------------------------
+
+
+class First(Module):
+    """Takes it first."""
+
+    def forward(self, ctx: Context[Shop], question: str) -> tuple[str, str]:
+        return question, ctx.deps.owner
+
+
+class Last(Module):
+    """Takes it last, and by name alone."""
+
+    def forward(self, question: str, *, ctx: Context[Shop]) -> tuple[str, str]:
+        return question, ctx.deps.owner
+
+
+class OnlyAsync(Module):
+    """An `aforward` with an annotation as text."""
+
+    async def aforward(self, question: str, ctx: "Context[Shop]") -> tuple[str, str]:  # noqa: UP037  as users write it
+        return question, ctx.deps.owner
+
+
+@pytest.mark.parametrize("kind", [First, Last, OnlyAsync])
+def test_a_forward_takes_the_deps_in_a_context(kind: Any) -> None:
+    program, shop = kind(), Shop("bo")
+    assert program("?", deps=shop) == program(question="?", deps=shop) == ("?", "bo")
+    assert asyncio.run(program.acall("?", deps=shop)) == asyncio.run(program.acall(question="?", deps=shop)) == ("?", "bo")
+    assert program.start(question="?", deps=shop).prediction == ("?", "bo")
+
+
+def test_the_context_of_a_forward_knows_the_run_and_is_not_stored() -> None:
+    class Reports(Module):
+        def forward(self, ctx: Context) -> tuple[str, bool, bool]:
+            return ctx.run_id, ctx.cancelled, ctx.has_deps
+
+    run = Reports().start(run_id="r", store=MemoryStore(), deps=Shop())
+    assert run.prediction == ("r", False, True)
+    assert run.inputs == {}
+
+
+def test_an_event_names_the_positional_inputs_of_a_forward_with_a_context() -> None:
+    started: list[Any] = []
+    with context(callbacks=[lambda event: started.append(event.inputs) if isinstance(event, RunStarted) else None]):
+        First()("?", deps=Shop())
+        Last()("?", deps=Shop())
+    assert started == [{"question": "?"}] * 2
+
+
+def test_a_program_inside_a_forward_gets_the_deps_or_others() -> None:
+    class Outer(Module):
+        def __init__(self) -> None:
+            self.inner = First()
+
+        def forward(self, question: str) -> tuple[Any, Any]:
+            return self.inner(question), self.inner(question, deps=Shop("cy"))
+
+    assert Outer()("?", deps=Shop("bo")) == (("?", "bo"), ("?", "cy"))
+
+
+def test_a_forward_without_its_deps_is_not_executed() -> None:
+    for kind in (First, Last, OnlyAsync):
+        with pytest.raises(ConfigurationError, match=r"`\w+\.a?forward` declares `Context\[.*Shop\]`, and no `deps` were passed"):
+            kind()("?")
+        with pytest.raises(ConfigurationError, match="of the type `int`"):
+            kind()("?", deps=3)
+    store = MemoryStore()
+    First().submit(question="?", store=store, run_id="r")
+    with pytest.raises(ConfigurationError, match="no `deps`"):
+        Run.load(store, "r", First()).resume()
+    assert Run.load(store, "r", First(), deps=Shop()).resume().prediction == ("?", "ann")
+
+
+def test_a_forward_may_do_without_deps_if_its_context_says_so() -> None:
+    class Optional(Module):
+        def forward(self, ctx: Context[Shop | None]) -> bool:
+            return ctx.deps is None
+
+    assert Optional()()
+
+
+def test_a_context_that_the_caller_passes_stays() -> None:
+    assert First().forward(Context(deps=Shop("bo")), "?") == ("?", "bo")
+    assert Last()("?", ctx=Context(deps=Shop("cy")), deps=Shop("bo")) == ("?", "cy")

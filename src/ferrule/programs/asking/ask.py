@@ -6,7 +6,7 @@ tools are declared to the model (native calls) or listed in the prompt (calls in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 Answering = Generator[Act, Any, tuple[dict[str, Any], Response]]
 _Read = Callable[["Adapter", Response], dict[str, Any]] | None
+Check = Callable[["Adapter", dict[str, Any], Response], Generator[Act, Any, None]]
+"""Checks the fields of an answer by acts; raises `AdapterParseError` with what the model must correct."""
 _UNPARSED = "output that does not match the expected"
 """As llama.cpp's server words it, with status 500: it parses its model's calls, and this one it could not."""
 _MADE_INPUTS = "inputs"
@@ -135,14 +137,13 @@ def ask_model(
     *,
     read: _Read = None,
     reader: Callable[[Adapter], FieldReader] | None = None,
+    check: Check | None = None,
 ) -> Answering:
     """Fields, and the response they were parsed from.
 
     `request` is the rendered question; `render` makes its messages again for another adapter; `read` replaces `adapter.read`; `reader`
-    splits a streamed answer into fields.
-    An answer in the form of the fallback adapter is read at once, and one that keeps the first form is read when the fallback is tried.
-    Raises `AdapterParseError` when the answer could not be parsed after `adapter.repairs` repairs and one try with the fallback adapter;
-    its cause is the first such error.
+    splits a streamed answer into fields; `check` checks the fields of each answer. Raises `AdapterParseError` when the answer could not be
+    parsed after `adapter.repairs` repairs and one try with the fallback adapter; its cause is the first such error.
     """
     adapter, is_observed = asker.adapter, asker.conditions.is_observed
     last = 2 + adapter.repairs
@@ -155,34 +156,35 @@ def ask_model(
             adapter = adapter.fallback
             request = asker.request(signature, render(adapter), tools=request.tools, adapter=adapter)
         if is_observed:
-            name = type(adapter).__name__
-            yield Tell(events.Formatted(request.digest, attempt, name, len(request.messages), len(request.tools)))
+            yield Tell(events.Formatted(request.digest, attempt, type(adapter).__name__, len(request.messages), len(request.tools)))
         make = (partial(reader, adapter) if reader else partial(adapter.reader, signature)) if is_observed else None
-        act = CallModel(request, asker.lm, make, attempt)
         response = _NO_ANSWER
         try:
             try:
-                response = yield act
+                response = yield CallModel(request, asker.lm, make, attempt)
             except BadRequestError as error:
                 if _UNPARSED not in str(error):
                     raise
                 raise _unparsed(adapter, request) from error
-            if is_observed:
-                return (yield from _parse_observed(adapter, signature, request, response, read, attempt)), response
-            return _parse(adapter, signature, response, read), response
+            try:
+                if is_observed:
+                    fields = yield from _parse_observed(adapter, signature, request, response, read, attempt)
+                else:
+                    fields = _parse(adapter, signature, response, read)
+            except AdapterParseError as error:
+                fields = _in_another_form(adapter, signature, response, read, error, asker.adapter if attempt == last else None)
+            if check is not None:
+                yield from check(adapter, fields, response)
         except AdapterParseError as error:
             error.signature = error.signature or signature
             if attempt == last:
-                try:
-                    return _in_first_form(asker.adapter, signature, response, read, error), response
-                except AdapterParseError as last_error:
-                    raise last_error from first
-            if (fields := _in_form_of(adapter.fallback, signature, response, read)) is not None:
-                return fields, response
+                raise error from first
             first, latest = first or error, error
             yield Tell(events.AttemptFailed(str(error), attempt))
             repair = adapter.repair_messages(signature, response, error, native=len(request.tools) > 0)
             request = request.following(request.messages.then(*repair))
+        else:
+            return fields, response
     if latest is first:
         raise first or AssertionError  # the loop ran at least once and did not return
     raise latest or AssertionError from first
@@ -224,30 +226,32 @@ def validated(
     try:
         return validate(outputs)
     except InvalidOutputsError as error:
-        raise AdapterParseError(type(adapter).__name__, response.text or "", error.problems, parsed=outputs) from error
+        raise rejected(adapter, response, outputs, error.problems) from error
 
 
-def _in_form_of(fallback: Adapter | None, signature: type[Signature], response: Response, read: _Read) -> dict[str, Any] | None:
-    """The fields of an answer that the fallback adapter can read: models trained on JSON answer in it. None for any other text."""
-    if fallback is None or not (response.text or "").lstrip().startswith(("{", "```")):
-        return None
-    try:
-        return _parse(fallback, signature, response, read)
-    except AdapterParseError:
-        return None
+def rejected(adapter: Adapter, response: Response, outputs: dict[str, Any], problems: Sequence[tuple[str, str]]) -> AdapterParseError:
+    """The error for outputs to which a validator objects."""
+    return AdapterParseError(type(adapter).__name__, response.text or "", problems, parsed=outputs)
 
 
-def _in_first_form(
-    adapter: Adapter, signature: type[Signature], response: Response, read: _Read, error: AdapterParseError
+def _in_another_form(  # noqa: PLR0917  `_parse`, and why it failed
+    adapter: Adapter, signature: type[Signature], response: Response, read: _Read, error: AdapterParseError, first_form: Adapter | None
 ) -> dict[str, Any]:  # fmt: skip
-    """The fields of an answer to the fallback adapter that kept the form of the adapter before it. Raises the error that says more."""
-    if (response.text or "").lstrip().startswith(("{", "```")):
+    """The fields of an answer that its adapter cannot read.
+
+    It may have the form of the fallback adapter: models trained on JSON answer in it. An answer to that adapter may have kept the form of
+    the first one, `first_form`. If neither reads it, the error that says more is raised.
+    """
+    is_json = (response.text or "").lstrip().startswith(("{", "```"))
+    other = (adapter.fallback if is_json else None) if first_form is None else None if is_json else first_form
+    if other is None:
         raise error
     try:
-        return _parse(adapter, signature, response, read)
+        return _parse(other, signature, response, read)
     except AdapterParseError as found:
-        found.signature = found.signature or signature
-        raise found if len(found.absent) < len(error.absent) else error from None
+        if first_form is None or len(found.absent) >= len(error.absent):
+            raise error from None
+        raise
 
 
 def _as_request(made: Any) -> Request:

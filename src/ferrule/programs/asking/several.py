@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import AdapterParseError
 from ferrule.models.several import SeveralLM
-from ferrule.programs.asking.ask import Asker, ask_model
+from ferrule.programs.asking.ask import Asker, ask_model, rejected
 from ferrule.values.record import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
 
     from ferrule.adapters.adapter import Adapter
     from ferrule.values.conversation.exchange import Request, Response
@@ -27,6 +27,8 @@ def ask_several(
     request: Request,
     render: Callable[[Adapter], Messages],
     read: Callable[[Adapter, Response], dict[str, Any]],
+    *,
+    judged: Callable[[Sequence[dict[str, Any]]], Generator[Act, Any, Sequence[str | None]]],
 ) -> Generator[Act, Any, Answers]:
     """The fields of each answer that can be parsed. If none can, the model corrects them as it does a single one."""
     found: Answers = []
@@ -43,6 +45,14 @@ def ask_several(
             raise failed[0]
         return found[0][0]
 
+    def check_each(adapter: Adapter, _fields: dict[str, Any], _response: Response) -> Generator[Act, Any, None]:
+        verdicts = yield from judged([outputs for outputs, _ in found])
+        kept = [each for each, verdict in zip(found, verdicts, strict=True) if verdict is None]
+        if not kept:
+            (outputs, response), problem = found[0], verdicts[0] or ""
+            raise rejected(adapter, response, outputs, [("", problem)])
+        found[:] = kept
+
     several = replace(asker, lm=SeveralLM(asker.lm, asker.n))
-    yield from ask_model(several, signature, request, render, read=read_each)
+    yield from ask_model(several, signature, request, render, read=read_each, check=check_each)
     return found

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.exchange import Request
     from ferrule.values.conversation.message import Messages
 
+    Validating = Generator[Act, Any, tuple[dict[str, Any] | None, list[tuple[str, str]]]]
+
 Problems = list[tuple[str, str]]
 """What is wrong with outputs: a field, or `""`, and a text for the model."""
 
@@ -180,10 +182,11 @@ class _Loop:
             except LimitReachedError as reached:
                 return None, reached.reason
             if turn.outputs is not None:
-                outputs, problems = self._validated(dict(turn.outputs)) if turn.outputs else (None, [])
+                outputs, problems = (yield from self._validated(dict(turn.outputs))) if turn.outputs else (None, [])
                 if not problems:
                     return outputs, None
-                turn = replace(turn, outputs=None, problem=_objections(problems))
+                objections = [f"- `{name}`: {problem}" if name else f"- {problem}" for name, problem in problems]
+                turn = replace(turn, outputs=None, problem="\n".join(["Your answer was not accepted:", *objections]))
             step, end = yield from self._step(turn)
             whole = self.shown is self.steps
             self.steps = self.steps.then(step)
@@ -260,7 +263,7 @@ class _Loop:
             return make_step(turn.thought, turn.calls, tuple(results)), None
         others = tuple(call for call in turn.calls if call is not finish)
         results = (yield from self._use_tools(turn, others)) if others else []
-        outputs, problems = self._outputs(finish)
+        outputs, problems = yield from self._outputs(finish)
         if problems:
             refusal = str(ToolArgumentsError("finish", problems))
             last = ToolResult("finish", refusal, finish.id, is_error=True, is_fault=True)
@@ -273,7 +276,7 @@ class _Loop:
     def _use_tools(self, turn: Turn, calls: Sequence[ToolCall]) -> UsingTools:
         return use_tools(self.toolbox, calls, self.host, self.asker.conditions, thought=turn.thought, policy=self.agent.policy)
 
-    def _outputs(self, finish: ToolCall) -> tuple[dict[str, Any] | None, Problems]:
+    def _outputs(self, finish: ToolCall) -> Validating:
         """The outputs in the arguments of `finish`, typed; or None and what is wrong with them.
 
         A call without any output asks for an extraction, and so does every misfit in text mode, where `finish` declares no arguments.
@@ -298,14 +301,16 @@ class _Loop:
                 problems.append((name, "is missing"))
         if problems:
             return None, problems if self.native else []
-        return self._validated(outputs) if self.agent.react.is_validated else (outputs, [])
+        return (yield from self._validated(outputs)) if self.agent.react.is_validated else (outputs, [])
 
-    def _validated(self, outputs: dict[str, Any]) -> tuple[dict[str, Any] | None, Problems]:
+    def _validated(self, outputs: dict[str, Any]) -> Validating:
         """The outputs as the validators leave them, or None and what they object to."""
         try:
-            return self.agent.react.validate(self.values, outputs), []
+            outputs = self.agent.react.validate(self.values, outputs)
         except InvalidOutputsError as error:
             return None, error.problems
+        [verdict] = yield from self.agent.react.judged(self.values, [outputs])
+        return (outputs, []) if verdict is None else (None, [("", verdict)])
 
     def _goes_on(self, step: Step) -> bool:
         """Whether another turn may follow: False if the outputs were refused too often, so that they are extracted.
@@ -322,11 +327,6 @@ class _Loop:
         if results[-1].name == "finish":
             return False
         raise TooManyFaultsError(self.faults)
-
-
-def _objections(problems: Problems) -> str:
-    lines = [f"- `{name}`: {problem}" if name else f"- {problem}" for name, problem in problems]
-    return "\n".join(["Your answer was not accepted:", *lines])
 
 
 def _rendered(adapter: Adapter, steps: Sequence[Step]) -> RenderedText | list[Part]:

@@ -1,41 +1,91 @@
-"""The check of `deps` before a program acts: each of its tools, and those of programs that are its tools, gets what it declares."""
+"""The `deps` of a run: checked before a program acts, and given to plain Python that takes a `Context`.
+
+Checked is that each tool, and those of programs that are tools, gets what it declares; so does each output validator.
+"""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ferrule.adapters.render import calls_output
-from ferrule.tools.definition.deps import check_deps
+from ferrule.tools.definition.deps import check_deps, check_type, context_parameter
 from ferrule.tools.toolbox import LiveToolbox
+from ferrule.values.calls.context import Context
+from ferrule.values.record import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ferrule.runs.protocols import Program
+    from ferrule.runs.state import Frame
+    from ferrule.tools.definition.deps import ContextParameter
+
+
+def with_context(
+    frame: Frame, parameter: ContextParameter, what: str, args: tuple[Any, ...], inputs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """The arguments of a function with its `Context` among them. Raises `ConfigurationError` if it lacks its `deps`."""
+    context: Context[Any] = Context(run_id=frame.run.id, deps=frame.deps, stopped=lambda: frame.run.cancelled)
+    parameter.check(what, context, frame.deps)
+    return parameter.fill(args, inputs, context)
+
+
+def for_forward(
+    frame: Frame, program: Any, name: str, args: tuple[Any, ...], inputs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], Mapping[str, Any]]:  # fmt: skip
+    """The arguments of a program's `forward` or `aforward`, with the `Context` that it may take. See `with_context`."""
+    parameter = _of_method(getattr(program.__class__, name))
+    return (args, inputs) if parameter is None else with_context(frame, parameter, _what(program, name), args, inputs)
+
+
+def _what(program: Any, name: str) -> str:
+    return f"`{program.name}.{name}`"
+
+
+@lru_cache(maxsize=512)
+def _of_method(method: Any) -> ContextParameter | None:
+    found = context_parameter(method) if method is not None else None
+    return found and replace(found, at=found.at - 1)  # `self` is passed already
 
 
 def check_program_deps(program: Program, deps: Any) -> None:
-    """Raise `ConfigurationError` if a tool declares `Context[X]` and `deps` are missing or no `X`.
+    """Raise `ConfigurationError` if a tool, an output validator or a `forward` declares `Context[X]` and `deps` are missing or no `X`.
 
-    A program in plain Python is not checked here, as it may pass `deps` to the programs that it calls: each is checked when it is called.
+    Programs inside a `forward` are checked when it calls them, since it may pass other `deps` to them.
     """
     _check(program, deps, set())
 
 
 def _check(program: Any, deps: Any, seen: set[int]) -> None:
-    if not program.is_flow or id(program) in seen:
+    if id(program) in seen:
         return
     seen.add(id(program))  # an agent may be among its own tools
+    if not program.is_flow:
+        for name in ("forward", "aforward"):
+            if (parameter := _of_method(getattr(program.__class__, name, None))) is not None:
+                check_type(_what(program, name), parameter.deps_type, deps)
+        return
     for tool in _tools(program):
         if tool.takes_context:
             check_deps(tool, deps)
         elif tool.is_program:
             _check(tool.func.program, deps, seen)
+    for each in _validators(program):
+        check_type(each.what, each.context.deps_type, deps)
+
+
+def _predictors(program: Any) -> Sequence[Any]:
+    find = getattr(program, "tool_users", None)
+    return find() if find is not None else ()
+
+
+def _validators(program: Any) -> Iterator[Any]:
+    return (each for predictor in _predictors(program) for each in predictor.output_validators if each.context is not None)
 
 
 def _tools(program: Any) -> Iterator[Any]:
-    find = getattr(program, "tool_users", None)
-    for predictor in find() if find is not None else ():
+    for predictor in _predictors(program):
         box = predictor.toolbox
         if isinstance(box, LiveToolbox):
             box.look_again()  # here, as every run with servers passes once, before its first act

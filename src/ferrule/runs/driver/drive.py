@@ -15,7 +15,7 @@ from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import InputError, LimitReachedError, LMError, RunError, shown
 from ferrule.runs.driver.model_call import call_model
-from ferrule.runs.driver.subprogram import hand_up, keep_caught
+from ferrule.runs.driver.subprogram import call_code, hand_up, keep_caught
 from ferrule.runs.driver.tool_calls import call_tools
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.limits import Budget
@@ -25,6 +25,7 @@ from ferrule.values.run import event as events
 from ferrule.values.run.act import (
     Act,
     AskPerson,
+    CallCode,
     CallModel,
     CallTools,
     CheckDue,
@@ -120,6 +121,9 @@ async def _perform_program(frame: Frame, program: Program, args: tuple[Any, ...]
 
 
 async def _perform_forward(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool) -> Any:
+    from ferrule.runs.driver.deps import for_forward  # late: few programs are written so
+
+    args, inputs = for_forward(frame, program, "forward" if frame.blocks else "aforward", args, inputs)
     if not blocks:
         forward = partial(program.forward, *args, **inputs)
         return await (_aforward(frame, program, args, inputs) if program.is_async else offload.in_worker_thread(forward))
@@ -271,7 +275,7 @@ def _tell(frame: Frame, event: events.Event) -> None:
         frame.tell(event)
 
 
-async def _answer(frame: Frame, act: ReadConditions | RecallCalls | RuleCalls | AskPerson | CheckDue | Within) -> Any:
+async def _answer(frame: Frame, act: ReadConditions | RecallCalls | RuleCalls | AskPerson | CallCode | CheckDue | Within) -> Any:
     match act:  # what few programs ask for is imported late
         case ReadConditions():
             frame.lm = act.lm
@@ -290,6 +294,8 @@ async def _answer(frame: Frame, act: ReadConditions | RecallCalls | RuleCalls | 
             found = await decide(frame, act)
             frame.live = not frame.run.journal.replaying
             return found
+        case CallCode(code, name):
+            return await call_code(frame, code, name)
         case CheckDue():
             return await _check_due(frame, act)
         case Within(limits):

@@ -3,21 +3,35 @@
 In: a call that is about to run. Out: the frame for the program inside it and, when it ends, a record of its spending at the slot of the
 call plus `.spent`: a replay uses the result alone and does not execute the program again.
 
-Also: which failures of the programs inside a `forward` were caught there.
+Also: values that a run records once, with the programs that compute them, and which failures of the programs inside a `forward` were caught
+there.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ferrule.errors import RunError
+from ferrule import settings
+from ferrule.concurrency import offload
+from ferrule.errors import InputError, RunError, shown
 from ferrule.runs.journal.entry import Entry
+from ferrule.runs.limits import Budget
+from ferrule.runs.observers import cancellable
+from ferrule.runs.state import snapshot
+from ferrule.settings import Scope
 from ferrule.values.calls.call import ToolResult
+from ferrule.values.encoding.encode import is_exact
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+
     from ferrule.errors import ConfirmationRequired
     from ferrule.runs.state import Frame
+    from ferrule.tools.definition.deps import ContextParameter
     from ferrule.values.calls.call import CheckedCall
+
+T = TypeVar("T")
 
 
 def close_frame(frame: Frame, slot: str, inside: Frame, *, failed: bool) -> Entry | None:
@@ -62,6 +76,71 @@ def cannot_wait(checked: CheckedCall, error: ConfirmationRequired) -> RunError:
         f"`{name}` called the program `{error.run.program.name}`, which waits for a person ({error.question!r}). A function cannot wait in "
         f"its middle: its own code would run a second time. Give the agent the program itself as a tool: `tools=[program.as_tool()]`."
     )
+
+
+async def record(make: Callable[[], Any], name: str, *, blocks: bool) -> Any:
+    """`once`; `blocks` says whether it waits by blocking this thread, or on this event loop."""
+    if not isinstance(name, str) or not name.replace("-", "_").isidentifier():  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
+        raise InputError(f"The name of a value of `once` is a word of letters, digits, `_` and `-`; found {shown(name)}.")
+    here = settings.scope()
+    frame: Frame | None = here.frame
+    if frame is None:
+        return await _made(make, blocks=blocks)
+    frame.check()
+    journal, slot = frame.run.journal, frame.numbered(f"once:{name}")
+    entry = journal.take(slot, "once", name) if journal.has(slot) else None
+    if entry is None:
+        await keep_caught(frame, blocks=blocks)
+        inside = frame.inner(f"{slot}/")  # programs that the function calls are replayed until there is a value, as those in a tool
+        inside.budget, inside.failures = Budget(outer=frame.budget), []
+        try:
+            with settings.entered(Scope(here.overrides, inside, here.call)):
+                value = await _made(make, blocks=blocks)
+            inside.failures = None  # the value stands for them
+        finally:
+            hand_up(inside)
+        spent = close_frame(frame, slot, inside, failed=True)  # it need not call the same ones again
+        if not is_exact(value):
+            raise RunError(f"The value `{name}` of `once` is recorded as JSON, so it must be JSON data; found {shown(value)}.")
+        entry = Entry(slot, "once", name, snapshot(value))
+        frame.live = True
+        frame.check_alive()
+        if spent is not None and inside.children:
+            await journal.write(spent, blocks=blocks)
+        await journal.write(entry, blocks=blocks)
+    else:
+        recount(frame, slot)
+    return snapshot(entry.value)  # what the program changes in it is not in the record
+
+
+async def call_code(frame: Frame, code: Callable[[Callable[..., Awaitable[Any]]], Coroutine[Any, Any, T]], name: str) -> T:
+    """Call functions of the user once, in a frame of a run. See `CallCode`."""
+    from ferrule.runs.driver.deps import with_context  # late: few programs have such functions
+
+    blocks = frame.blocks
+
+    async def call(function: Callable[..., Any], *args: Any, context: ContextParameter | None, is_async: bool, what: str) -> Any:
+        named: Mapping[str, Any] = {}
+        if context is not None:
+            args, named = with_context(frame, context, what, args, named)
+        work = partial(function, *args, **named)
+        if is_async:
+            return offload.run_async(cancellable(frame.life, work())) if blocks else await work()
+        return work() if blocks else await offload.in_worker_thread(work)
+
+    return await record((lambda: offload.run_blocking(code(call))) if blocks else partial(code, call), name, blocks=blocks)
+
+
+async def _made(make: Callable[[], Any], *, blocks: bool) -> Any:
+    found = make()
+    if not hasattr(found, "__await__"):
+        return found
+    if blocks:
+        getattr(found, "close", bool)()
+        raise RunError(
+            f"`once` does not await what its function returned, {shown(found)}. In an `aforward`, write `await ferrule.aonce(...)`."
+        )
+    return await found
 
 
 async def keep_caught(frame: Frame, *, blocks: bool, has_returned: bool = False) -> None:

@@ -29,6 +29,7 @@ from ferrule.runs.journal.encode import (
 from ferrule.runs.journal.spending import spent
 from ferrule.runs.limits import Limits
 from ferrule.runs.store.fingerprint import differences, program_fingerprint
+from ferrule.tools.definition.deps import bind_arguments
 from ferrule.tools.tool import Tool
 from ferrule.values.content.convert import marked_parts, read_marked
 from ferrule.values.conversation.exchange import Usage
@@ -122,7 +123,7 @@ def check_inputs(program: Program, args: Sequence[Any], inputs: Mapping[str, Any
     if not program.is_flow:
         forward = program.aforward if program.is_only_async else program.forward
         try:
-            inspect.signature(forward).bind(*args, **inputs)
+            bind_arguments(forward, args, inputs)
         except TypeError as error:
             found = f"{program.name}.{forward.__name__}{inspect.signature(forward)}: {error}; `migrate=True` tries anyway"
             raise ReplayMismatchError("start", f"the inputs {[*range(len(args)), *inputs]}", found) from None

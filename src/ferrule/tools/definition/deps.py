@@ -1,17 +1,64 @@
-"""What a tool needs of a run's `deps`: its parameter `Context[X]` says it."""
+"""What a function needs of a run's `deps`: its parameter `Context[X]` says it."""
 
 from __future__ import annotations
 
+import inspect
 import types
 import typing
 from typing import Any
 
 from ferrule.errors import ConfigurationError
-from ferrule.tools.definition.inspect_function import find_context, resolve_annotation
-from ferrule.values.calls.context import HOW_TO_GIVE_DEPS
+from ferrule.tools.definition.inspect_function import find_context, is_context_annotation, resolve_annotation
+from ferrule.values.calls.context import HOW_TO_GIVE_DEPS, Context
+from ferrule.values.record import Record
 
 if typing.TYPE_CHECKING:
-    from ferrule.values.calls.context import Context
+    from collections.abc import Callable, Iterable, Mapping
+
+
+class ContextParameter(Record):
+    """The parameter of a plain function that takes a `Context`."""
+
+    name: str
+    at: int
+    """Its place among the parameters."""
+    is_named: bool
+    """Whether it can be passed by name."""
+    deps_type: Any
+
+    def fill(self, args: tuple[Any, ...], named: Mapping[str, Any], context: Context[Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+        """The arguments of a call with the context among them, unless they have one."""
+        if any(isinstance(each, Context) for each in (*args, named.get(self.name))):
+            return args, named
+        if len(args) <= self.at and self.is_named:
+            return args, {**named, self.name: context}
+        return (*args[: self.at], context, *args[self.at :]), named
+
+    def check(self, what: str, context: Context[Any], deps: Any) -> None:
+        """Raise `ConfigurationError` if the `deps` of a context are not what this parameter declares; `what` has it."""
+        check_type(what, self.deps_type, deps)
+        if self.deps_type is not Any and fits_deps(self.deps_type, None):
+            context.without_deps()
+
+
+def context_parameter(function: Callable[..., Any]) -> ContextParameter | None:
+    """The parameter of a function that takes a `Context`; None without one."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (ValueError, TypeError):  # a function in C may have no signature
+        return None
+    for at, each in enumerate(parameters):
+        if is_context_annotation(function, each.annotation):
+            return ContextParameter(each.name, at, each.kind is not each.POSITIONAL_ONLY, deps_type(function, each.annotation))
+    return None
+
+
+def bind_arguments(function: Callable[..., Any], args: Iterable[Any], named: Mapping[str, Any]) -> inspect.BoundArguments:
+    """Bind arguments to the parameters of a function, with an empty `Context` where it takes one. Raises `TypeError` as Python does."""
+    args = tuple(args)
+    if (context := context_parameter(function)) is not None:
+        args, named = context.fill(args, named, Context())
+    return inspect.signature(function).bind(*args, **named)
 
 
 def deps_type(function: Any, annotation: Any) -> Any:
@@ -26,10 +73,14 @@ def deps_type(function: Any, annotation: Any) -> Any:
 
 def check_deps(tool: Any, deps: Any) -> None:
     """Raise `ConfigurationError` if a run's `deps` (None: it has none) are not what a tool declares."""
-    kind = tool.deps_type
+    check_type(f"The tool `{tool.name}`", tool.deps_type, deps)
+
+
+def check_type(what: str, kind: Any, deps: Any) -> None:
+    """Raise `ConfigurationError` if a run's `deps` are not of the type `kind`, which `what` declares."""
     if fits_deps(kind, deps):
         return
-    declared = f"The tool `{tool.name}` declares `Context[{_name(kind)}]`"
+    declared = f"{what} declares `Context[{_name(kind)}]`"
     if deps is None:
         raise ConfigurationError(f"{declared}, and no `deps` were passed. {HOW_TO_GIVE_DEPS}")
     # Not the value itself: it may hold secrets.

@@ -93,13 +93,13 @@ def inspect_function(
         raise ToolDefinitionError(msg) from error
     found = list(signature.parameters.values())
     caller = with_caller and bool(found) and found[0].name in {"self", "caller"} and found[0].kind in _BY_POSITION
-    caller = caller and not _is_context_annotation(function, found[0].annotation)
+    caller = caller and not is_context_annotation(function, found[0].annotation)
     if caller:
         del found[0]
     bound = _bound_names(function)
     found = [each for each in found if each.name not in bound]
     annotations = {each.name: each.annotation for each in found if each.annotation is not each.empty}
-    context = next((each for each, hint in annotations.items() if _is_context_annotation(function, hint)), "")
+    context = next((each for each, hint in annotations.items() if is_context_annotation(function, hint)), "")
     hints = _resolve_annotations(function, name, {each: hint for each, hint in annotations.items() if each != context}, types_given)
     context = context or next((each for each, hint in hints.items() if find_context(hint)), "")
     context_at = next((k for k, each in enumerate(found) if each.name == context and each.kind is each.POSITIONAL_ONLY), None)
@@ -240,7 +240,7 @@ def find_context(hint: Any) -> Any:
     return hint if hint is Context or typing.get_origin(hint) is Context else None
 
 
-def _is_context_annotation(function: Any, hint: Any) -> bool:
+def is_context_annotation(function: Any, hint: Any) -> bool:
     """Whether an annotation is a context type, or text that starts with a name of `Context`; the rest may not be importable here."""
     if not isinstance(hint, str):
         return find_context(hint) is not None

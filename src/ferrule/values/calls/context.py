@@ -1,6 +1,7 @@
 """`Context`, which gives a tool access to its current call, and the answers of a `reconcile=` function.
 
-A tool gets a context by annotating a parameter with it. The parameter is not in the schema, and a model cannot set it.
+A tool gets a context by annotating a parameter with it. The parameter is not in the schema, and a model cannot set it. A `forward` and an
+output validator get theirs in the same way.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ class Unknown:
 
 
 class Context(Generic[Deps]):
-    """The current call of a tool. A run makes one for each call; make one yourself, `Context(deps=...)`, to test a tool."""
+    """The current call of a tool. A run makes one for each call; make one yourself, `Context(deps=...)`, to test a tool.
+
+    In a `forward` and in an output validator it has `deps`, `run_id` and `cancelled`; the rest belongs to calls.
+    """
 
     __slots__ = ("_db", "_deps", "_is_over", "_may_lack_deps", "_stopped", "_tell", "call_id", "key", "run_id")
 
@@ -73,7 +77,7 @@ class Context(Generic[Deps]):
     def deps(self) -> Deps:
         """The argument `deps=` of the run: connections, secrets, the user. Not journalled. Raises `ConfigurationError` without one."""
         if self._deps is None and not self._may_lack_deps:
-            raise ConfigurationError(f"A tool reads `ctx.deps`, and none were passed. {HOW_TO_GIVE_DEPS}")
+            raise ConfigurationError(f"`ctx.deps` was read, and no `deps` were passed. {HOW_TO_GIVE_DEPS}")
         return cast("Deps", self._deps)
 
     @property

@@ -8,7 +8,7 @@ The acts of every step are `MutableRecord`s, though nothing changes them: a froz
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ferrule.errors import FerruleError, RunCancelledError
@@ -111,6 +111,17 @@ class Once(Record):
     name: str = "once"
 
 
+class CallCode(Record):
+    """Call functions of the user, such as those that check an answer: answered with JSON data, which a replay takes from the journal.
+
+    It shifts no slot of an act. Programs that the functions call belong to the run.
+    """
+
+    code: Callable[[Callable[..., Awaitable[Any]]], Coroutine[Any, Any, Any]]
+    """Is given `call(function, *args, context=..., is_async=..., what=...)`, which calls a function with the `Context` that it may take."""
+    name: str
+
+
 class CheckDue(Record):
     """Check whether something has made work due: a replay does that work again at the same place, and only there.
 
@@ -141,7 +152,7 @@ class Within(Record):
     """Anything that fits `runs.limits.Limits`."""
 
 
-Act = ReadConditions | CallModel | RecallCalls | RuleCalls | CallTools | AskPerson | Once | CheckDue | Tell | Within
+Act = ReadConditions | CallModel | RecallCalls | RuleCalls | CallTools | AskPerson | Once | CallCode | CheckDue | Tell | Within
 Flow = Generator[Act, Any, "Prediction"]
 """A running program: yields acts, is sent their answers, returns its prediction."""
 

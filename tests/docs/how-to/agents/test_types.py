@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ferrule import ChainOfThought, ConfigurationError, Module, Predict, ReAct, ScriptedLM
+from ferrule import ChainOfThought, ConfigurationError, MemoryStore, Module, Predict, ReAct, Run, ScriptedLM
 
 
 def test_every_block_of_the_page_runs(execute) -> None:
@@ -40,12 +40,22 @@ def test_an_output_validator_changes_nothing(validator) -> None:
         program(text="x", lm=ScriptedLM([{"outputs": {"total": 7}}]))
 
 
-def test_an_output_validator_is_no_async_function() -> None:
-    async def check(answer):
-        """Do nothing."""
+def test_a_verdict_of_an_async_validator_is_recorded_and_one_of_a_plain_function_is_not() -> None:
+    asked: list[str] = []
 
-    with pytest.raises(ConfigurationError, match="async"):
-        Predict("text -> total: int").output_validator(check)
+    def plain(answer):
+        asked.append("plain")
+
+    async def awaits(answer):
+        asked.append("async")
+
+    program = Predict("text -> total: int", lm=ScriptedLM([{"outputs": {"total": 7}}]))
+    program.output_validator(plain)
+    program.output_validator(awaits)
+    store = MemoryStore()
+    program.start(text="x", store=store, run_id="r")
+    assert Run.load(store, "r", program).prediction.total == 7
+    assert asked == ["plain", "async", "plain"]
 
 
 def test_the_built_in_programs_have_output_validators_and_a_module_has_none() -> None:

@@ -1,0 +1,232 @@
+"""Output validators that look at more than the answer: they take a `Context` or are async, and their verdict is recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import partial
+from typing import Any
+
+import pytest
+
+from ferrule import (
+    AdapterParseError,
+    ChainOfThought,
+    ConfigurationError,
+    Context,
+    MemoryStore,
+    Predict,
+    ReAct,
+    Run,
+    ScriptedLM,
+    ToolRetry,
+    tool,
+)
+
+
+class Shop:
+    """What the validators look at."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.loops: set[Any] = set()
+
+    def has(self, order: str) -> bool:
+        self.asked.append(order)
+        return order.startswith("A")
+
+
+@tool(effect="read")
+def look(place: str) -> str:
+    """Look at a place."""
+    return place
+
+
+def check(answer: Any, ctx: Context[Shop]) -> None:
+    if not ctx.deps.has(answer.order):
+        raise ToolRetry(f"There is no order {answer.order}.")
+
+
+async def acheck(ctx: Context[Shop], answer: Any) -> None:
+    await asyncio.sleep(0)
+    ctx.deps.loops.add(asyncio.get_running_loop())
+    check(answer, ctx)
+
+
+def outputs(order: str, **more: Any) -> dict[str, Any]:
+    return {"outputs": {**more, "order": order}}
+
+
+def finish(order: str) -> dict[str, Any]:
+    return {"name": "finish", "args": {"order": order}}
+
+
+LOOK = {"name": "look", "args": {"place": "here"}}
+PROGRAMS = {
+    "Predict": (lambda: Predict("question -> order"), [outputs("B1"), outputs("A1")]),
+    "ChainOfThought": (lambda: ChainOfThought("question -> order"), [outputs("B1", reasoning="?"), outputs("A1", reasoning="!")]),
+    "with tools": (lambda: Predict("question -> order", tools=[look]), [LOOK, outputs("B1"), outputs("A1")]),
+    "ReAct": (lambda: ReAct("question -> order", [look]), [LOOK, finish("B1"), finish("A1")]),
+    "ReAct in text": (
+        lambda: ReAct("question -> order", [look], calls="prompted"),
+        [LOOK, {"name": "finish", "args": {}}, outputs("B1", reasoning="?"), outputs("A1", reasoning="!")],
+    ),
+}
+
+
+@pytest.fixture(params=PROGRAMS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(params=[check, acheck], ids=["sync", "async"])
+def function(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def made(kind: str, function: Any, answers: list[Any]) -> Any:
+    program: Any = PROGRAMS[kind][0]()
+    program.output_validator(function)
+    program.set_lm(ScriptedLM(answers))
+    return program
+
+
+def test_a_validator_with_a_context_sends_an_answer_back(kind: str, function: Any) -> None:
+    shop, program = Shop(), made(kind, function, PROGRAMS[kind][1])
+    assert program(question="?", deps=shop).order == "A1"
+    assert shop.asked == ["B1", "A1"]
+    assert "There is no order B1." in str(program.get_lm().requests[-1].messages)
+
+
+def test_on_an_event_loop_an_async_validator_runs_on_that_loop(kind: str) -> None:
+    async def main() -> None:
+        shop, program = Shop(), made(kind, acheck, PROGRAMS[kind][1])
+        assert (await program.acall(question="?", deps=shop)).order == "A1"
+        assert shop.loops == {asyncio.get_running_loop()}
+
+    asyncio.run(main())
+
+
+def test_a_sync_validator_with_a_context_does_not_block_the_loop() -> None:
+    async def main() -> None:
+        freed = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def waits(answer: Any, ctx: Context) -> None:
+            asyncio.run_coroutine_threadsafe(freed.wait(), loop).result(10)
+
+        program = made("Predict", waits, [outputs("A1")])
+        running = asyncio.create_task(program.acall(question="?"))
+        await asyncio.sleep(0.01)
+        freed.set()
+        assert (await running).order == "A1"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("blocks", [True, False], ids=["sync run", "async run"])
+def test_wherever_a_run_stopped_it_calls_a_validator_only_for_answers_without_a_verdict(kind: str, function: Any, *, blocks: bool) -> None:
+    answers = PROGRAMS[kind][1]
+    whole = json.loads(made(kind, function, answers).start(question="?", deps=Shop()).to_json())
+    for length in range(len(whole["journal"]) + 1):
+        entries = whole["journal"][:length]
+        shop, program = Shop(), made(kind, function, answers[sum(entry["kind"] == "model" for entry in entries) :])
+        run = Run.from_json(json.dumps({**whole, "journal": entries, "status": "running"}), program, deps=shop)
+        run = run.resume() if blocks else asyncio.run(run.aresume())
+        assert run.prediction.order == "A1"
+        verdicts = sum(entry["kind"] == "once" and entry["digest"] == "output_validators" for entry in entries)
+        assert shop.asked == ["B1", "A1"][verdicts:]
+
+
+@pytest.mark.parametrize("blocks", [True, False], ids=["sync", "async"])
+def test_a_program_that_a_validator_calls_belongs_to_the_run(*, blocks: bool) -> None:
+    judge = Predict("order -> fits: bool", lm=ScriptedLM([{"outputs": {"fits": False}}, {"outputs": {"fits": True}}]))
+
+    def fits(answer: Any, ctx: Context) -> None:
+        assert ctx.run_id == "r"
+        if not judge(order=answer.order).fits:
+            raise ToolRetry("The judge says no.")
+
+    async def afits(answer: Any) -> None:
+        if not (await judge.acall(order=answer.order)).fits:
+            raise ToolRetry("The judge says no.")
+
+    store, program = MemoryStore(), made("Predict", fits if blocks else afits, [outputs("A1"), outputs("A2")])
+    run = program.start(question="?", store=store, run_id="r")
+    assert run.prediction.order == "A2"
+    again = Run.load(store, "r", program)  # neither model has an answer left
+    assert again.prediction.order == "A2"
+    assert sum(entry["kind"] == "model" for entry in json.loads(run.to_json())["journal"]) == 4
+
+
+def test_each_of_several_answers_gets_its_verdict(function: Any) -> None:
+    shop = Shop()
+    program = Predict("question -> order", n=3, lm=ScriptedLM([outputs(each) for each in ("A1", "B1", "A2")]))
+    program.output_validator(function)
+    assert sorted(program(question="?", deps=shop).completions.order) == ["A1", "A2"]
+    assert sorted(shop.asked) == ["A1", "A2", "B1"]
+
+
+def test_if_no_answer_of_several_is_accepted_the_model_is_asked_again(function: Any) -> None:
+    program = Predict("question -> order", n=2, lm=ScriptedLM([outputs(each) for each in ("B1", "B2", "A1", "A2")]))
+    program.output_validator(function)
+    assert sorted(program(question="?", deps=Shop()).completions.order) == ["A1", "A2"]
+
+
+def test_a_model_that_is_never_right_ends_the_run_with_the_objection(function: Any) -> None:
+    program = made("Predict", function, [outputs("B1"), outputs("B2"), '{"order": "B3"}'])
+    with pytest.raises(AdapterParseError, match="There is no order B3"):
+        program(question="?", deps=Shop())
+
+
+def test_missing_and_wrong_deps_are_reported_before_the_model_is_asked(kind: str, function: Any) -> None:
+    program = made(kind, function, [])
+    with pytest.raises(ConfigurationError, match=r"The output validator `a?check` declares `Context\[.*Shop\]`, and no `deps`"):
+        program(question="?")
+    with pytest.raises(ConfigurationError, match="of the type `str`"):
+        program(question="?", deps="shop")
+    assert not program.get_lm().requests
+
+
+def test_validators_of_the_answer_alone_come_first() -> None:
+    shop, program = Shop(), made("Predict", check, [outputs("C"), outputs("A1")])
+
+    @program.output_validator
+    def short(answer: Any) -> None:
+        if len(answer.order) < 2:
+            raise ToolRetry("too short")
+
+    assert program(question="?", deps=shop).order == "A1"
+    assert shop.asked == ["A1"]
+
+
+def fails(answer: Any, ctx: Context) -> None:
+    raise LookupError(answer.order)
+
+
+async def afails(answer: Any) -> None:
+    raise LookupError(answer.order)
+
+
+@pytest.mark.parametrize("wrong", [fails, afails])
+def test_another_error_ends_the_run_and_a_resumed_run_calls_the_validator_again(wrong: Any) -> None:
+    store, program = MemoryStore(), made("Predict", wrong, [outputs("A1")])
+    run = program.start(question="?", store=store, run_id="r")
+    assert run.status == "failed"
+    assert isinstance(run.error, LookupError)
+    mended = made("Predict", partial(check), [])
+    assert Run.load(store, "r", mended, deps=Shop()).resume().prediction.order == "A1"
+
+
+async def changes(answer: Any) -> None:
+    answer.order = "A2"
+
+
+async def returns(answer: Any) -> Any:
+    return answer.model_copy()
+
+
+@pytest.mark.parametrize("wrong", [changes, returns])
+def test_an_async_validator_changes_nothing(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="only checks"):
+        made("Predict", wrong, [outputs("A1")])(question="?")
