@@ -148,6 +148,7 @@ _ELSEWHERE = {
         "adapter prices max_workers": "Set it with `configure(...)` or, for a block, with `context(...)`.",
         "usage_limits": "Set `Limits` with `ReAct(..., limits=...)` or, for a block, with `context(limits=...)`.",
         "max_steps max_iterations recursion_limit": "The limit of an agent's steps is `ReAct(..., max_iters=...)`.",
+        "tool_use_behavior": "An agent ends with the result of a tool by `ReAct(..., stop_at_tools=[...])`.",
         "deps checkpointer": "Give it to a call, such as `program.start(...)`.",
         "run_id thread_id configurable": "A run is named when it starts: `program.start(run_id=...)`.",
         "deps_type context_schema": "A tool declares the type: `ctx: Context[Deps]`.",

@@ -45,7 +45,7 @@ _OWN = ("lm", "config", "demos", "max_turns")
 _REASONING = "What leads to the answer, step by step."
 OPTIONS = (
     "auto_execute_tools", "calls", "compact", "config", "demos", "enable_user_clarification", "intention", "limits", "lm", "max_iters",
-    "max_turns", "name", "native", "parallel", "policy", "require_confirmation", "signature", "tools",
+    "max_turns", "name", "native", "parallel", "policy", "require_confirmation", "signature", "stop_at_tools", "tools",
 )  # fmt: skip
 """The options of all programs here: one that a program does not take is no setting of its model."""
 

@@ -38,7 +38,8 @@ class ReAct(Module[S, D, P]):
     makes each call: the reason is in `call.intention` in steps, events and questions, and is not passed to the tool. `policy` says
     which calls run, which need a decision and which are denied. `parallel=False` runs the calls of one turn one at a time, in their order:
     for tools that share state. `compact` keeps the conversation below the model's context: a number of
-    tokens, a share of the context such as `0.8`, or a `Compact`. `lm=` and other keywords are as for `Predict`: a model, sampling settings.
+    tokens, a share of the context such as `0.8`, or a `Compact`. After a turn in which one of `stop_at_tools` returned, the run ends: its
+    result is the output. `lm=` and other keywords are as for `Predict`: a model, sampling settings.
     A call of the agent takes `max_iters=`, `limits=`, `lm=`, `config=` and `demos=` besides the inputs; agents that are its tools use the
     same `lm`, unless they have their own. `name` appears in events, traces and stored runs, and names the tool.
 
@@ -61,13 +62,14 @@ class ReAct(Module[S, D, P]):
         policy: Policy | None = None,
         parallel: bool = True,
         compact: Compact | float | None = None,
+        stop_at_tools: Iterable[Tool | Callable[..., Any] | str] = (),
         demos: Sequence[Any] | None = None,
         name: str | None = None,
         **config: Any,
     ) -> None:
         from ferrule.programs.asking.ask import check_positive, choose_calls
         from ferrule.programs.predict import Predict
-        from ferrule.programs.react_loop.agent import check_signature, check_tools, make_extractor
+        from ferrule.programs.react_loop.agent import check_signature, check_stops, check_tools, make_extractor, tool_names
         from ferrule.runs.limits import Limits
 
         found = check_signature(signature)
@@ -88,8 +90,10 @@ class ReAct(Module[S, D, P]):
             from ferrule.values.conversation.compact import Compact  # late: few agents have it
 
             self.compact = Compact.of(compact)
+        self.stop_at_tools = tool_names(stop_at_tools)
         # Signature and tools belong to the predictor, so that they are saved, loaded and changed in one place.
         self.react = Predict(found, tools=check_tools(tools, intention=intention), demos=demos, **config)
+        check_stops(self.stop_at_tools, self.react.toolbox)
         self.extract = make_extractor(self.react)
 
     @property

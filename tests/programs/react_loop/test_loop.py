@@ -17,6 +17,7 @@ from ferrule import (
     ChainOfThought,
     ChatAdapter,
     ConfigurationError,
+    History,
     Image,
     InputField,
     JSONAdapter,
@@ -26,9 +27,11 @@ from ferrule import (
     Predict,
     ReAct,
     Response,
+    Run,
     ScriptedLM,
     Signature,
     Text,
+    Tool,
     ToolCall,
     ToolRetry,
     XMLAdapter,
@@ -514,3 +517,76 @@ def test_a_keyword_that_looks_like_an_option_is_refused_with_the_nearest_name(ma
 def test_settings_that_only_a_provider_knows_pass():
     program = Predict("q -> a", top_k=3, chat_template_kwargs={"enable_thinking": False}, extra={"max_turn": 1})
     assert program.config["top_k"] == 3
+
+
+# -- stop_at_tools ------------------------------------------------------------------------------------------------
+
+
+def quoted(order: str) -> dict[str, Any]:
+    """Quote an order."""
+    if order == "none":
+        raise ToolRetry("There is no such order.")
+    return {"euros": 30, "why": f"{order} costs that"}
+
+
+def test_the_result_of_such_a_tool_is_the_output_and_the_model_is_not_asked_again(mode: str):
+    lm = ScriptedLM([STEPS[mode]("", "add", {"a": 2, "b": 3})])
+    with lm:
+        prediction = agent(mode=mode, stop_at_tools=[add])(question="?", lm=lm)
+    assert prediction.answer == 5
+    assert prediction.reason is None
+    assert [call.name for step in prediction.trajectory.steps for call in step.calls] == ["add"]
+
+
+def test_several_outputs_are_read_from_a_dict_and_a_failed_call_ends_nothing(mode: str):
+    program = ReAct("question -> euros: float, why", [quoted], native=mode == "native", stop_at_tools=["quoted"])
+    lm = ScriptedLM([STEPS[mode]("", "quoted", {"order": "none"}), STEPS[mode]("", "quoted", {"order": "A1"})])
+    assert program(question="?", lm=lm).toDict() == {"euros": 30.0, "why": "A1 costs that"}
+
+
+@pytest.mark.parametrize("signature", ["question -> answer: bool", "question -> answer: int, why"])
+def test_outputs_that_the_result_does_not_give_are_extracted(signature: str, mode: str):
+    given = {"answer": True} if "why" not in signature else {"answer": 1, "why": "?"}
+    lm = ScriptedLM([STEPS[mode]("", "add", {"a": 2, "b": 3}), {"outputs": {"reasoning": "r", **given}}])
+    assert agent(signature, mode, stop_at_tools=[add])(question="?", lm=lm).toDict() == given
+
+
+def test_a_result_that_a_validator_refuses_is_not_the_output(mode: str):
+    program = agent(mode=mode, stop_at_tools=[add])
+
+    @program.output_validator
+    def even(outputs: Any) -> None:
+        if outputs.answer % 2:
+            raise ToolRetry("even")
+
+    lm = ScriptedLM([STEPS[mode]("", "add", {"a": 2, "b": 3}), {"outputs": {"reasoning": "r", "answer": 6}}])
+    assert program(question="?", lm=lm).answer == 6
+
+
+def test_the_conversation_has_the_call_its_result_and_the_answer():
+    made = agent("question, history: History -> answer: int", stop_at_tools=[add])
+    prediction = made(question="?", history=History(), lm=ScriptedLM([native_step("", "add", {"a": 2, "b": 3})]))
+    assert [message.role for message in prediction.history.messages] == ["user", "assistant", "tool", "assistant"]
+    lm = ScriptedLM([native_step("", "finish", {"answer": 7})])
+    assert made(question="And?", history=prediction.history, lm=lm).answer == 7
+
+
+def test_a_waiting_call_ends_the_run_once_it_is_approved_under_its_own_name(mode: str):
+    careful = Tool(add, "math.add", require_confirmation=True)
+    name = "math_dot_add" if mode == "native" else "math.add"
+    lm = ScriptedLM([STEPS[mode]("", name, {"a": 2, "b": 3})])
+    program = ReAct("question -> answer: int", [careful], native=mode == "native", stop_at_tools=[careful], lm=lm)
+    store = MemoryStore()
+    run = program.start(question="?", store=store, run_id="r")
+    assert run.status == "waiting"
+    run.pending[0].approve()
+    assert run.resume().prediction.answer == 5
+    assert Run.load(store, "r", program).prediction.answer == 5
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"), [("add", "takes a list of tools"), (["sub"], "names 'sub'"), (["finish"], "names 'finish'"), (5, "takes a list")]
+)
+def test_stop_at_tools_names_tools_of_the_agent(wrong: Any, said: str):
+    with pytest.raises(ConfigurationError, match=said):
+        agent(stop_at_tools=wrong)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from ferrule.errors import DuplicateToolError, SignatureError
+from ferrule.errors import ConfigurationError, DuplicateToolError, SignatureError, shown
 from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool
 from ferrule.programs.predict import ChainOfThought, Predict
 from ferrule.tools.definition.export import check_no_intention_argument
+from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import LiveToolbox, Toolbox
 from ferrule.values.signatures.fields import declare, without_none
 from ferrule.values.signatures.signature import as_signature
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from ferrule.runs.limits import Limits
-    from ferrule.tools.tool import Tool
+    from ferrule.values.calls.call import ToolResult
     from ferrule.values.confirmation.policy import Policy
     from ferrule.values.conversation.compact import Compact
     from ferrule.values.conversation.exchange import Calls
@@ -41,6 +44,7 @@ class Agent(Protocol):
     policy: Policy | None
     parallel: bool
     compact: Compact | None
+    stop_at_tools: frozenset[str]
     react: Predict
     extract: ChainOfThought
 
@@ -116,6 +120,33 @@ def make_extractor(react: Predict) -> ChainOfThought:
     made.predict.output_validators = react.output_validators  # one list, for validators that come later
     made.predict.is_validated = True  # it may come to be
     return made
+
+
+def tool_names(tools: Any) -> frozenset[str]:
+    """The names of tools that are given as tools, functions or names."""
+    if isinstance(tools, str) or not isinstance(tools, Iterable):
+        raise ConfigurationError(f"`stop_at_tools` takes a list of tools or of their names, found {shown(tools)}.")
+    return frozenset(each if isinstance(each, str) else Tool.of(each).name for each in cast("Iterable[Any]", tools))
+
+
+def check_stops(names: frozenset[str], own: Toolbox) -> None:
+    """Raise `ConfigurationError` for a name of no tool. A server may yet list it."""
+    missing = names - {tool.name for tool in own} - {tool.name for tool in own.shelf or ()} if names and not own.servers else None
+    if missing:
+        raise ConfigurationError(f"`stop_at_tools` names {', '.join(map(repr, sorted(missing)))}, and the agent has no such tool.")
+
+
+def outputs_of_result(signature: type[Signature], result: ToolResult) -> dict[str, Any] | None:
+    """A tool's result as the outputs: as the one output, or a JSON object with several. None if it does not fit."""
+    fields = signature.plan.outputs
+    text = result.content
+    try:
+        if not isinstance(text, str):
+            return None
+        given = {next(iter(fields)): text} if len(fields) == 1 else json.loads(text)
+        return {name: signature.check_output(name, given[name]) for name in fields}
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def check_names(own: Sequence[Tool] | Toolbox, *, intention: bool) -> None:

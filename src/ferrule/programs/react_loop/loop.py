@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ferrule.adapters.render import RenderedText
 from ferrule.errors import (
     AdapterParseError,
     BadRequestError,
@@ -21,14 +20,13 @@ from ferrule.errors import (
 from ferrule.programs.asking.ask import Asker, ask_model, calls_natively, check_positive, list_demos, make_asker, split_inputs
 from ferrule.programs.asking.refusals import refuses_tools
 from ferrule.programs.instructions import is_builtin
-from ferrule.programs.react_loop.agent import OWN_KEYWORDS, check_names, with_builtin
-from ferrule.programs.react_loop.modes import Mode, Turn, make_mode
+from ferrule.programs.react_loop.agent import OWN_KEYWORDS, check_names, outputs_of_result, with_builtin
+from ferrule.programs.react_loop.modes import Mode, Turn, make_mode, render_trajectory
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.use import UsingTools, has_changes, use_tools
 from ferrule.settings import check_limits
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult
-from ferrule.values.content.convert import content_text
 from ferrule.values.conversation.message import Message
 from ferrule.values.record import Log, Record, replace
 from ferrule.values.run import event as events
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
     from ferrule.programs.tool_use.live import LiveTools, LoadedTools
     from ferrule.runs.limits import Limits
     from ferrule.tools.tool import Tool
-    from ferrule.values.content.parts import Part
     from ferrule.values.conversation.exchange import Request
     from ferrule.values.conversation.message import Messages
 
@@ -85,7 +82,7 @@ def _extract(agent: Agent, asker: Asker, loop: _Loop) -> Generator[Act, Any, dic
     own = {} if agent.extract.predict.lm is not None else {"lm": asker.lm}
     rounds = 0
     while True:
-        trajectory = _rendered(asker.adapter, loop.shown)
+        trajectory = render_trajectory(asker.adapter, loop.shown)
         try:
             found = yield from agent.extract.flow(**loop.inputs, trajectory=trajectory, **own)
         except ContextOverflowError:
@@ -193,9 +190,9 @@ class _Loop:
             self.shown = self.steps if whole else self.shown.then(step)
             yield Tell(events.StepFinished(index, step))
             if end is not None:
-                if len(step.calls) > 1:  # what ran beside `finish` belongs to the conversation
-                    beside = Step(step.thought, step.calls[:-1], step.results[:-1])
-                    self.request = self.request.following(self.request.messages.then(*self.mode.render(beside, len(self.shown) - 1, None)))
+                ran = Step(step.thought, step.calls[:-1], step.results[:-1]) if step.calls[-1].name == "finish" else step
+                if ran.calls:  # what ran beside `finish` belongs to the conversation
+                    self.request = self.request.following(self.request.messages.then(*self.mode.render(ran, len(self.shown) - 1, None)))
                 return end.outputs, None
             if not self._goes_on(step):
                 return None, "same_error"
@@ -260,7 +257,8 @@ class _Loop:
             results: list[ToolResult] = yield from self._use_tools(turn, turn.calls)
             if has_changes(results):
                 results, self.news = self.host.apply(results)
-            return make_step(turn.thought, turn.calls, tuple(results)), None
+            stop = (yield from self._stop(turn.calls, results)) if self.agent.stop_at_tools else None
+            return make_step(turn.thought, turn.calls, tuple(results)), stop
         others = tuple(call for call in turn.calls if call is not finish)
         results = (yield from self._use_tools(turn, others)) if others else []
         outputs, problems = yield from self._outputs(finish)
@@ -272,6 +270,19 @@ class _Loop:
         else:
             last = ToolResult("finish", "Completed.", finish.id)
         return Step(turn.thought, (*others, finish), (*results, last)), None if problems else _End(outputs)
+
+    def _stop(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> Generator[Act, Any, _End | None]:
+        """The end of the loop if a tool of `stop_at_tools` returned. If its result does not fit the outputs, they must be extracted."""
+        for call, result in zip(calls, results, strict=True):
+            called = self.toolbox.get(call.name)
+            if called is not None and called.name in self.agent.stop_at_tools and not result.is_error:
+                break
+        else:
+            return None
+        outputs = outputs_of_result(self.agent.react.signature, result)
+        if outputs is not None and self.agent.react.is_validated:
+            outputs, _ = yield from self._validated(outputs)
+        return _End(outputs)
 
     def _use_tools(self, turn: Turn, calls: Sequence[ToolCall]) -> UsingTools:
         return use_tools(self.toolbox, calls, self.host, self.asker.conditions, thought=turn.thought, policy=self.agent.policy)
@@ -327,23 +338,3 @@ class _Loop:
         if results[-1].name == "finish":
             return False
         raise TooManyFaultsError(self.faults)
-
-
-def _rendered(adapter: Adapter, steps: Sequence[Step]) -> RenderedText | list[Part]:
-    """The steps for the extractor: text, or parts if a tool returned pictures and the like."""
-    contents = [adapter.step_message(_entries(step, i)).content for i, step in enumerate(steps)]
-    if all(isinstance(content, str) for content in contents):
-        return RenderedText("\n\n".join(map(content_text, contents)), adapter)
-    from ferrule.values.content.parts import Text
-
-    parts: list[Part] = []
-    for content in contents:
-        parts += [Text(text="\n\n")] if parts else []
-        parts += [Text(text=content)] if isinstance(content, str) else content
-    return parts
-
-
-def _entries(step: Step, i: int) -> dict[str, Any]:
-    entries = {f"{key}_{i}": step.entry(key) for key in ("thought", "tool_name", "tool_args")}
-    contents: list[Any] = [result.content for result in step.results]
-    return {**entries, f"observation_{i}": contents[0] if len(contents) == 1 else contents or None}

@@ -10,11 +10,13 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from ferrule.adapters.parse import CUT_OFF
+from ferrule.adapters.render import RenderedText
 from ferrule.errors import AdapterParseError
 from ferrule.programs.asking.refusals import calls_in_text
 from ferrule.programs.instructions import loop_instructions
 from ferrule.tools.definition.export import INTENTION_DESCRIPTION, add_intention, take_intention, write_intention
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
+from ferrule.values.content.convert import content_text
 from ferrule.values.conversation.message import Message, Messages, shorten, tool_message
 from ferrule.values.record import MutableRecord, Record, replace
 from ferrule.values.signatures.fields import declare
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from ferrule.adapters.adapter import Adapter
     from ferrule.programs.asking.ask import Asker
     from ferrule.tools.toolbox import Toolbox
+    from ferrule.values.content.parts import Part
     from ferrule.values.conversation.exchange import Declarations, FieldReader, Request, Response
     from ferrule.values.run.outcome import Step
 
@@ -321,3 +324,23 @@ def _call(name: Any, args: Any, call_id: str) -> ToolCall:
     raw = args if isinstance(args, str) else json.dumps(args, default=str)
     reason = f"its arguments must be a JSON object of argument names and values, found {type(args).__name__}"
     return ToolCall(name=name, id=call_id, fault=CallFault("invalid_tool_call_arguments", reason, raw))
+
+
+def render_trajectory(adapter: Adapter, steps: Sequence[Step]) -> RenderedText | list[Part]:
+    """The steps for the extractor: text, or parts if a tool returned pictures and the like."""
+    contents = [adapter.step_message(_entries(step, i)).content for i, step in enumerate(steps)]
+    if all(isinstance(content, str) for content in contents):
+        return RenderedText("\n\n".join(map(content_text, contents)), adapter)
+    from ferrule.values.content.parts import Text
+
+    parts: list[Part] = []
+    for content in contents:
+        parts += [Text(text="\n\n")] if parts else []
+        parts += [Text(text=content)] if isinstance(content, str) else content
+    return parts
+
+
+def _entries(step: Step, i: int) -> dict[str, Any]:
+    entries = {f"{key}_{i}": step.entry(key) for key in ("thought", "tool_name", "tool_args")}
+    contents: list[Any] = [result.content for result in step.results]
+    return {**entries, f"observation_{i}": contents[0] if len(contents) == 1 else contents or None}
