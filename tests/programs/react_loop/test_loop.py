@@ -579,7 +579,7 @@ def test_a_waiting_call_ends_the_run_once_it_is_approved_under_its_own_name(mode
     store = MemoryStore()
     run = program.start(question="?", store=store, run_id="r")
     assert run.status == "waiting"
-    run.pending[0].approve()
+    run.answer(run.pending[0].approve())
     assert run.resume().prediction.answer == 5
     assert Run.load(store, "r", program).prediction.answer == 5
 
