@@ -1,6 +1,7 @@
 """Iterables in types and values: pydantic checks them lazily, and gives their items only once. Here they become lists.
 
-A lazy value would hide items that do not fit, and be empty when it is read again.
+A lazy value would hide items that do not fit, and be empty when it is read again. A `Literal` of an `Enum`'s members is mended beside them:
+pydantic writes the values of the members into its schema, but accepts only the members.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import operator
 import types
 import typing
 from collections import abc
+from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_origin
 
 from pydantic_core import PydanticCustomError, ValidationError
@@ -24,11 +27,13 @@ if TYPE_CHECKING:
 _Path = tuple[str | int, ...]
 _ITERATORS: tuple[Any, ...] = (abc.Iterator, abc.Generator)
 _NO_VALIDATORS = frozenset({"metadata", "default", "serialization", "expected"})
-_NO_TYPES_INSIDE: tuple[Any, ...] = (typing.Literal, cast("Any", abc).Callable)
 
 
 def eager_type(hint: Any, *, of_iterator: Any = None) -> Any:
-    """The type with lists for iterables, which pydantic would check lazily. An iterator as a whole gets the metadata `of_iterator`."""
+    """The type with lists for iterables, which pydantic would check lazily, and with members of an `Enum` in a `Literal` read by value.
+
+    An iterator as a whole gets the metadata `of_iterator`.
+    """
     origin, inside = get_origin(hint) or hint, get_args(hint)
     if origin is Annotated:
         made = eager_type(inside[0], of_iterator=of_iterator)
@@ -40,7 +45,11 @@ def eager_type(hint: Any, *, of_iterator: Any = None) -> Any:
     if origin is abc.Iterable or origin in _ITERATORS:
         items: Any = list[eager_type(inside[0])] if inside else list
         return Annotated[items, of_iterator] if of_iterator is not None and origin in _ITERATORS else items
-    if not inside or origin in _NO_TYPES_INSIDE:
+    if origin is typing.Literal and any(map(_is_bare_member, inside)):
+        from pydantic import BeforeValidator  # late: few types need it
+
+        return Annotated[hint, BeforeValidator(partial(_member, inside))]
+    if not inside or origin in (typing.Literal, abc.Callable):
         return hint
     is_union = origin in {typing.Union, types.UnionType}
     new = tuple([eager_type(each, of_iterator=of_iterator if is_union else None) for each in inside])
@@ -49,6 +58,18 @@ def eager_type(hint: Any, *, of_iterator: Any = None) -> Any:
     if is_union:
         return cast("Any", typing.Union)[new]
     return hint.copy_with(new) if hasattr(hint, "copy_with") else origin[new]
+
+
+def _is_bare_member(each: Any) -> bool:
+    return isinstance(each, Enum) and not isinstance(each, (str, int))
+
+
+def _member(choices: tuple[Any, ...], value: Any) -> Any:
+    """The member of a `Literal` that has this value, unless the value is a choice itself."""
+    if value in choices:
+        return value
+    of_value = (each for each in choices if isinstance(each, Enum) and each.value == value)
+    return next((each for each in of_value if isinstance(each.value, bool) == isinstance(value, bool)), value)
 
 
 def validator_kinds(core_schema: Any) -> frozenset[str]:
