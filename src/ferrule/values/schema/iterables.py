@@ -74,20 +74,22 @@ def _member(choices: tuple[Any, ...], value: Any) -> Any:
 
 def validator_kinds(core_schema: Any) -> frozenset[str]:
     """The kinds of validators in a core schema, by pydantic's names: `"generator"` for an iterator in a model's field, for example."""
+    return frozenset(each["type"] for each in core_nodes(core_schema) if isinstance(each.get("type"), str))
+
+
+def core_nodes(core_schema: Any) -> Iterator[dict[str, Any]]:
+    """The objects in a core schema, outermost first."""
     waiting: list[Any] = [core_schema]
     seen: set[int] = set()
-    found: set[str] = set()
     for each in waiting:
         if id(each) in seen:
             continue
         seen.add(id(each))
         if is_object(each):
-            if isinstance(each.get("type"), str):
-                found.add(each["type"])
+            yield each
             waiting.extend(value for key, value in each.items() if key not in _NO_VALIDATORS)
         elif is_list(each):
             waiting.extend(each)
-    return frozenset(found)
 
 
 def eager_validators(adapter: TypeAdapter[Any]) -> tuple[Callable[[Any], Any], Callable[[str | bytes], Any]]:
