@@ -230,6 +230,14 @@ def test_fields_are_added_at_their_place_and_the_original_stays() -> None:
     assert Signature("a -> b").append("c", OutputField()).instructions == "Given the fields `a`, produce the fields `b`, `c`."
 
 
+def test_instructions_may_hold_a_lone_surrogate() -> None:
+    """Python accepts none in a docstring; the instructions have it, and the requests of models escape it."""
+    made = Signature("a -> b", "do \ud800").append_instructions("more")
+    assert made.instructions == "do \ud800\n\nmore"
+    assert made.__doc__ == "do \\ud800\n\nmore"
+    assert pickle.loads(pickle.dumps(made)) == made
+
+
 def test_changes_keep_constraints_defaults_and_descriptions() -> None:
     """Ours."""
     made = QA.append("extra", OutputField(), str).delete("point").prepend("first", InputField())
