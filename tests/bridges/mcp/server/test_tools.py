@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -105,6 +105,25 @@ def test_plain_results_promise_an_object_with_the_result(kind: object, schema: d
     promised = serve_one(returning(kind)).entry["outputSchema"]
     assert (promised["type"], promised["required"], list(promised["properties"])) == ("object", ["result"], ["result"])
     assert {**promised["properties"]["result"], "title": ""} == {**schema, "title": ""}
+
+
+class Tagged(BaseModel):
+    tags: set[str] = {f"tag {i}" for i in range(20)}
+    limit: float = float("inf")
+
+
+@dataclass
+class Total:
+    parts: list[int]
+    sum: int = field(init=False, default=0)
+
+
+def test_a_default_in_a_promised_schema_is_json_and_equal_in_every_process() -> None:
+    """A client that pins definitions saw another one at each start of the server."""
+    properties = serve_one(returning(Tagged)).entry["outputSchema"]["properties"]
+    assert properties["tags"]["default"] == sorted(Tagged().tags)
+    assert properties["limit"]["default"] == "Infinity"
+    assert list(serve_one(returning(Total)).entry["outputSchema"]["properties"]) == ["parts", "sum"]
 
 
 def test_a_schema_whose_top_is_a_reference_is_not_promised() -> None:

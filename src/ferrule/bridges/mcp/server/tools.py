@@ -21,6 +21,7 @@ from uuid import UUID
 from ferrule.errors import DuplicateToolError, ToolDefinitionError, shown
 from ferrule.tools.tool import Tool
 from ferrule.values.record import Record
+from ferrule.values.schema.inline import Generator
 from ferrule.values.signatures.compiled import given_inputs
 
 if TYPE_CHECKING:
@@ -173,7 +174,8 @@ def _return_schema(function: Callable[..., Any] | None) -> tuple[dict[str, Any] 
         wraps = not _has_fields(kind)
         if wraps and (kind is None or kind is NoneType or not _is_plain(kind)):
             return None, False
-        schema = TypeAdapter[Any](create_model("Result", result=(kind, ...)) if wraps else kind).json_schema(mode="serialization")
+        adapter = TypeAdapter[Any](create_model("Result", result=(kind, ...)) if wraps else kind)
+        schema = adapter.json_schema(mode="serialization", schema_generator=Generator)
     except (NameError, TypeError, AttributeError, PydanticUserError, PydanticInvalidForJsonSchema):
         return None, False
     return (schema, wraps) if schema.get("type") == "object" else (None, False)
