@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, computed_field
 from typing_extensions import TypedDict
 
 import ferrule
-from ferrule import ChainOfThought, Image, Module, Predict, ReAct, Tool
+from ferrule import ChainOfThought, Image, Module, Predict, ReAct, ScriptedLM, Tool
 from ferrule.bridges.mcp.server.tools import program_tool, serve_one, served_tools
+from ferrule.tools.mcp.result import output_problems
+from ferrule.values.encoding.encode import jsonable
 from ferrule.values.signatures.fields import InputField, OutputField
 from ferrule.values.signatures.signature import Signature
 
@@ -237,7 +239,29 @@ def test_a_program_that_is_a_tool_already_is_served_under_its_name() -> None:
     assert set(one.entry["outputSchema"]["properties"]) == {"answer", "score"}
 
 
+ADA = {"person": {"name": "Ada"}}
+
+
+class Person(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    name: str = Field(serialization_alias="label")
+
+    @computed_field
+    @property
+    def letters(self) -> int:
+        return len(self.name)
+
+
+def test_the_outputs_of_a_program_fit_the_schema_that_they_promise() -> None:
+    """Each result was an error if a model writes other names than it reads, or more."""
+    program = Predict(Signature({"text": InputField(), "person": (Person, OutputField())}), lm=ScriptedLM([{"outputs": ADA}]))
+    entry = serve_one(program).entry
+    assert output_problems({"person": jsonable(program(text="Ada").person)}, entry["outputSchema"]) == ()
+    assert entry["outputSchema"]["required"] == []
+
+
 def test_a_program_is_named_by_its_signature_or_by_its_class() -> None:
     """M81: as `as_tool()` does."""
     assert serve_one(Predict(QA)).name == "qa"
     assert serve_one(ChainOfThought("question -> answer")).name == "chain_of_thought"
+    assert serve_one(Predict(QA, name="look-Up")).name == Predict(QA, name="look-Up").as_tool().name == "look-Up"
