@@ -1,5 +1,7 @@
+from collections import deque
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -35,9 +37,21 @@ class Order(BaseModel):
     total: RootModel[tuple[Item, int]] | None = None
 
 
+class Pair(NamedTuple):
+    item: Item
+    number: int
+
+
+@dataclass
+class Crate:
+    items: deque[Item]
+
+
 @pydantic_dataclass
 class Boxed:
     item: Item
+    pair: Pair
+    crate: Crate
 
 
 def editing(function, args, changes, schema=None):
@@ -165,9 +179,10 @@ def test_a_model_is_shown_and_edited_under_the_names_of_its_schema():
 
     item = {"count": 3, "Size": 4, "secret": 5, "note": "n"}
     order = {"items": [item], "by_name": {"a": item, "b": None}, "total": [item, 1]}
-    before, after, _ = editing(use, {"order": order, "boxed": {"item": item}}, {"order": {**order, "items": [{**item, "note": "m"}]}})
-    assert before.shown == {"order": order, "boxed": {"item": item}}
-    assert after.shown == {"order": {**order, "items": [{**item, "note": "m"}]}, "boxed": {"item": item}}
+    boxed = {"item": item, "pair": [item, 1], "crate": {"items": [item]}}
+    before, after, _ = editing(use, {"order": order, "boxed": boxed}, {"order": {**order, "items": [{**item, "note": "m"}]}})
+    assert before.shown == {"order": order, "boxed": boxed}
+    assert after.shown == {"order": {**order, "items": [{**item, "note": "m"}]}, "boxed": boxed}
     assert after.named["order"].items[0].model_copy(update={"note": "n"}) == before.named["order"].items[0]
 
 
