@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from ferrule.errors import DuplicateToolError, ToolDefinitionError, ToolLoadError
+from ferrule.errors import DuplicateToolError, ToolLoadError
 from ferrule.tools.sources import load_module
 from ferrule.tools.tool import Tool
 
@@ -33,59 +33,6 @@ def put(folder, name, text):
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return path
-
-
-class Stock:
-    """As the tools of smolagents, DSPy and CrewAI."""
-
-    name, description = "stock", "Count the articles."
-
-    def __call__(self, *args, strict=False, **kwargs):
-        return 3
-
-
-class Named:
-    """As LlamaIndex's tools."""
-
-    metadata = Stock
-
-    def __call__(self, **kwargs):
-        return 3
-
-
-class Agent(Stock):
-    def as_tool(self):
-        return Tool(lambda question: 3, "agent")
-
-
-class TestObjects:
-    """An object that takes any arguments became a tool without arguments, named like its class."""
-
-    @pytest.mark.parametrize("make", [Tool.of, Tool, lambda given: Tool("x", "y", given)], ids=["of", "tool", "named"])
-    @pytest.mark.parametrize(
-        ("given", "said"),
-        [
-            (Stock(), "`stock` .*Stock`.* the function that it was made of"),
-            (Named(), "`stock` .*Named`"),
-            (Agent(), r"program\.as_tool\(\)"),
-        ],
-        ids=["stock", "named", "agent"],
-    )
-    def test_a_tool_of_another_library_and_a_program_are_refused(self, make, given, said):
-        with pytest.raises(ToolDefinitionError, match=said):
-            make(given)
-
-    def test_an_object_that_cannot_be_called_is_refused_with_the_cure(self):
-        with pytest.raises(ToolDefinitionError, match="Of another library's tool, pass the function that it was made of"):
-            Tool.of(object())
-
-    def test_an_object_whose_arguments_are_known_is_a_tool(self):
-        class Search(Stock):
-            def __call__(self, query: str):
-                return query
-
-        assert Tool(Search()).args == {"query": {"type": "string"}}
-        assert Tool("stock", "", Stock(), {"properties": {"article": {"type": "string"}}})(article="lamp") == 3
 
 
 class TestOneFile:

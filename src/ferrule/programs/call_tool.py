@@ -89,10 +89,7 @@ class _OneCall(Module):
 
     def __init__(self, tool: Tool, arguments: dict[str, Any], read: Callable[[Content], Any]) -> None:
         self._tool, self._arguments, self._read = tool, arguments, read
-
-    @property
-    def name(self) -> str:
-        return self._tool.wire_name  # it stands in the places of the journal
+        vars(self)["name"] = tool.wire_name  # it stands in the places of the journal
 
     def flow(self, /, **as_shown: Any) -> Acts[Act, Any, Any]:
         conditions = yield ReadConditions(None)

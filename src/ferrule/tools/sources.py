@@ -6,13 +6,12 @@ LangChain (`BaseTool` of langchain-core 1.x) is never imported here: the tool br
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import sys
 import warnings
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.errors import DuplicateToolError, ToolDefinitionError, ToolLoadError, shown
 from ferrule.tools.execution.run import attempt
@@ -61,31 +60,6 @@ def tool_parts(thing: Any) -> dict[str, Any]:
         "Of another library's tool, pass the function that it was made of, or a function that calls it."
     )
     raise ToolDefinitionError(msg)
-
-
-def refuse_tool_object(thing: Any) -> None:
-    """Raise `ToolDefinitionError` for a program and for a tool of another library: an object with a name that takes any arguments.
-
-    Its class and its call say nothing of the tool, so a model would see another name and no arguments.
-    """
-    named = getattr(thing, "metadata", thing)  # LlamaIndex's tools have their name there
-    if isinstance(thing, type) or not isinstance(getattr(named, "name", None), str) or not _takes_any_arguments(thing):
-        return
-    kind = cast("type[Any]", type(thing))
-    if hasattr(kind, "as_tool"):
-        raise ToolDefinitionError(f"`{named.name}` is a program, not a function. Pass `program.as_tool()`.")
-    raise ToolDefinitionError(
-        f"The arguments of `{named.name}` cannot be read: it is an object of the class `{kind.__module__}.{kind.__qualname__}`, not a "
-        "function. Pass the function that it was made of, or a function that calls it."
-    )
-
-
-def _takes_any_arguments(thing: Any) -> bool:
-    try:
-        parameters = inspect.signature(thing).parameters.values()
-    except (ValueError, TypeError, NameError):
-        return False
-    return any(each.kind is each.VAR_KEYWORD for each in parameters)
 
 
 def langchain_parts(tool: Any) -> dict[str, Any]:

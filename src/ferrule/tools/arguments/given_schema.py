@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _DEEPEST = 60
 _SCALARS = frozenset({int, str, bool, type(None)})
-_CONTAINERS = (list, tuple, dict, deque)
+_CONTAINERS: tuple[Any, ...] = (list, tuple, dict, deque)
 _PARTLY = frozenset({"serialization_exclude", "serialization_exclude_if"})
 
 
@@ -139,7 +139,7 @@ def _as_read(value: Any, written: Any) -> Any:
     if is_object(written) and is_object(value) and len(value) == len(written):
         return {name: _as_read(each, written[name]) for name, each in zip(written, value.values(), strict=True)}
     if getattr(kind, "__pydantic_root_model__", False):
-        return _as_read(value.root, written)
+        return _as_read(cast("Any", value).root, written)
     fields = model_fields_of(kind)
     if not is_object(written) or not fields or getattr(getattr(kind, "__pydantic_decorators__", None), "model_serializers", None):
         return written

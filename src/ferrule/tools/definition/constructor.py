@@ -154,7 +154,7 @@ def _function(func: Any, also: Any, schema: Any, name: Any) -> tuple[Callable[..
     if not _is_callable(function):
         raise ToolDefinitionError(f"A tool is made of a function or another callable, found {shown(function)}.")
     if schema is None and not isinstance(function, FunctionType):
-        from ferrule.tools.sources import refuse_tool_object  # late: most tools are functions
+        from ferrule.tools.definition.objects import refuse_tool_object  # late: most tools are functions
 
         refuse_tool_object(function)
     return function, func is None

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _Path = tuple[str | int, ...]
 _ITERATORS: tuple[Any, ...] = (abc.Iterator, abc.Generator)
 _NO_VALIDATORS = frozenset({"metadata", "default", "serialization", "expected"})
+_NO_TYPES_INSIDE: tuple[Any, ...] = (typing.Literal, cast("Any", abc).Callable)
 
 
 def eager_type(hint: Any, *, of_iterator: Any = None) -> Any:
@@ -49,7 +50,7 @@ def eager_type(hint: Any, *, of_iterator: Any = None) -> Any:
         from pydantic import BeforeValidator  # late: few types need it
 
         return Annotated[hint, BeforeValidator(partial(_member, inside))]
-    if not inside or origin in (typing.Literal, abc.Callable):
+    if not inside or origin in _NO_TYPES_INSIDE:
         return hint
     is_union = origin in {typing.Union, types.UnionType}
     new = tuple([eager_type(each, of_iterator=of_iterator if is_union else None) for each in inside])
