@@ -15,6 +15,12 @@ class Stock:
         return 3
 
 
+class Uncalled:
+    """As pydantic-ai's and OpenAI's tools."""
+
+    name = "stock"
+
+
 class Named:
     """As LlamaIndex's tools."""
 
@@ -48,7 +54,9 @@ class TestObjects:
 
     def test_an_object_that_cannot_be_called_is_refused_with_the_cure(self):
         with pytest.raises(ToolDefinitionError, match="Of another library's tool, pass the function that it was made of"):
-            Tool.of(object())
+            Tool.of(Uncalled())
+        with pytest.raises(ToolDefinitionError, match=r"found 5\.$"):
+            Tool.of(5)
 
     def test_an_object_whose_arguments_are_known_is_a_tool(self):
         class Search(Stock):
