@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, LiteralString
+from typing import TYPE_CHECKING, Annotated, Any, Literal, LiteralString
 
 import pytest
 from pydantic import AfterValidator, BaseModel, Field, SecretStr
@@ -219,6 +219,11 @@ def returns(kind: Any, value: Any) -> Any:
         (tuple[str, Image], ("a", Image(url="https://example.org/a.png")), ("a", Image(url="https://example.org/a.png"))),
         (bytes, b"\xff\x00", b"\xff\x00"),
         (bytes, b"text", b"text"),
+        (str | Seat | None, Seat(1, "B"), Seat(1, "B")),
+        (str | list[int | str], [5, "5"], [5, "5"]),
+        (str | Image, "none", "none"),
+        (Literal["none"] | str, "none", "none"),  # noqa: PYI051  a hint for editors
+        (Literal["none"] | int, 5, 5),
     ],
     ids=str,
 )
@@ -273,6 +278,9 @@ class Ticket:
         (Ticket, "<class 'tests.programs.test_call_tool.Ticket'> has no form in JSON"),
         (list[Ticket], "has no form in JSON"),
         (dict[str, SecretStr], "holds a secret, which a run records as stars"),
+        (int | str, "is recorded as text, which does not tell <class 'int'> from a `str`"),
+        (Literal[5] | str, "does not tell .*5"),
+        (Annotated[str, Field(max_length=9)] | dt.date | None, "does not tell <class 'datetime.date'>"),
     ],
     ids=str,
 )

@@ -381,6 +381,25 @@ def test_an_attribute_of_a_subclass_is_not_the_name_of_the_program() -> None:
     assert Clerk("Ada / Bob").as_tool().name == "clerk"
 
 
+def test_a_class_may_name_its_programs_and_the_option_names_one_of_them() -> None:
+    """The attribute hid the option in events and stores, and the option hid it as a tool."""
+
+    class Support(ReAct):
+        name = "support"
+
+    class Clerk(Module):
+        signature = Signature("question -> answer")
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+    for made, name in ((Support("a -> b", []), "support"), (Support("a -> b", [], name="night"), "night"), (Clerk("ada"), "ada")):
+        assert (made.name, made.deepcopy().name, made.as_tool().name) == (name, name, name)
+    assert (ReAct.name, Support.name, Clerk.name) == ("ReAct", "support", "Clerk")
+    with pytest.raises(ConfigurationError, match=r"The name of a program is a word .*; found Predict"):
+        Clerk(Predict("text -> name"))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "a#0", "1a", 3])
 @pytest.mark.parametrize(
     "make", [Predict, ChainOfThought, lambda signature, **name: ReAct(signature, [], **name)], ids=["predict", "cot", "react"]

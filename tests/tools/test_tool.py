@@ -499,6 +499,10 @@ class TestAsAValue:
         }
         TypeAdapter(dict).dump_json(state)
 
+    def test_a_declaration_in_anthropics_form_keeps_its_schema(self):
+        made = Tool.of({"name": "find", "description": "Find.", "input_schema": {"type": "object", "properties": {"q": {}}}})
+        assert list(made.args) == ["q"]
+
     def test_a_field_of_tools_takes_what_can_become_one(self):
         """E2, E4."""
         found = TypeAdapter(list[Tool]).validate_python([add, decorated, {"name": "far", "parameters": {}}])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Coroutine
 from types import NoneType
-from typing import TYPE_CHECKING, Any, LiteralString, Never, NoReturn, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, LiteralString, Never, NoReturn, get_args, get_origin
 
 from ferrule.errors import ConfirmationRejected, SignatureError, ToolDefinitionError, ToolError, shown
 from ferrule.programs.module import Module
@@ -21,8 +21,10 @@ from ferrule.values.content.convert import bytes_of_text
 from ferrule.values.content.parts import Text
 from ferrule.values.encoding.encode import is_plain, json_text, with_whole_characters
 from ferrule.values.run.act import Act, AskPerson, CallTools, ReadConditions, RuleCalls
-from ferrule.values.schema.inline import INEXPRESSIBLE, Generator
-from ferrule.values.signatures.fields import adapter_of
+from ferrule.values.schema.inline import INEXPRESSIBLE, Generator, json_schema_of
+from ferrule.values.schema.nodes import admitted_types
+from ferrule.values.signatures.fields import SignatureField, adapter_of
+from ferrule.values.signatures.output_checks import members_of
 from ferrule.values.signatures.signature import OutputField, Signature
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ _AS_SHOWN = (inspect.Parameter.empty, Any, object, str, LiteralString, Never, No
 """Types whose results are given as a model sees them."""
 _READ_TO_THE_END = (AsyncGenerator, AsyncIterable, AsyncIterator)
 _AWAITED = (Awaitable, Coroutine)
+_NOT_TEXT = frozenset({"object", "array"})
 _SHOWN_AS_STARS = '"writeOnly":true'
 """As pydantic declares a `SecretStr`."""
 
@@ -58,7 +61,8 @@ def call_tool(tool: Tool | Callable[..., Any], /, **arguments: Any) -> Any:
         ToolArgumentsError: The arguments do not fit.
         ConfirmationRejected: A person or a policy denied the call, or a person replied instead. Its `message` is what they said.
         ToolError: The tool failed, or its result is not of the type it says. When the tool has just run, its own error is the cause.
-        ToolDefinitionError: The type that it returns is not known at run time, has no form in JSON, or holds a secret.
+        ToolDefinitionError: The type that it returns is not known at run time, has no form in JSON, holds a secret, or is a union whose
+            values look the same in the text (`int | str`).
 
     """
     program, named = _program(tool, arguments)
@@ -85,10 +89,7 @@ class _OneCall(Module):
 
     def __init__(self, tool: Tool, arguments: dict[str, Any], read: Callable[[Content], Any]) -> None:
         self._tool, self._arguments, self._read = tool, arguments, read
-
-    @property
-    def name(self) -> str:
-        return self._tool.wire_name  # it stands in the places of the journal
+        vars(self)["name"] = tool.wire_name  # it stands in the places of the journal
 
     def flow(self, /, **as_shown: Any) -> Acts[Act, Any, Any]:
         conditions = yield ReadConditions(None)
@@ -160,7 +161,20 @@ def _check_of(kind: Any, cannot: str) -> OutputCheck:
         raise ToolDefinitionError(f"{cannot}: {error}") from error
     if _SHOWN_AS_STARS in json_text(schema):
         raise ToolDefinitionError(f"{cannot}: {shown(kind)} holds a secret, which a run records as stars.")
+    members = [*members_of(kind)]
+    if str in members and (alike := [each for each in members if _is_like_text(each)]):
+        why = f"{shown(kind)} is recorded as text, which does not tell {shown(alike[0])} from a `str`"
+        raise ToolDefinitionError(f"{cannot}: {why}. Return one type, or an object that holds the value.")
     return check
+
+
+def _is_like_text(member: Any) -> bool:
+    """Whether values of a type, such as numbers and dates, are recorded as texts that a `str` may be, too."""
+    is_texts = get_origin(member) is Literal and all(isinstance(each, str) for each in get_args(member))
+    if is_texts or member is NoneType or (isinstance(member, type) and issubclass(member, str)):
+        return False
+    schema = json_schema_of(adapter_of(SignatureField(member, {})))
+    return not (admitted_types(schema, schema) or _NOT_TEXT) <= _NOT_TEXT
 
 
 def _values_of(parts: tuple[Part, ...]) -> Iterator[Any]:

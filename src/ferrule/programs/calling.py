@@ -155,7 +155,17 @@ def given_name(name: str | None) -> dict[str, str]:
         return {}
     if not isinstance(name, str) or not name.replace("-", "_").isidentifier():  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
         raise ConfigurationError(f"The name of a program is a word of letters, digits, `_` and `-`; found {shown(name)}.")
-    return {"_given_name": name}
+    return {"name": name}
+
+
+class ProgramName:
+    """The name of a program: the one that was given, or else its class's. A subclass may have an attribute `name` instead."""
+
+    def __get__(self, program: object | None, owner: type) -> str:
+        return owner.__name__ if program is None else vars(program).get("name", owner.__name__)
+
+    def __set__(self, program: object, name: str) -> None:
+        vars(program).update(given_name(name))
 
 
 def take_deps(program: Any, inputs: dict[str, Any], deps: Any = None) -> Any:

@@ -11,7 +11,7 @@ import copy
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from ferrule.errors import ConfigurationError, refuse_async
-from ferrule.programs.calling import Bound, take_deps, typed_call
+from ferrule.programs.calling import Bound, ProgramName, take_deps, typed_call
 from ferrule.programs.lifecycle.batching import Batches
 from ferrule.values.tracebacks import callers_frames, trim
 from ferrule.values.typed import D, P, S
@@ -37,6 +37,8 @@ class Module(Batches[S, D, P]):
     is_only_async: bool = False
     is_predictor: bool = False
     """Whether demos, a model and saved state belong to this program itself, as for `Predict` and its subclasses."""
+    name: str = cast("str", ProgramName())
+    """The program's name in events and stored runs: the option `name` of `Predict` and `ReAct`, or else the class's."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -46,11 +48,6 @@ class Module(Batches[S, D, P]):
         cls.is_flow = bool(written) and written[0] == "flow"
         cls.is_async = not cls.is_flow and "aforward" in written
         cls.is_only_async = cls.is_async and not {"forward", "flow"} & set(written)
-
-    @property
-    def name(self) -> str:
-        """The program's name in events and stored runs: the option `name` of `Predict` and `ReAct`, or else the class's."""
-        return vars(self).get("_given_name") or type(self).__name__
 
     @property
     def fingerprint(self) -> str:

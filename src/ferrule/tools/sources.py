@@ -52,10 +52,17 @@ def tool_parts(thing: Any) -> dict[str, Any]:
         body: Any = thing.get("function", thing)
         if is_object(body) and isinstance(body.get("name"), str):
             said = body.get("description") or ""
-            return {"name": body["name"], "description": said, "callable": None, "schema": body.get("parameters") or {}}
+            return {
+                "name": body["name"],
+                "description": said,
+                "callable": None,
+                "schema": body.get("parameters") or body.get("input_schema") or {},
+            }
     if callable(thing):
         return {"func": thing}
     msg = f"A tool is a function, a `Tool`, or a declaration with `name`, `description` and `parameters`; found {shown(thing)}."
+    if hasattr(thing, "name"):
+        msg += " Of another library's tool, pass the function that it was made of, or a function that calls it."
     raise ToolDefinitionError(msg)
 
 

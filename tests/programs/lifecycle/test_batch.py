@@ -79,6 +79,14 @@ def test_what_is_no_list_of_items_is_refused(driver: str, wrong: Any, return_exc
     assert ("`[{...}]`" in str(raised.value)) is isinstance(wrong, dict)
 
 
+@pytest.mark.parametrize(
+    ("name", "cure"), [("num_threads", "It has: `max_concurrency`, `progress`"), ("concurrency", r"Did you mean `max_concurrency`\?")]
+)
+def test_an_unknown_option_is_refused_with_the_known_ones(driver: str, name: str, cure: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"batch` has no option `{name}`. {cure}"):
+        carry(driver, Predict("topic -> text"), [{"topic": "a"}], **{name: 2})
+
+
 def test_items_may_come_from_a_generator_and_be_mappings_of_any_kind(driver: str) -> None:
     """D41."""
     with context(lm=ScriptedLM(by=lambda _: fields(text="ok"))):

@@ -145,6 +145,49 @@ def test_a_model_call_without_a_model_says_where_the_set_one_is(driver: str, lm:
     assert f"`CallModel(request, lm)` needs a model, found {lm!r}." in str(error)
 
 
+class Strict(BaseLM):
+    """A model that reads its request, as those with a server do."""
+
+    def complete(self, request: Request) -> Response:
+        return Response(f"{request.messages[0].role} {request.tools.json!r}")
+
+
+JUNK: dict[str, tuple[Any, str]] = {
+    "text": (CallModel("hi", Strict()), "CallModel(Request(Messages([Message('user', text)]), "),  # type: ignore[arg-type]
+    "text in a request": (CallModel(Request("hi"), Strict()), "CallModel(Request(Messages("),  # type: ignore[arg-type]
+    "dicts": (CallModel(Request(Messages([{"role": "user"}])), Strict()), "CallModel(Request(Messages("),  # type: ignore[list-item]
+    "functions": (CallModel(Request(Messages([Message("user", "hi")]), tools=[add]), Strict()), "CallModel("),  # type: ignore[arg-type]
+    "no calls": (CallTools("add"), "CallTools((checked_call, ...))"),  # type: ignore[arg-type]
+    "unchecked calls": (CallTools((ToolCall(name="add"),)), "CallTools((checked_call, ...))"),  # type: ignore[arg-type]
+    "no questions": (AskPerson("really?"), "AskPerson((Question(...), ...))"),  # type: ignore[arg-type]
+    "no function": (Once(5), "Once(function, name)"),  # type: ignore[arg-type]
+    "no limits": (Within({"calls": 1}), "Within(Limits(...))"),
+}
+
+
+@pytest.mark.parametrize(("act", "form"), JUNK.values(), ids=JUNK)
+def test_an_act_that_holds_something_else_fails_with_its_form(act: Any, form: str, driver: str) -> None:
+    """Not with an error about an attribute, deep inside."""
+
+    def flow() -> Generator[Any, Any, Any]:
+        yield act
+
+    error = started(flow, driver).error
+    assert isinstance(error, ConfigurationError)
+    assert str(error).startswith(f"Write the act as `{form}")
+    assert "; found " in str(error)
+
+
+@pytest.mark.parametrize("kind", [AttributeError, TypeError])
+def test_an_error_of_the_flow_itself_passes(kind: type[Exception], driver: str) -> None:
+    def flow() -> Generator[Any, Any, Any]:
+        yield Once(lambda: 7, "seven")
+        raise kind("of the flow")
+
+    error = started(flow, driver).error
+    assert (type(error), str(error)) == (kind, "of the flow")
+
+
 def test_sync_and_async_journals_are_equal() -> None:
     """Issue 2: equal journals; D27."""
 

@@ -238,6 +238,21 @@ def test_a_run_that_is_not_there_is_named(store: Store) -> None:
         store.load("r")
 
 
+@pytest.mark.parametrize("method", ["load", "summary", "delete", "redact", "cancel"])
+def test_a_run_whose_id_cannot_be_written_is_not_there(store: Store, method: str) -> None:
+    """A lone surrogate has no UTF-8: the file seemed damaged, or Python's error passed."""
+    store.create("r", program="P", head=head())
+    with pytest.raises(StoreError, match=r"has no run '\\ud800'"):
+        getattr(store, method)("\ud800")
+    with pytest.raises(StoreError, match=r"has no run '\\ud800'"):
+        store.decide("\ud800", QUESTION.approve())
+    with pytest.raises(DecisionError, match="A decision comes from a question"):
+        store.decide("r", Decision("\ud800", "approve"))
+    assert store.list(program="\ud800") == []
+    assert store.list(before=(math.inf, "\ud800")) == []
+    assert store.load("r").status == "running"
+
+
 def test_while_one_is_at_work_another_is_refused_until_the_lease_ends(kept: Kept, store: Store) -> None:
     """A3: one writer a run; a run left by a process of which nothing is known is taken over when its lease is over."""
     with kept.as_another() as other:

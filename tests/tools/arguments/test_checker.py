@@ -570,6 +570,36 @@ class Size(Enum):
     SMALL = "small"
 
 
+class Turn(Enum):
+    LEFT = 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "read"),
+    [
+        (Literal[Size.SMALL], "small", Size.SMALL),
+        (Literal[Size.SMALL], Size.SMALL, Size.SMALL),
+        (Literal[Size.SMALL, "small"], "small", "small"),
+        (list[Literal[Size.SMALL]], ["small"], [Size.SMALL]),
+        (dict[Literal[Size.SMALL], int] | None, {"small": 1}, {Size.SMALL: 1}),
+        (Annotated[Literal[Size.SMALL, Turn.LEFT], "a choice"], 1, Turn.LEFT),
+    ],
+)
+def test_a_literal_of_an_enums_members_is_read_by_their_values(kind, value, read):
+    """Ours: the schema offers the values, and pydantic accepts the members alone."""
+
+    def use(choice):
+        return choice
+
+    assert repr(Tool(use, arg_types={"choice": kind})(choice=value)) == repr(read)
+
+
+def test_a_literal_of_an_enums_members_accepts_no_other_value():
+    def use(choice: Literal[Turn.LEFT], size: Literal[Size.SMALL]): ...
+
+    assert problems(use, {"choice": True, "size": "tall"}) == {"choice": "expected 1, got true", "size": 'expected "small", got "tall"'}
+
+
 class Booking(BaseModel):
     model_config = ConfigDict(strict=True)
     day: date

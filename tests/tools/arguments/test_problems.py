@@ -26,8 +26,12 @@ class Args(TypedDict):
     by: dict[str, int]
 
 
-def told(args):
-    adapter = TypeAdapter(Args)
+class Floors(TypedDict):
+    rooms: dict[int, list[str]]
+
+
+def told(args, kind=Args):
+    adapter = TypeAdapter(kind)
     schema = inline_definitions(strip_titles(adapter.json_schema(schema_generator=Generator)))
     with pytest.raises(ValidationError) as caught:
         adapter.validate_python(args)
@@ -50,6 +54,12 @@ def test_a_union_nothing_fits_is_explained_as_a_whole():
     assert found["plain"].startswith(
         'expected an object {"kind": "cat", "lives": integer} or an object {"kind": "dog", "name": string}, got ',
     )
+
+
+def test_a_name_that_does_not_fit_is_not_explained_by_the_schema_of_its_value():
+    said = told({"rooms": {"top": ["attic"], "0": "hall"}}, Floors)
+    assert said["rooms.top"].startswith('the name "top" does not fit: Input should be a valid integer')
+    assert said["rooms.0"] == 'expected a list of strings, got "hall"'
 
 
 def test_keys_of_dictionaries_are_places():

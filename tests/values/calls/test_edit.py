@@ -1,10 +1,13 @@
+from collections import deque
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import AfterValidator, Base64Bytes, BaseModel, Field, Json, SecretStr, field_serializer
+from pydantic import AfterValidator, AliasChoices, Base64Bytes, BaseModel, Field, Json, RootModel, SecretStr, field_serializer
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from ferrule.errors import ToolArgumentsError
 from ferrule.tools.tool import Tool
@@ -19,6 +22,36 @@ class Price(BaseModel):
     @field_serializer("cents")
     def _as_text(self, cents: int) -> str:
         return f"{cents / 100:.2f}"
+
+
+class Item(BaseModel):
+    count: int = Field(serialization_alias="cnt")
+    size: int = Field(1, validation_alias=AliasChoices("Size", "s"))
+    secret: int = Field(2, exclude=True)
+    note: str = ""
+
+
+class Order(BaseModel):
+    items: list[Item] = Field(serialization_alias="orderItems")
+    by_name: dict[str, Item | None] = {}
+    total: RootModel[tuple[Item, int]] | None = None
+
+
+class Pair(NamedTuple):
+    item: Item
+    number: int
+
+
+@dataclass
+class Crate:
+    items: deque[Item]
+
+
+@pydantic_dataclass
+class Boxed:
+    item: Item
+    pair: Pair
+    crate: Crate
 
 
 def editing(function, args, changes, schema=None):
@@ -137,6 +170,20 @@ def test_a_secret_that_comes_back_as_its_stars_is_no_change():
         assert after.named["login"] == Login(user="bob", password=SecretStr("p"))
         _, after, _ = editing(use, args, {name: "t"})
         assert after.named["secret"].get_secret_value() == "t"
+
+
+def test_a_model_is_shown_and_edited_under_the_names_of_its_schema():
+    """A field that came back under the name in which its model is written was lost, and the call ran with the default."""
+
+    def use(order: Order, boxed: Boxed): ...
+
+    item = {"count": 3, "Size": 4, "secret": 5, "note": "n"}
+    order = {"items": [item], "by_name": {"a": item, "b": None}, "total": [item, 1]}
+    boxed = {"item": item, "pair": [item, 1], "crate": {"items": [item]}}
+    before, after, _ = editing(use, {"order": order, "boxed": boxed}, {"order": {**order, "items": [{**item, "note": "m"}]}})
+    assert before.shown == {"order": order, "boxed": boxed}
+    assert after.shown == {"order": {**order, "items": [{**item, "note": "m"}]}, "boxed": boxed}
+    assert after.named["order"].items[0].model_copy(update={"note": "n"}) == before.named["order"].items[0]
 
 
 def test_a_call_that_had_to_be_mended_is_edited_as_it_was_mended():

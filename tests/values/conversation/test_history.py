@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -209,6 +211,13 @@ def test_a_media_type_goes_through_json() -> None:
     given = Message("user", (Image(url="gs://bucket/cat", media_type="image/jpeg"), Text(text="see")))
     again = History.model_validate(json.loads(json.dumps(History([given]).format())))
     assert again.entries() == [given]
+
+
+def test_a_turn_of_any_values_is_json_data() -> None:
+    """`json.dumps` raised for a date or a set; an adapter reads the date again."""
+    turn = {"day": date(2026, 1, 2), "tags": {"b", "a"}, "rate": Decimal("1.50"), "photo": PARTS[0]}
+    found = json.loads(json.dumps(History([turn]).format(), allow_nan=False))
+    assert History.model_validate(found).messages == [{"day": "2026-01-02", "tags": ["a", "b"], "rate": "1.50", "photo": PARTS[0]}]
 
 
 class Album(BaseModel):

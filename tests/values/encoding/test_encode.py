@@ -250,6 +250,15 @@ def test_a_set_of_models_is_a_list_in_order_also_inside_a_model():
     assert jsonable([RootModel[set[str]](names), RootModel[tuple[set[str]]]((names,))]) == [sorted(names), [sorted(names)]]
 
 
+class Tree(BaseModel):
+    root: set[str]
+    name: str = ""
+
+
+def test_a_model_with_a_field_named_root_is_written_whole():
+    assert jsonable(Tree(root={"b", "a"}, name="oak")) == {"root": ["a", "b"], "name": "oak"}
+
+
 class Packed(BaseModel):
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_timedelta="float", extra="allow")
     data: bytes

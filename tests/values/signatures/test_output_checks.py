@@ -193,6 +193,12 @@ def test_an_enum_is_read_by_value_and_by_name(kind: Any, text: str, value: Enum,
     assert made.check_output("answer", text, is_value=is_value) is value
 
 
+def test_a_literal_of_an_enums_members_is_read_by_value_inside_other_types() -> None:
+    for given_, is_value in (({"x": [1]}, True), ('{"x": [1]}', False)):
+        assert made(dict[str, list[Literal[Level.LOW]]]).check_output("a", given_, is_value=is_value) == {"x": [Level.LOW]}
+    assert Signature({"q": (Literal[Level.LOW], InputField()), "a": OutputField()}).check_inputs({"q": 1}) == {"q": Level.LOW}
+
+
 class Basket(BaseModel):
     prices: Iterable[int]
 

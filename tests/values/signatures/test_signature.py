@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import json
 import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from enum import Enum
 from typing import Annotated, Any, ClassVar, Literal, Optional, Protocol, Self
 
 import pytest
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import BaseModel, Discriminator, Field, field_validator, model_validator
 
 from ferrule.adapters.chat import ChatAdapter
 from ferrule.errors import InputError, SignatureError
@@ -229,6 +230,14 @@ def test_fields_are_added_at_their_place_and_the_original_stays() -> None:
     assert Signature("a -> b").append("c", OutputField()).instructions == "Given the fields `a`, produce the fields `b`, `c`."
 
 
+def test_instructions_may_hold_a_lone_surrogate() -> None:
+    """Python accepts none in a docstring; the instructions have it, and the requests of models escape it."""
+    made = Signature("a -> b", "do \ud800").append_instructions("more")
+    assert made.instructions == "do \ud800\n\nmore"
+    assert made.__doc__ == "do \\ud800\n\nmore"
+    assert pickle.loads(pickle.dumps(made)) == made
+
+
 def test_changes_keep_constraints_defaults_and_descriptions() -> None:
     """Ours."""
     made = QA.append("extra", OutputField(), str).delete("point").prepend("first", InputField())
@@ -241,6 +250,42 @@ def test_changes_keep_constraints_defaults_and_descriptions() -> None:
     assert changed.output_fields["answer"].description == "new"
     assert changed.check_output("answer", '["a", "a"]') == {"a"}
     assert changed.defaults["k"] == 7
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+    lives: int = 9
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+    name: str
+
+
+class Pets(Signature):
+    first: Cat | Dog = InputField(discriminator="kind")
+    second: Cat | Dog | None = OutputField(discriminator="kind")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        Pets,
+        Signature({"first": (Cat | Dog, InputField(discriminator="kind")), "second": (Cat | Dog, OutputField(discriminator="kind"))}),
+        Pets.append("note", OutputField()).with_updated_fields("second", desc="the other one"),
+        Pets.with_updated_fields("second", Annotated[Cat | Dog, Field(discriminator=Discriminator("kind"))]),
+    ],
+    ids=["class", "mapping", "changed", "annotated"],
+)
+def test_a_discriminator_chooses_the_model_of_a_union(made: type[Signature]) -> None:
+    """It had no effect: an error named every model, and the schema lacked it."""
+    with pytest.raises(InputError, match=r"`first` dog\.name: Field required\."):
+        made.check_inputs({"first": {"kind": "dog"}})
+    with pytest.raises(ValueError, match=r"^dog\.name: Field required$"):
+        made.check_output("second", {"kind": "dog"})
+    assert made.check_output("second", '{"kind": "cat"}') == Cat(kind="cat")
+    assert '"discriminator"' in json.dumps(made.plan.output_schema())
+    assert made == made.with_instructions(made.instructions)
 
 
 IMPOSSIBLE: dict[str, tuple[Any, str]] = {

@@ -46,8 +46,8 @@ def as_tool(program: Program, name: str | None, description: str | None, **keywo
 
 def _name(program: Program, signature: type[Signature]) -> str:
     """The program's own name, or that of the signature's class, or of the program's class for a signature written as text."""
-    if own := getattr(program, "_given_name", None):
-        return own
+    if "name" in vars(program) or program.name != type(program).__name__:
+        return program.name
     name = signature.__name__
     if name == "StringSignature":
         if type(program).__module__.startswith(_FERRULE):

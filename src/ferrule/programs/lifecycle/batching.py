@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
+from ferrule.errors import refuse_unknown
 from ferrule.programs.calling import ProgramTypes
 from ferrule.values.tracebacks import callers_frames
 from ferrule.values.typed import D, P, S
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
         on_result: Callable[[int, Any], object] | None
 
 
+_OPTIONS = (
+    *("max_concurrency", "progress", "return_exceptions", "return_failed_examples", "timeout", "deps", "store", "batch_id", "on_result"),
+)
+
+
 class Batches(ProgramTypes[S, D, P]):
     """Runs a program on many inputs."""
 
@@ -54,7 +60,7 @@ class Batches(ProgramTypes[S, D, P]):
     def batch(
         self, inputs: Iterable[Mapping[str, Any]], max_concurrency: int | None = None, *, progress: bool = True,
         return_exceptions: bool = False, return_failed_examples: bool = False, timeout: float | None = None, deps: D | None = None,
-        store: Store | None = None, batch_id: str | None = None, on_result: Callable[[int, Any], object] | None = None,
+        store: Store | None = None, batch_id: str | None = None, on_result: Callable[[int, Any], object] | None = None, **unknown: Any,
     ) -> Any:  # fmt: skip
         """One run for each mapping of inputs, several at once in threads; predictions in the inputs' order.
 
@@ -67,10 +73,12 @@ class Batches(ProgramTypes[S, D, P]):
 
         With a `store`, every run is kept. A batch with the same `store` and `batch_id` resumes: items that are done are not run again,
         unfinished and failed ones continue. `on_result(index, result)` gets each prediction or error as it comes, one at a time.
+        Any other option raises `ConfigurationError`.
         """
         from ferrule.programs.lifecycle.batch import run_batch
 
         with callers_frames:
+            refuse_unknown("batch", unknown, _OPTIONS)
             return run_batch(
                 self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions,
                 return_failed_examples=return_failed_examples, timeout=timeout, deps=deps, store=store, batch_id=batch_id,
@@ -96,12 +104,13 @@ class Batches(ProgramTypes[S, D, P]):
         self, inputs: Iterable[Mapping[str, Any]], max_concurrency: int | None = None, *, progress: bool = True,
         return_exceptions: bool = False, return_failed_examples: bool = False, timeout: float | None = None,  # noqa: ASYNC109  DSPy's name
         deps: D | None = None, store: Store | None = None, batch_id: str | None = None,
-        on_result: Callable[[int, Any], object] | None = None,
+        on_result: Callable[[int, Any], object] | None = None, **unknown: Any,
     ) -> Any:  # fmt: skip
         """`batch` as tasks on this event loop."""
         from ferrule.programs.lifecycle.batch import arun_batch
 
         with callers_frames:
+            refuse_unknown("abatch", unknown, _OPTIONS)
             return await arun_batch(
                 self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions,
                 return_failed_examples=return_failed_examples, timeout=timeout, deps=deps, store=store, batch_id=batch_id,

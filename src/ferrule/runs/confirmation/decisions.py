@@ -14,7 +14,7 @@ from ferrule import settings
 from ferrule.errors import DecisionError, shown
 from ferrule.tools.execution.consent import asked_directly, decide_directly
 from ferrule.values.confirmation.question import Decision, DecisionStatus, Question, check_second, describe_form, read_form
-from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.encode import escape_surrogates, json_text
 from ferrule.values.record import replace
 from ferrule.values.run.observers import note_caller
 
@@ -155,7 +155,8 @@ def _later_decision(question_id: str, said: _Response) -> Decision:
 
 def refuse_malformed(decision: Any) -> None:
     """Raise `DecisionError` for a malformed decision, because every accepted decision is journalled."""
-    if not isinstance(decision, Decision):
+    question_id = getattr(decision, "question_id", None)
+    if not isinstance(decision, Decision) or not isinstance(question_id, str) or escape_surrogates(question_id) != question_id:
         raise DecisionError(f"A decision comes from a question: question.approve(), .deny(), .reply(text); found {shown(decision)}.")
     args: Any = decision.args
     named = isinstance(args, dict) and all(isinstance(name, str) for name in cast("dict[Any, Any]", args))

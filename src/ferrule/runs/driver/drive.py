@@ -38,6 +38,7 @@ from ferrule.values.run.act import (
     Suspended,
     Tell,
     Within,
+    refuse_misuse,
     status_after,
 )
 
@@ -180,12 +181,13 @@ def _flow(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) ->
 async def drive(frame: Frame, flow: Flow) -> Any:
     """Run a flow to its end; raises `Suspended` if a question has no answer."""
     answer: Any = None
+    act: Act | _Finished | None = None
     failure: _Failure | None = None
     try:
         while True:
             frame.check()
             try:
-                act: Act | _Finished = flow.send(answer) if failure is None else flow.throw(failure.error)
+                act = flow.send(answer) if failure is None else flow.throw(failure.error)
             except StopIteration as end:
                 act = _Finished(end.value)
             if failure is not None:
@@ -209,6 +211,9 @@ async def drive(frame: Frame, flow: Flow) -> Any:
                 return act.value
             else:
                 answer = await _answer(frame, act)  # pyright: ignore[reportArgumentType]  the others are handled above
+    except (AttributeError, TypeError) as error:
+        refuse_misuse(act, error)  # only here: no time is spent on acts that work
+        raise
     finally:
         flow.close()
         if failure is not None and not failure.recorded:

@@ -76,7 +76,11 @@ def summaries(
         LEFT JOIN decisions ON run_id = id AND NOT taken ORDER BY updated_at DESC, id DESC
     """  # noqa: S608  callers pass constants
     rows, decided = dict[str, Any](), dict[str, list[str]]()
-    for *row, question_id in db.execute(sql, values).fetchall():  # a line for each decided question
+    try:
+        lines = db.execute(sql, values).fetchall()
+    except UnicodeEncodeError:  # no run, and no program of a run, is named with a lone surrogate
+        return []
+    for *row, question_id in lines:  # a line for each decided question
         rows[row[0]] = row
         if question_id is not None:
             decided.setdefault(row[0], []).append(question_id)

@@ -7,6 +7,7 @@ A transaction that writes reads its run with `_row` and `_LOCK` first; so two tr
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -221,10 +222,10 @@ class SQLStore:
             self._call_worker(db, lease.run_id, after_s=max(min(ends) - now, 0))
 
     def _row(self, db: Any, run_id: str, columns: str, lock: str = "") -> Any:
-        row = db.execute(f"SELECT {columns} FROM runs WHERE id = ?{lock}", (run_id,)).fetchone()  # noqa: S608  constants
-        if row is None:
-            raise self._missing(run_id)
-        return row
+        with suppress(UnicodeEncodeError):  # no run has an id with a lone surrogate
+            if (row := db.execute(f"SELECT {columns} FROM runs WHERE id = ?{lock}", (run_id,)).fetchone()) is not None:  # noqa: S608  constants
+                return row
+        raise self._missing(run_id)
 
     def _missing(self, run_id: str) -> StoreError:
         return StoreError(f"The store {self._name!r} has no run {run_id!r}.")

@@ -6,16 +6,19 @@ as stars. So the coerced values are checked first, and those that do not fit are
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from ferrule.errors import ToolDefinitionError
 from ferrule.values.encoding.encode import is_masked, json_text, jsonable, object_text
-from ferrule.values.schema.nodes import Schema, admitted_types, is_object, json_type
+from ferrule.values.schema.iterables import core_nodes, model_fields_of
+from ferrule.values.schema.nodes import Schema, admitted_types, is_list, is_object, json_type
 from ferrule.values.schema.validator import Validator
 from ferrule.values.schema.words import describe_expected
 
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 
 _DEEPEST = 60
 _SCALARS = frozenset({int, str, bool, type(None)})
+_CONTAINERS: tuple[Any, ...] = (list, tuple, dict, deque)
+_PARTLY = frozenset({"serialization_exclude", "serialization_exclude_if"})
 
 
 def build_validator(tool: str, schema: Schema, *, lenient: bool = False) -> Validator:
@@ -110,4 +115,43 @@ def json_view(value: Any, depth: int = 0) -> Any:
         return sorted((json_view(each, depth + 1) for each in value), key=json_text)
     if isinstance(value, Iterator):  # a file, for example: showing its content would read it
         return object_text(cast("Any", value))
-    return jsonable(value)
+    return jsonable(value) if not _is_written_otherwise(kind) else _as_read(value, jsonable(value))  # pyright: ignore[reportUnknownArgumentType]
+
+
+# -- models: a person sees, and sends back, the names of the schema -------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def _is_written_otherwise(kind: Any) -> bool:
+    """Whether a model, or one inside it, is written under other names than it is read under, or not as a whole."""
+    core = getattr(kind, "__pydantic_core_schema__", None)
+    if core is None:  # its fields and items may be anything
+        return issubclass(kind, _CONTAINERS) or hasattr(kind, "__dataclass_fields__")
+    nodes = core_nodes(core)
+    return any(each.get("validation_alias") != each.get("serialization_alias") or not _PARTLY.isdisjoint(each) for each in nodes)
+
+
+def _as_read(value: Any, written: Any) -> Any:
+    """The JSON of a value, with all fields of the models in it, under the names of the schema."""
+    kind = cast("Any", type(value))
+    if is_list(written) and isinstance(value, _CONTAINERS) and len(value) == len(written):
+        return [_as_read(*each) for each in zip(value, written, strict=True)]
+    if is_object(written) and is_object(value) and len(value) == len(written):
+        return {name: _as_read(each, written[name]) for name, each in zip(written, value.values(), strict=True)}
+    if getattr(kind, "__pydantic_root_model__", False):
+        return _as_read(cast("Any", value).root, written)
+    fields = model_fields_of(kind)
+    if not is_object(written) or not fields or getattr(getattr(kind, "__pydantic_decorators__", None), "model_serializers", None):
+        return written
+    left = dict(written)
+    made: dict[str, Any] = {}
+    for name, field in fields.items():
+        inside, before = getattr(value, name, None), left.pop(getattr(field, "serialization_alias", None) or name, left)
+        read = _read_name(name, getattr(field, "validation_alias", None))
+        made[read] = _as_read(inside, before) if before is not left else json_view(inside)
+    return {**made, **left}
+
+
+def _read_name(name: str, alias: Any) -> str:
+    """The name of a field in the schema."""
+    return next((each for each in getattr(alias, "choices", (alias,)) if isinstance(each, str)), name)

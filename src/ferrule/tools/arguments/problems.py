@@ -147,6 +147,8 @@ def _said(each: ErrorDetails, place: Any, root: Schema) -> str:
     kind, value, context = each["type"], each["input"], each.get("ctx", {})
     if kind == "missing":
         return missing_argument("", place, root)[1]
+    if each["loc"][-1:] == ("[key]",):  # the schema at this place is that of the values
+        return f"the name {shorten_json(value)} does not fit: {escape_surrogates(each['msg'])}"
     if kind in {"extra_forbidden", "invalid_key"}:
         return "there is no such argument"
     if kind in _OWN_WORDS:

@@ -9,6 +9,7 @@ import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from threading import TIMEOUT_MAX
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard, get_args
 
 from pydantic_core import PydanticUndefined
@@ -152,6 +153,10 @@ def _function(func: Any, also: Any, schema: Any, name: Any) -> tuple[Callable[..
         raise ToolDefinitionError(msg)
     if not _is_callable(function):
         raise ToolDefinitionError(f"A tool is made of a function or another callable, found {shown(function)}.")
+    if schema is None and not isinstance(function, FunctionType):
+        from ferrule.tools.definition.objects import refuse_tool_object  # late: most tools are functions
+
+        refuse_tool_object(function)
     return function, func is None
 
 

@@ -19,7 +19,7 @@ from ferrule.values.content.convert import content_text, marked_parts, read_cont
 from ferrule.values.content.parts import Part
 from ferrule.values.content.type import Type
 from ferrule.values.conversation.message import Message, Role, openai_content, openai_message, tool_message
-from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.encode import json_text, jsonable
 from ferrule.values.encoding.pattern import pattern
 from ferrule.values.record import replace
 
@@ -284,7 +284,7 @@ def _form(message: Message) -> dict[str, Any]:
 
 def _dump(entry: Any) -> Any:
     if not isinstance(entry, (Message, HistoryMessage)):
-        return marked_parts(entry)
+        return jsonable(marked_parts(entry))
     found = HistoryMessage.of(entry)
     content = found.content if found.get("content") else ""
     if not isinstance(content, str) and read_content(openai_content(content)) != content:

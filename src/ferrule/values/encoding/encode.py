@@ -276,8 +276,8 @@ def _form_of_model(value: Any, kind: Any) -> Any:
     if _settled(value):
         with suppress(ValueError):  # a lone surrogate, a cycle
             return from_json(to_json(value, inf_nan_mode="strings", fallback=_unknown))
-    if hasattr(value, "root") or rules.model_serializers:  # not written field by field
-        return value.root if hasattr(value, "root") and not rules.model_serializers else to_python(value, by_alias=True, warnings=False)
+    if (is_root := getattr(kind, "__pydantic_root_model__", False)) or rules.model_serializers:  # not written field by field
+        return value.root if is_root and not rules.model_serializers else to_python(value, by_alias=True, warnings=False)
     fields, extra = kind.__pydantic_fields__, getattr(value, "__pydantic_extra__", None) or {}
     made: dict[str, Any] = {}
     for name in {**fields, **getattr(value, "__dict__", {}), **extra, **rules.computed_fields}:

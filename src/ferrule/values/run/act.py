@@ -9,9 +9,9 @@ The acts of every step are `MutableRecord`s, though nothing changes them: a froz
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from ferrule.errors import FerruleError, RunCancelledError
+from ferrule.errors import ConfigurationError, FerruleError, RunCancelledError, shown
 from ferrule.values.record import MutableRecord, Record
 
 if TYPE_CHECKING:
@@ -172,3 +172,35 @@ def status_after(error: BaseException | None) -> Literal["done", "waiting", "fai
     if error is None or isinstance(error, Suspended):
         return "done" if error is None else "waiting"
     return "failed" if isinstance(error, Exception) and not isinstance(error, RunCancelledError) else "cancelled"
+
+
+def refuse_misuse(act: Any, error: Exception) -> None:
+    """Raise `ConfigurationError` for an act that holds something else than it should, which caused the error."""
+    from ferrule.values.calls.call import CheckedCall
+    from ferrule.values.confirmation.question import Question
+    from ferrule.values.conversation.exchange import Declarations, Request
+    from ferrule.values.conversation.message import Message, Messages
+    from ferrule.values.run.event import Event
+
+    def are(kind: type, values: Any) -> bool:
+        return isinstance(values, (list, tuple, Messages)) and all(isinstance(each, kind) for each in cast("list[Any]", values))
+
+    match act:
+        case CallModel(request=Request(messages=Messages() as messages, tools=Declarations())) if are(Message, messages):
+            return
+        case CallModel(request=found):
+            fits, form = False, "CallModel(Request(Messages([Message('user', text)]), tools=Declarations([tool.declaration])), lm)"
+        case CallTools(calls=found) | RuleCalls(calls=found):
+            fits, form = are(CheckedCall, found), f"{type(act).__name__}((checked_call, ...))"
+        case AskPerson(questions=found):
+            fits, form = are(Question, found), "AskPerson((Question(...), ...))"
+        case Once(make=found) | CheckDue(is_due=found):
+            fits, form = callable(found), f"{type(act).__name__}(function, name)"
+        case Within(limits=found):
+            fits, form = hasattr(found, "wall_s"), "Within(Limits(...))"
+        case Tell(event=found):
+            fits, form = isinstance(found, Event), "Tell(event)"
+        case _:
+            return
+    if not fits:
+        raise ConfigurationError(f"Write the act as `{form}`; found {shown(found)}.") from error

@@ -53,7 +53,7 @@ class Generator(GenerateJsonSchema):
 
     def field_is_present(self, field: Any) -> bool:
         """A dataclass computes a field with `init=False`: no value is accepted for it."""
-        return field.get("init", True) and super().field_is_present(field)
+        return (field.get("init", True) or self.mode == "serialization") and super().field_is_present(field)
 
 
 def json_schema_of(adapter: TypeAdapter[Any], generator: type[Generator] = Generator) -> Schema:

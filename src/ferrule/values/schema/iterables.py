@@ -1,6 +1,7 @@
 """Iterables in types and values: pydantic checks them lazily, and gives their items only once. Here they become lists.
 
-A lazy value would hide items that do not fit, and be empty when it is read again.
+A lazy value would hide items that do not fit, and be empty when it is read again. A `Literal` of an `Enum`'s members is mended beside them:
+pydantic writes the values of the members into its schema, but accepts only the members.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import operator
 import types
 import typing
 from collections import abc
+from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_origin
 
 from pydantic_core import PydanticCustomError, ValidationError
@@ -28,7 +31,10 @@ _NO_TYPES_INSIDE: tuple[Any, ...] = (typing.Literal, cast("Any", abc).Callable)
 
 
 def eager_type(hint: Any, *, of_iterator: Any = None) -> Any:
-    """The type with lists for iterables, which pydantic would check lazily. An iterator as a whole gets the metadata `of_iterator`."""
+    """The type with lists for iterables, which pydantic would check lazily, and with members of an `Enum` in a `Literal` read by value.
+
+    An iterator as a whole gets the metadata `of_iterator`.
+    """
     origin, inside = get_origin(hint) or hint, get_args(hint)
     if origin is Annotated:
         made = eager_type(inside[0], of_iterator=of_iterator)
@@ -40,6 +46,10 @@ def eager_type(hint: Any, *, of_iterator: Any = None) -> Any:
     if origin is abc.Iterable or origin in _ITERATORS:
         items: Any = list[eager_type(inside[0])] if inside else list
         return Annotated[items, of_iterator] if of_iterator is not None and origin in _ITERATORS else items
+    if origin is typing.Literal and any(map(_is_bare_member, inside)):
+        from pydantic import BeforeValidator  # late: few types need it
+
+        return Annotated[hint, BeforeValidator(partial(_member, inside))]
     if not inside or origin in _NO_TYPES_INSIDE:
         return hint
     is_union = origin in {typing.Union, types.UnionType}
@@ -51,22 +61,36 @@ def eager_type(hint: Any, *, of_iterator: Any = None) -> Any:
     return hint.copy_with(new) if hasattr(hint, "copy_with") else origin[new]
 
 
+def _is_bare_member(each: Any) -> bool:
+    return isinstance(each, Enum) and not isinstance(each, (str, int))
+
+
+def _member(choices: tuple[Any, ...], value: Any) -> Any:
+    """The member of a `Literal` that has this value, unless the value is a choice itself."""
+    if value in choices:
+        return value
+    of_value = (each for each in choices if isinstance(each, Enum) and each.value == value)
+    return next((each for each in of_value if isinstance(each.value, bool) == isinstance(value, bool)), value)
+
+
 def validator_kinds(core_schema: Any) -> frozenset[str]:
     """The kinds of validators in a core schema, by pydantic's names: `"generator"` for an iterator in a model's field, for example."""
+    return frozenset(each["type"] for each in core_nodes(core_schema) if isinstance(each.get("type"), str))
+
+
+def core_nodes(core_schema: Any) -> Iterator[dict[str, Any]]:
+    """The objects in a core schema, outermost first."""
     waiting: list[Any] = [core_schema]
     seen: set[int] = set()
-    found: set[str] = set()
     for each in waiting:
         if id(each) in seen:
             continue
         seen.add(id(each))
         if is_object(each):
-            if isinstance(each.get("type"), str):
-                found.add(each["type"])
+            yield each
             waiting.extend(value for key, value in each.items() if key not in _NO_VALIDATORS)
         elif is_list(each):
             waiting.extend(each)
-    return frozenset(found)
 
 
 def eager_validators(adapter: TypeAdapter[Any]) -> tuple[Callable[[Any], Any], Callable[[str | bytes], Any]]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
+    from pydantic.json_schema import JsonSchemaMode
     from pydantic_core import ErrorDetails
 
 
@@ -176,6 +177,10 @@ class CompiledSignature:
             self._schema = _schema_of(self.outputs, [name for name in self.outputs if name not in self.optional])
         return self._schema
 
+    def written_schema(self) -> dict[str, Any]:
+        """The JSON Schema of an object with some outputs, as they are written: a model may write other names than it reads."""
+        return _schema_of(self.outputs, [], "serialization")
+
 
 def _may_be_omitted(field: SignatureField) -> SignatureField:
     """The input, with the default None if it takes None and has no default."""
@@ -281,9 +286,9 @@ def _content(name: str, field: SignatureField) -> tuple[Any, ...]:
     return (name, field.role, field.annotation, field.metadata, field.description, default)
 
 
-def _schema_of(fields: Mapping[str, SignatureField], required: list[str]) -> dict[str, Any]:
+def _schema_of(fields: Mapping[str, SignatureField], required: list[str], mode: JsonSchemaMode = "validation") -> dict[str, Any]:
     others = {name: field for name, field in fields.items() if field.metadata or not is_plain(field.annotation)}
-    found, definitions = _schemas_of(others) if others else ({}, {})
+    found, definitions = _schemas_of(others, mode) if others else ({}, {})
     properties: dict[str, Any] = {}
     for name, field in fields.items():
         properties[name] = found[name] if name in others else {"type": TYPE_NAMES[field.annotation]}
@@ -293,7 +298,7 @@ def _schema_of(fields: Mapping[str, SignatureField], required: list[str]) -> dic
     return {**schema, "$defs": definitions} if definitions else schema
 
 
-def _schemas_of(fields: Mapping[str, SignatureField]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+def _schemas_of(fields: Mapping[str, SignatureField], mode: JsonSchemaMode) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """The schema of each field, and the shared definitions."""
     from pydantic import TypeAdapter
 
@@ -308,7 +313,7 @@ def _schemas_of(fields: Mapping[str, SignatureField]) -> tuple[dict[str, dict[st
 
     adapters = {name: _make_check(name, field, adapter_of) for name, field in fields.items()}
     try:
-        found, shared = TypeAdapter.json_schemas([(name, "validation", each) for name, each in adapters.items()], schema_generator=OwnNames)
+        found, shared = TypeAdapter.json_schemas([(name, mode, each) for name, each in adapters.items()], schema_generator=OwnNames)
     except INEXPRESSIBLE:  # each alone: the values of a type with an empty schema are checked all the same
         return {name: json_schema_of(each, OwnNames) for name, each in adapters.items()}, {}
-    return {name: dict(found[(name, "validation")]) for name in fields}, shared.get("$defs") or {}
+    return {name: dict(found[(name, mode)]) for name in fields}, shared.get("$defs") or {}

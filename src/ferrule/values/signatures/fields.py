@@ -31,6 +31,7 @@ InputCheck = Callable[[Any], Any]
 
 _ROLE, _UNTYPED = "ferrule_role", "ferrule_untyped"
 _NO_DEFAULT: Any = ...
+_MORE = ("default_factory", "title", "examples", "alias")
 _MOST_PROBLEMS = 8
 _OF_MODELS = frozenset(name for name in dir(BaseModel) if not name.startswith("_"))
 OUTDATED = frozenset(name for name in _OF_MODELS if not name.startswith("model_"))
@@ -77,7 +78,7 @@ class SignatureField(Record):
     """Its `json_schema_extra`: the role, the description, and what its declaration adds. Do not change it."""
     default: Any = PydanticUndefined
     metadata: tuple[Any, ...] = ()
-    """Its constraints."""
+    """Its constraints, and the discriminator of a union."""
     more: dict[str, Any] = field(default_factory=dict[str, Any])
     """Further arguments of `pydantic.Field`: `default_factory`, `title`, `examples`, `alias`."""
 
@@ -87,7 +88,12 @@ class SignatureField(Record):
         extra = cast("dict[str, Any]", info.json_schema_extra) if isinstance(info.json_schema_extra, dict) else {}
         extra = {**extra, "desc": info.description or extra.get("desc") or ""}
         more = {name: value for name in _MORE if (value := getattr(info, name)) is not None}
-        return cls(info.annotation, extra, info.default, tuple(info.metadata), more)
+        tag = info.discriminator
+        if isinstance(tag, str):
+            from pydantic import Discriminator
+
+            tag = Discriminator(tag)
+        return cls(info.annotation, extra, info.default, (*info.metadata, *([tag] if tag is not None else [])), more)
 
     @property
     def role(self) -> str | None:
@@ -129,9 +135,6 @@ class SignatureField(Record):
         return make(description=self.extra.get("desc") or None, json_schema_extra={**self.extra}, **{**default, **self.more, **changes})
 
 
-_MORE = ("default_factory", "title", "examples", "alias")
-
-
 def declare(role: Literal["input", "output"], desc: str = "", *, is_untyped: bool = False) -> SignatureField:
     """A text field without further settings. `InputField` and `OutputField` declare fields of a class body."""
     return SignatureField(str, {_UNTYPED: is_untyped, _ROLE: role, "desc": desc})
@@ -151,8 +154,7 @@ def declared_fields(mapping: Mapping[str, Any]) -> dict[str, SignatureField]:
     for name, given in mapping.items():
         pair = cast("tuple[Any, ...]", given) if isinstance(given, tuple) else (None, given)
         kind, declared = pair if len(pair) == 2 else (None, None)  # noqa: PLR2004  type and field
-        field = as_field(declared)
-        if field is None:
+        if (field := as_field(declared)) is None:
             found = shown(pair if isinstance(given, tuple) else given)
             msg = f"Field `{name}` must be an `InputField()` or `OutputField()`, or a pair (type, field); found {found}."
             raise SignatureError(msg)
@@ -185,14 +187,12 @@ def copy_field(
 
 def allows_none(annotation: Any) -> bool:
     """Whether the type includes None (`Any` does not count)."""
-    if annotation is None or annotation is NoneType:
-        return True
     origin = get_origin(annotation)
     if origin is Annotated:
         return allows_none(get_args(annotation)[0])
     if origin is Literal:
         return None in get_args(annotation)
-    return origin in {Union, UnionType} and any(allows_none(part) for part in get_args(annotation))
+    return annotation in (None, NoneType) or (origin in {Union, UnionType} and any(map(allows_none, get_args(annotation))))
 
 
 def without_none(annotation: Any) -> Any:

@@ -100,7 +100,7 @@ class _Typed:
 
     def __init__(self, field: SignatureField) -> None:
         self._in_python, self._in_json = eager_validators(adapter_of(field))
-        members = list(_members(field.annotation))
+        members = list(members_of(field.annotation))
         self._takes_text = any(each in TEXTS for each in members)
         self._has_more = not all(each in TEXTS or each is type(None) for each in members)
         # pydantic accepts true as 1; here a boolean is never a number.
@@ -179,14 +179,14 @@ def _is_boolean(value: Any) -> bool:
     return value.strip().lower() in {"true", "false"} if isinstance(value, str) else isinstance(value, bool)
 
 
-def _members(annotation: Any) -> Iterator[Any]:
+def members_of(annotation: Any) -> Iterator[Any]:
     """The members of a union, without their constraints, or the type itself."""
     origin = get_origin(annotation)
     if origin is Annotated:
-        yield from _members(get_args(annotation)[0])
+        yield from members_of(get_args(annotation)[0])
     elif origin in {Union, UnionType}:
         for each in get_args(annotation):
-            yield from _members(each)
+            yield from members_of(each)
     else:
         yield annotation
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, PydanticUserError
 
 from ferrule.errors import SignatureError, shown
 from ferrule.values.content.late_model import LateModelType, is_building
+from ferrule.values.encoding.encode import escape_surrogates
 from ferrule.values.signatures.compiled import CompiledSignature, class_fields, compile_signature, infos_of, run_validators
 from ferrule.values.signatures.fields import (
     OUTDATED,
@@ -316,7 +317,8 @@ def _made(
     for each in fields:
         check_name(name, each, _METHODS)
     base = next(each for each in cast("Any", cls.__mro__) if issubclass(each, Signature) and not _has_fields(each))  # it may have methods
-    body: dict[str, Any] = {"__module__": cls.__module__, "__qualname__": name, "__doc__": instructions}
+    doc = instructions and escape_surrogates(instructions)  # Python takes no other docstring
+    body: dict[str, Any] = {"__module__": cls.__module__, "__qualname__": name, "__doc__": doc}
     body["__annotations__"] = {each: field.annotated for each, field in fields.items()}
 
     def annotations() -> dict[str, Any]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, computed_field
 from typing_extensions import TypedDict
 
 import ferrule
-from ferrule import ChainOfThought, Image, Module, Predict, ReAct, Tool
+from ferrule import ChainOfThought, Image, Module, Predict, ReAct, ScriptedLM, Tool
 from ferrule.bridges.mcp.server.tools import program_tool, serve_one, served_tools
+from ferrule.tools.mcp.result import output_problems
+from ferrule.values.encoding.encode import jsonable
 from ferrule.values.signatures.fields import InputField, OutputField
 from ferrule.values.signatures.signature import Signature
 
@@ -105,6 +107,25 @@ def test_plain_results_promise_an_object_with_the_result(kind: object, schema: d
     promised = serve_one(returning(kind)).entry["outputSchema"]
     assert (promised["type"], promised["required"], list(promised["properties"])) == ("object", ["result"], ["result"])
     assert {**promised["properties"]["result"], "title": ""} == {**schema, "title": ""}
+
+
+class Tagged(BaseModel):
+    tags: set[str] = {f"tag {i}" for i in range(20)}
+    limit: float = float("inf")
+
+
+@dataclass
+class Total:
+    parts: list[int]
+    sum: int = field(init=False, default=0)
+
+
+def test_a_default_in_a_promised_schema_is_json_and_equal_in_every_process() -> None:
+    """A client that pins definitions saw another one at each start of the server."""
+    properties = serve_one(returning(Tagged)).entry["outputSchema"]["properties"]
+    assert properties["tags"]["default"] == sorted(Tagged().tags)
+    assert properties["limit"]["default"] == "Infinity"
+    assert list(serve_one(returning(Total)).entry["outputSchema"]["properties"]) == ["parts", "sum"]
 
 
 def test_a_schema_whose_top_is_a_reference_is_not_promised() -> None:
@@ -218,7 +239,29 @@ def test_a_program_that_is_a_tool_already_is_served_under_its_name() -> None:
     assert set(one.entry["outputSchema"]["properties"]) == {"answer", "score"}
 
 
+ADA = {"person": {"name": "Ada"}}
+
+
+class Person(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    name: str = Field(serialization_alias="label")
+
+    @computed_field
+    @property
+    def letters(self) -> int:
+        return len(self.name)
+
+
+def test_the_outputs_of_a_program_fit_the_schema_that_they_promise() -> None:
+    """Each result was an error if a model writes other names than it reads, or more."""
+    program = Predict(Signature({"text": InputField(), "person": (Person, OutputField())}), lm=ScriptedLM([{"outputs": ADA}]))
+    entry = serve_one(program).entry
+    assert output_problems({"person": jsonable(program(text="Ada").person)}, entry["outputSchema"]) == ()
+    assert entry["outputSchema"]["required"] == []
+
+
 def test_a_program_is_named_by_its_signature_or_by_its_class() -> None:
     """M81: as `as_tool()` does."""
     assert serve_one(Predict(QA)).name == "qa"
     assert serve_one(ChainOfThought("question -> answer")).name == "chain_of_thought"
+    assert serve_one(Predict(QA, name="look-Up")).name == Predict(QA, name="look-Up").as_tool().name == "look-Up"

@@ -21,6 +21,7 @@ from uuid import UUID
 from ferrule.errors import DuplicateToolError, ToolDefinitionError, shown
 from ferrule.tools.tool import Tool
 from ferrule.values.record import Record
+from ferrule.values.schema.inline import Generator
 from ferrule.values.signatures.compiled import given_inputs
 
 if TYPE_CHECKING:
@@ -107,7 +108,9 @@ def program_tool(program: Any, name: str | None = None) -> Tool:
     """A program as a tool. Its arguments are the inputs of its signature, or the parameters of its `forward`."""
     signature = getattr(program, "signature", None)
     kind = getattr(signature, "__name__", "StringSignature")
-    own = name or _WORD_STARTS.sub("_", str(program.name) if kind == "StringSignature" else kind).lower()
+    of_class = type(program).__name__
+    given = name or (program.name if program.name != of_class else "")  # as `as_tool()`
+    own = given or _WORD_STARTS.sub("_", of_class if kind == "StringSignature" else kind).lower()
     if signature is None:
         written = program.aforward if program.is_async else program.forward
         said: str = written.__doc__ or type(program).__doc__ or ""  # not an inherited one
@@ -156,9 +159,8 @@ def _outputs_of(program: Any) -> tuple[dict[str, Any] | None, bool]:
     signature = getattr(program, "signature", None)
     if signature is None:
         return _return_schema(program.aforward if program.is_async else program.forward)
-    schema = signature.output_schema()
+    schema = signature.plan.written_schema()  # without required ones: a loop that runs out of steps may lack some
     schema.pop("additionalProperties", None)  # a program may add to its outputs (reasoning, say)
-    schema["required"] = []  # a loop that runs out of steps may lack some
     return schema, False
 
 
@@ -173,7 +175,8 @@ def _return_schema(function: Callable[..., Any] | None) -> tuple[dict[str, Any] 
         wraps = not _has_fields(kind)
         if wraps and (kind is None or kind is NoneType or not _is_plain(kind)):
             return None, False
-        schema = TypeAdapter[Any](create_model("Result", result=(kind, ...)) if wraps else kind).json_schema(mode="serialization")
+        adapter = TypeAdapter[Any](create_model("Result", result=(kind, ...)) if wraps else kind)
+        schema = adapter.json_schema(mode="serialization", schema_generator=Generator)
     except (NameError, TypeError, AttributeError, PydanticUserError, PydanticInvalidForJsonSchema):
         return None, False
     return (schema, wraps) if schema.get("type") == "object" else (None, False)

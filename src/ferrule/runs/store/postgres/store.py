@@ -5,6 +5,7 @@ Every write is durable when it returns. Times are Postgres's, so a machine's clo
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cached_property, partial
 from hashlib import blake2b
 from operator import itemgetter
@@ -193,7 +194,9 @@ class PostgresStore(SQLStore):
         return self._server.persist(partial(self._server.on_connection, lambda db: work(_Qualified(db, self.schema))))
 
     def _stored(self, db: Any, run_id: str, after: int) -> Stored:
-        rows = db.execute(STORED, (run_id, run_id, after, run_id, run_id)).fetchall()
+        rows: list[Any] = []
+        with suppress(UnicodeEncodeError):  # no run has an id with a lone surrogate
+            rows = db.execute(STORED, (run_id, run_id, after, run_id, run_id)).fetchall()
         first = next((row for row in rows if row[0] < 0), None)
         if first is None:
             raise self._missing(run_id)
