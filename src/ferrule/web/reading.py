@@ -17,7 +17,7 @@ from ferrule.runs.protocols import RunStatus
 from ferrule.runs.store.listing import NO_ENTRIES, decision_in, decisions_of, head_of, read_usage
 from ferrule.runs.story import Story
 from ferrule.values.conversation.exchange import Usage
-from ferrule.values.record import MutableRecord, Record, field
+from ferrule.values.record import MutableRecord, Record, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -114,10 +114,21 @@ def find_decision(store: Store, run_id: str, question_id: str) -> Decision | Non
     return waiting.get(question_id) or decision_in(stored.entries, question_id)
 
 
-def inbox(store: Store) -> list[AskedQuestion]:
-    """All questions that wait for a person, the oldest first; those that are decided stay until their run goes on."""
-    waiting = sorted(store.list(status="waiting", limit=None), key=lambda each: each.updated_at)
-    return [each for run in waiting for each in asked(store, run)]
+def inbox(store: Store) -> tuple[list[AskedQuestion], list[Summary]]:
+    """All questions that wait for a person, the oldest first; those that are decided stay until their run goes on.
+
+    Also the runs whose questions are damaged, with the reason in `error`.
+    """
+    found, damaged = list[AskedQuestion](), list["Summary"]()
+    for run in sorted(store.list(status="waiting", limit=None), key=lambda each: each.updated_at):
+        try:
+            found += asked(store, run)
+        except StoreError as error:
+            if not is_missing(error):
+                damaged.append(replace(run, error=str(error)))
+        else:
+            damaged += () if run.questions or run.error is None else (run,)
+    return found, damaged
 
 
 def undecided(run: Summary) -> list[Question]:
