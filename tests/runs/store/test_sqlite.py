@@ -870,3 +870,15 @@ def test_a_damaged_row_hides_no_other_run_and_is_named(store: SQLiteStore, damag
     store.decide("a", QUESTION.approve())
     store.delete("bad")
     assert {each.id for each in store.list()} == {"a", "z"}
+
+
+def test_a_disk_without_room_for_shared_memory_is_called_full(store: SQLiteStore) -> None:
+    """SQLite calls it an I/O error."""
+
+    def fail(_: Any) -> None:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorname = "SQLITE_IOERR_SHMSIZE"
+        raise error
+
+    with pytest.raises(StoreError, match="Free space on its disk, and resume the run"):
+        store._file.write(fail)
