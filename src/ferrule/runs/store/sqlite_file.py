@@ -42,7 +42,7 @@ _REMEDIES = {
     "SQLITE_BUSY": "Another process is writing to it: try again, and end a process that does not finish.",
     "SQLITE_LOCKED": "Another connection is writing to it: try again.",
     "SQLITE_CANTOPEN": "Check that its folder exists and that this process may write there.",
-    "SQLITE_READONLY": "Let this process write to the file and to its folder.",
+    "SQLITE_READONLY": "Let this process write to the file, to those beside it (`-wal`, `-shm`), and to its folder.",
     "SQLITE_PERM": "Let this process read and write the file.",
     "SQLITE_CORRUPT": f"The file is damaged. {_RECOVER}",
     "SQLITE_NOTADB": f"The file is not a SQLite database, or its first bytes are damaged. {_RECOVER}",
