@@ -10,7 +10,21 @@ from typing import Any
 import pytest
 from agent_script import native_step
 
-from ferrule import ReAct, Response, Run, RunCancelledError, ScriptedLM, Tool, ToolCall, context, is_cancelled, tool
+from ferrule import (
+    MemoryStore,
+    Module,
+    Predict,
+    ReAct,
+    Response,
+    Run,
+    RunCancelledError,
+    ScriptedLM,
+    Tool,
+    ToolCall,
+    context,
+    is_cancelled,
+    tool,
+)  # fmt: skip
 from ferrule.errors import ToolStop
 from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.values.calls.call import CheckedCall
@@ -302,3 +316,43 @@ def test_cancelling_stops_a_program_that_a_tools_function_calls_at_its_next_call
         assert (run.status, ran) == ("cancelled", ["outer", "work", "inner", "look"])
         assert carry(run, driver).prediction.answer == "seen"
     assert ran == ["outer", "work", "inner", "look", "work", "inner", "look", "inner", "outer"]
+
+
+class Catching(Module):
+    """A program that goes on whatever its predictor raises."""
+
+    def __init__(self) -> None:
+        self.ask = Predict("question -> answer")
+
+    def forward(self, question: str) -> Prediction:
+        try:
+            return self.ask(question=question)
+        except Exception as error:
+            return Prediction(answer=type(error).__name__)
+
+
+class CatchingAsync(Catching):
+    async def aforward(self, question: str) -> Prediction:
+        try:
+            return await self.ask.acall(question=question)
+        except Exception as error:
+            return Prediction(answer=type(error).__name__)
+
+
+def test_a_program_that_catches_its_cancellation_is_cancelled_all_the_same(driver: str) -> None:
+    """It was done, with another result than a replay of it had."""
+    store, program = MemoryStore(), Catching() if driver == "sync" else CatchingAsync()
+
+    def cancelling(_: Any) -> str:
+        store.cancel("r")
+        return "[[ ## answer ## ]]\n42"
+
+    with context(lm=ScriptedLM(by=cancelling)):
+        run = (
+            program.start(question="x", store=store, run_id="r")
+            if driver == "sync"
+            else asyncio.run(program.astart(question="x", store=store, run_id="r"))
+        )
+        assert (run.status, store.summary("r").status, type(run.error)) == ("cancelled", "cancelled", RunCancelledError)
+        again = carry(Run.load(store, "r", program), driver)  # the answer is recorded: no model is asked
+        assert (again.status, again.prediction.answer) == ("done", "42")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from markupsafe import escape
-from page_server import Client, served
+from page_server import Client, Stream, served
 from page_store import answer, call, fill, finish, start
 
 from ferrule import Image, MemoryStore, Module, Prediction, ReAct, ScriptedLM, SQLiteStore, ask_person, context, tool
@@ -431,6 +431,27 @@ def test_a_store_that_is_damaged_is_said_so(ann: Any, store: SQLiteStore) -> Non
     assert "The store is not available" in answer.text
     assert "entry" in answer.text
     assert ann.get("/").status == 200
+
+
+@pytest.mark.parametrize("damage", ["runs SET questions = '['", "runs SET questions = x'ff'", "decisions SET decision = '{'"])
+def test_a_damaged_row_hides_no_other_run_and_is_named(ann: Any, store: SQLiteStore, damage: str) -> None:
+    """On the list, in the inbox, and where they are live."""
+    [bad, *others] = store.list(status="waiting")
+    store.decide(bad.id, bad.questions[0].approve())
+    where = "run_id" if damage.startswith("decisions") else "id"
+    store._file.write(lambda db: db.execute(f"UPDATE {damage} WHERE {where} = ?", (bad.id,)))
+    for address in ("/", "/inbox", "/live", "/inbox/live"):
+        if "live" in address:
+            stream = Stream(ann, address)
+            text = stream.event()
+            stream.close()
+        else:
+            answer = ann.get(address)
+            assert answer.status == 200
+            text = answer.text
+        assert all(each.id in text for each in others)
+        assert bad.id in text
+        assert "cannot be read" in text or "This is not a decision" in text or (where == "run_id" and "inbox" not in address)
 
 
 def test_times_ago_are_whole_seconds_as_the_script_writes_them() -> None:

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from page_store import fill, support
 
-from ferrule import MemoryStore, ReAct, Response, Run, ScriptedLM, SQLiteStore, StoreError, ToolCall, Usage, context, tool
+from ferrule import (
+    MemoryStore,
+    Module,
+    ReAct,
+    Response,
+    Run,
+    ScriptedLM,
+    SQLiteStore,
+    StoreError,
+    ToolCall,
+    Usage,
+    context,
+    gather,
+    tool,
+)  # fmt: skip
+from ferrule.values.record import replace
 from ferrule.web import reading
 from ferrule.web.markup import beats_html
 from ferrule.web.reading import Readings, read_run
@@ -145,3 +160,52 @@ def test_a_run_of_few_turns_is_read_whole() -> None:
     with context(lm=ScriptedLM([Response("", (ToolCall(name="finish", args={"answer": "ok"}),))])):
         support().start(message="x", store=store, run_id="r")
     assert Readings(store).read("r").is_whole
+
+
+class Growing:
+    """A store whose run has another entry each time that it is read."""
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+        self.count = 0
+
+    def load(self, run_id: str, *, after: int = 0) -> Any:
+        found = self.store.load(run_id, after=after)
+        self.count += 1
+        most = self.count - after
+        return replace(found, entries=found.entries[:most], times=found.times[:most])
+
+
+class AtOnce(Module):
+    """Two agents beside each other, whose first calls do not fit."""
+
+    async def aforward(self, message: str) -> Any:
+        agent = ReAct("message -> answer", [echo], native=True)
+        await gather(*(agent.acall(message=f"{message} {k}") for k in range(2)))
+        return await agent.acall(message=message)
+
+
+def test_a_call_that_did_not_run_is_shown_so_once_the_model_has_answered_again() -> None:
+    """Also where another program answered in between, and on a page that was there before."""
+
+    def misspell(request: Any) -> Response:
+        is_over = sum(each.role == "assistant" for each in request.messages) == 2
+        return Response("", (ToolCall(name="finish", args={"answer": "ok"}) if is_over else ToolCall(name="echo", args={"txt": "x"}),))
+
+    store = MemoryStore()
+    with context(lm=ScriptedLM(by=misspell)):
+        assert AtOnce().start(message="x", store=store, run_id="r").status == "done"
+    read = reading.Read(cast("Any", Growing(store)), "r")
+    page: dict[int, str] = {}
+    for number in range(len(store.load("r").entries)):
+        read.more()
+        beats_html(read.turns_between(0, read.turns), "/runs/r", read.shown)
+        page |= {each.first: shown_alone(each) for each in read.since(number)}
+    whole = read_run(store, "r")
+    assert shown(whole, whole.turns).count("not run") == 6
+    assert beats_html(read.turns_between(0, read.turns), "/runs/x", read.shown).replace("/runs/r", "/runs/x") == shown(whole, whole.turns)
+    assert page == {each.first: shown_alone(each) for each in whole.story.beats}
+
+
+def shown_alone(beat: Any) -> str:
+    return beats_html([beat], "/runs/x", {})

@@ -154,12 +154,12 @@ class Store(Protocol):
     ) -> list[Summary]:
         """Runs with a status, of a program, most recently changed first; all of them with `limit=None`.
 
-        `before` is `(updated_at, id)` of the last line of the page before.
+        `before` is `(updated_at, id)` of the last line of the page before. A run that is damaged says so in `error`.
         """
         ...
 
     def summary(self, run_id: str) -> Summary:
-        """The line of one run."""
+        """The line of one run. Raises `StoreError` if it is damaged."""
         ...
 
     def now(self) -> float:

@@ -104,7 +104,7 @@ class Story:
     A story without its beginning starts where a beat of the run's own does. `at` is when the entry before it was written.
     """
 
-    __slots__ = ("_calls", "_last", "_open", "_seen_at", "beats", "before", "entries")
+    __slots__ = ("_calls", "_last", "_open", "_seen_at", "beats", "before", "entries", "past")
 
     def __init__(self, *, entries: int = 0, before: int = 0, at: float | None = None) -> None:
         self.beats: list[Beat] = []
@@ -112,6 +112,8 @@ class Story:
         """How many beats of the run are left out."""
         self.entries = entries
         """How many entries were added or left out."""
+        self.past: Beat | None = None
+        """The beat that the last entry changed besides its own: one of its calls got no further than the answer, and now counts as past."""
         self._calls: dict[str, tuple[Beat, CallBeat]] = {}
         """The calls that have a slot, each with its beat."""
         self._open: dict[str, Beat] = {}
@@ -123,6 +125,7 @@ class Story:
     def add(self, entry: Entry, at: float | None = None) -> Beat | None:
         """Add the next entry; returns the beat that it began or changed, None for one that tells a reader nothing."""
         self.entries += 1
+        self.past = None
         path = entry.slot[: entry.slot.rfind("/") + 1]
         value: Any = entry.value
         beat: Beat | None = None
@@ -193,6 +196,7 @@ class Story:
         before = self._open.get(path)
         for call in before.calls if before is not None else ():
             call.is_past = True
+            self.past = before if call.args is None else self.past
         names = names_of_programs(path[len(around) :])
         number = len(beats) + (self.before if owner is None else 0)
         beat = Beat(slot=slot, first=self.entries - 1, number=number, program="/".join(names[owner is not None :]), at=at)

@@ -214,7 +214,10 @@ class Chat:
         return self._pages.html(request, "chat.html", recent=(), earlier=earlier, **shown, **values)
 
     def _first_words(self, run_id: str) -> str:
-        text = reading.inputs_in(stored_head(self._store, run_id)).get(self._work.message)
+        try:
+            text = reading.inputs_in(stored_head(self._store, run_id)).get(self._work.message)
+        except StoreError:  # deleted just now, or damaged, which its own page says
+            return ""
         return " ".join(text[:_MOST_WORDS].split()) if isinstance(text, str) else ""
 
     def _turn(self, run_id: str) -> dict[str, Any] | None:

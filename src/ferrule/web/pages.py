@@ -206,8 +206,9 @@ class Pages:
 
     def inbox(self, request: Request) -> Response:
         """`/inbox`."""
-        asked = [self.question(request, each) for each in reading.inbox(self.store)]
-        return self.html(request, "inbox.html", stream="/inbox/live", asked=asked)
+        waiting, damaged = reading.inbox(self.store)
+        asked = [self.question(request, each) for each in waiting]
+        return self.html(request, "inbox.html", stream="/inbox/live", asked=asked, damaged=damaged)
 
     async def inbox_live(self, request: Request) -> Response:
         """`/inbox/live`. A question that is gone stays, as what was decided about it."""
@@ -217,7 +218,7 @@ class Pages:
 
         def read() -> Iterator[PageEvent]:
             nonlocal sent
-            waiting = reading.inbox(self.store)
+            waiting, damaged = reading.inbox(self.store)
             now_there = {each.question.id for each in waiting}
             for question_id in known.keys() - now_there:
                 each = known[question_id]
@@ -225,13 +226,13 @@ class Pages:
                 del known[question_id]  # last: after a store that failed it comes again
                 gone[question_id] = reading.AskedQuestion(run=each.run, question=each.question, decision=decision)
             known.update({each.question.id: each for each in waiting})
-            mark = version_of(sorted(gone), [(each.question.id, each.decision) for each in waiting])
+            mark = version_of(sorted(gone), [(each.question.id, each.decision) for each in waiting], damaged)
             if mark != sent:
                 sent = mark
                 asked = [self.question(request, each) for each in waiting]
                 asked += [self.question(request, each, next="gone") for key, each in gone.items() if key not in now_there]
                 count = sum(each.decision is None for each in waiting)
-                yield "", self.part(request, "live.html", page="inbox", asked=asked, waiting=count, now=time())
+                yield "", self.part(request, "live.html", page="inbox", asked=asked, damaged=damaged, waiting=count, now=time())
 
         return live(self.watch, read)
 

@@ -17,7 +17,7 @@ from ferrule.runs.protocols import RunStatus
 from ferrule.runs.store.listing import NO_ENTRIES, decision_in, decisions_of, head_of, read_usage
 from ferrule.runs.story import Story
 from ferrule.values.conversation.exchange import Usage
-from ferrule.values.record import MutableRecord, Record, field
+from ferrule.values.record import MutableRecord, Record, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -114,10 +114,21 @@ def find_decision(store: Store, run_id: str, question_id: str) -> Decision | Non
     return waiting.get(question_id) or decision_in(stored.entries, question_id)
 
 
-def inbox(store: Store) -> list[AskedQuestion]:
-    """All questions that wait for a person, the oldest first; those that are decided stay until their run goes on."""
-    waiting = sorted(store.list(status="waiting", limit=None), key=lambda each: each.updated_at)
-    return [each for run in waiting for each in asked(store, run)]
+def inbox(store: Store) -> tuple[list[AskedQuestion], list[Summary]]:
+    """All questions that wait for a person, the oldest first; those that are decided stay until their run goes on.
+
+    Also the runs whose questions are damaged, with the reason in `error`.
+    """
+    found, damaged = list[AskedQuestion](), list["Summary"]()
+    for run in sorted(store.list(status="waiting", limit=None), key=lambda each: each.updated_at):
+        try:
+            found += asked(store, run)
+        except StoreError as error:
+            if not is_missing(error):
+                damaged.append(replace(run, error=str(error)))
+        else:
+            damaged += () if run.questions or run.error is None else (run,)
+    return found, damaged
 
 
 def undecided(run: Summary) -> list[Question]:
@@ -147,6 +158,8 @@ class Read(MutableRecord):
     """The number of the first entry that was read."""
     changed: list[Beat | None] = field(default_factory=list["Beat | None"])
     """The beat that each entry from `start` on began or changed."""
+    past: dict[int, Beat] = field(default_factory=dict[int, "Beat"])
+    """By the number of an entry: the beat that it changed as well (`Story.past`)."""
     head: Mapping[str, Any] = field(default_factory=dict[str, Any])
     usage: Usage = Usage()
     shown: dict[int, str] = field(default_factory=dict[int, str])
@@ -178,6 +191,7 @@ class Read(MutableRecord):
             head = head_of(stored)
             if self.head and (head.get("key"), head.get("redacted")) != (self.head.get("key"), self.head.get("redacted")):
                 self.story, self.start, self.changed, self.usage, self.shown, self.is_whole = Story(), 0, [], Usage(), {}, True
+                self.past = {}
                 stored = self.store.load(self.run_id)
             self._head, self.head = stored.head, head
         times = stored.times or [None] * len(stored.entries)
@@ -192,12 +206,13 @@ class Read(MutableRecord):
             self.is_whole = not left_out
         for text, at in zip(stored.entries[left_out:], times[left_out:], strict=True):
             entry = read_entry(text)
-            last = self.story.beats[-1:]
             beat = self.story.add(entry, at)
             self.changed.append(beat)
-            if beat is not None:
-                for each in (self._outermost(beat), *last):  # the last one too: its calls may be past now
-                    self.shown.pop(each.first, None)
+            if self.story.past is not None:
+                self.past[self.story.entries - 1] = self.story.past
+            for each in (beat, self.story.past):
+                if each is not None:
+                    self.shown.pop(self._outermost(each).first, None)
             if entry.kind == "model" and not left_out:
                 self.usage += entry.value.usage
 
@@ -210,7 +225,8 @@ class Read(MutableRecord):
 
     def since(self, number: int) -> list[Beat]:
         """The beats that the entries from this number on began or changed, each once."""
-        beats = {each.first: each for each in self.changed[max(0, number - self.start) :] if each is not None}
+        past = [each for at, each in self.past.items() if at >= number]
+        beats = {each.first: each for each in (*self.changed[max(0, number - self.start) :], *past) if each is not None}
         return [beats[first] for first in sorted(beats)]
 
     def beat(self, first: int) -> Beat:

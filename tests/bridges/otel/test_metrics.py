@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from otel_spans import Sent
 
-from ferrule import Predict, ReAct, Response, ScriptedLM, Usage, context, tool
+from ferrule import MemoryStore, Predict, ReAct, Response, Run, ScriptedLM, Usage, context, tool
 
 DONE = {"name": "finish", "args": {"answer": "yes"}}
 
@@ -96,3 +96,33 @@ def test_runs_that_wait_and_the_time_they_do_are_counted() -> None:
         run.resume()
     assert [point.value for _, point in points(sent, "ferrule.runs.waiting")] == [0]
     assert [(about, point.count) for about, point in points(sent, "ferrule.question.wait")] == [({"ferrule.question.kind": "confirm"}, 1)]
+
+
+def test_a_run_that_is_interrupted_as_it_goes_on_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """O16: its questions are still noted, but it does not wait."""
+    sent, store = Sent(), MemoryStore()
+
+    @tool(require_confirmation=True)
+    def pay(euros: int) -> str:
+        """Pay."""
+        return "paid"
+
+    def ends(*_: object, **__: object) -> bool:
+        raise SystemExit
+
+    def waiting() -> list[int]:
+        return [point.value for _, point in points(sent, "ferrule.runs.waiting")]
+
+    with context(callbacks=[sent.observer], lm=ScriptedLM([{"name": "pay", "args": {"euros": 3}}, DONE])):
+        agent = ReAct("task -> answer", [pay], native=True)
+        run = agent.start(task="x", store=store, run_id="r")
+        run.answer(run.pending[0].approve())
+        monkeypatch.setattr(store, "append", ends)
+        with pytest.raises(SystemExit):
+            run.resume()
+        monkeypatch.undo()
+        assert waiting() == [0]
+        run = Run.load(store, "r", agent).resume()
+        assert (run.status, waiting()) == ("waiting", [1])
+        run.answer(run.pending[0].approve())
+        assert (run.resume().status, waiting()) == ("done", [0])

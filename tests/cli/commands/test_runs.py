@@ -276,8 +276,11 @@ def test_a_damaged_run_does_not_keep_others_from_their_decisions(here: Path, cap
     waiting("bad", "good", "good-2")
     with closing(sqlite3.connect("ferrule.db")) as db, db:
         db.execute("UPDATE runs SET questions = '[' WHERE id = 'bad'")
-    for words in (("runs",), ("show", "bad"), ("approve", "goo")):
-        assert "The run 'bad' in the store cannot be read: damaged" in said(capsys, *words, code=1)
+    for words, code in ((("runs",), 0), (("show", "bad"), 1), (("approve", "bad"), 1)):
+        assert "The run 'bad' in the store cannot be read: damaged" in said(capsys, *words, code=code)
+    listed = said(capsys, "runs", code=0)
+    assert listed.count("euros") == 2, "the questions of the others"
+    assert "Several runs of the id 'goo'" in said(capsys, "approve", "goo", code=1)
     assert "approved" in said(capsys, "approve", "good")
     assert "euros" in said(capsys, "show", "good")
 

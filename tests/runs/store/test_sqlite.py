@@ -845,3 +845,42 @@ def test_an_older_file_is_not_read_only_by_a_store_that_cannot_bring_it_up_to_da
     db.close()
     with pytest.raises(StoreError, match="Open it once for writing"):
         SQLiteStore(tmp_path / "runs.db", read_only=True).list()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "questions = '['", "questions = '{\"a\": 1}'", "questions = CAST(x'5bff5d' AS TEXT)", "questions = x'ff'", "error = '7'",
+        "usage = '{\"calls\": \"x\"}'", "program = x'ff'", "created_at = 9e999", "updated_at = 'x'", "recoveries = 'x'",
+        "owner = x'ff', until = 9e999",
+    ],
+)  # fmt: skip
+def test_a_damaged_row_hides_no_other_run_and_is_named(store: SQLiteStore, damage: str) -> None:
+    for run_id in ("a", "bad", "z"):
+        waiting(store, run_id)
+    whole = {each.id: each for each in store.list() if each.id != "bad"}
+    store._file.write(lambda db: db.execute(f"UPDATE runs SET {damage} WHERE id = 'bad'"))
+    for limit in (None, 100):
+        found = {each.id: each for each in store.list(limit=limit)}
+        bad = found.pop("bad")
+        assert found == whole
+        assert bad.status == "waiting"
+        assert str(bad.error).startswith("The run 'bad' in the store cannot be read: damaged or changed by hand")
+    assert store.summary("a") == whole["a"]
+    with pytest.raises(StoreError, match="The run 'bad' in the store cannot be read"):
+        store.summary("bad")
+    store.decide("a", QUESTION.approve())
+    store.delete("bad")
+    assert {each.id for each in store.list()} == {"a", "z"}
+
+
+def test_a_disk_without_room_for_shared_memory_is_called_full(store: SQLiteStore) -> None:
+    """SQLite calls it an I/O error."""
+
+    def fail(_: Any) -> None:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorname = "SQLITE_IOERR_SHMSIZE"
+        raise error
+
+    with pytest.raises(StoreError, match="Free space on its disk, and resume the run"):
+        store._file.write(fail)

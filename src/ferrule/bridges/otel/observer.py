@@ -26,7 +26,7 @@ from ferrule.bridges.otel.content import ContentAttributes, OperationDetails
 from ferrule.bridges.otel.known import Known
 from ferrule.bridges.otel.metrics import Metrics
 from ferrule.bridges.otel.options import captures, is_latest, one_of
-from ferrule.bridges.otel.people import ASKED, PersonEvents
+from ferrule.bridges.otel.people import ASKED, WAITS, PersonEvents
 from ferrule.bridges.otel.spans import OpenSpan, Spans, agent_name
 from ferrule.errors import checks_keywords
 from ferrule.settings import setting
@@ -141,7 +141,7 @@ class OTel:
         opened = self._open_program(spans, event, self._links(notes) + self._deciders(notes), {names.RUN_SEGMENT: segment})
         opened.notes = notes
         opened.asked = json.loads(notes.get(ASKED, "{}"))
-        if opened.asked and self._metrics is not None:
+        if notes.pop(WAITS, None) and self._metrics is not None:  # a crash from here on leaves no question that waits
             self._metrics.waits(-1)
         found: dict[str, str] = {}
         self._api.inject(found, opened.context)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 ASKED = "asked_at"
 """What is kept with a run: when each of its open questions was asked."""
+WAITS = "waits"
+"""Kept with a run from its questions until it goes on: it is counted as one that waits."""
 
 
 class PersonEvents:
@@ -46,7 +48,7 @@ class PersonEvents:
         run = spans.programs.get((event.run_id, event.root_id))
         if run is not None:
             run.asked.setdefault(question.id, event.at)
-            run.notes[ASKED] = json_text(run.asked)
+            run.notes[ASKED], run.notes[WAITS] = json_text(run.asked), "1"
         about = {"ferrule.question.id": question.id, "ferrule.question.kind": question.kind, names.TOOL_NAME: question.call.name}
         self._add_event(spans, event, "ferrule.question", about, text=question.text)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -198,9 +197,13 @@ def _note(run: Summary) -> str:
 
 
 def _find_run(store: Store, run_id: str) -> Summary:
-    with suppress(StoreError):  # no run of this id, or a damaged one, which the list names
+    try:
         return store.summary(run_id)
-    return _choose_one(run_id, {each.id: each for each in store.list(limit=None)}, "run")
+    except StoreError:
+        runs = {each.id: each for each in store.list(limit=None)}
+        if run_id in runs:  # it is damaged
+            raise
+    return _choose_one(run_id, runs, "run")
 
 
 def _choose_one(prefix: str | None, candidates: Mapping[str, Any], noun: str) -> Any:

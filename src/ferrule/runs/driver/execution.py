@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule import settings
 from ferrule.concurrency import offload
-from ferrule.errors import RunError, StoreError
+from ferrule.errors import RunCancelledError, RunError, StoreError
 from ferrule.runs.driver.drive import perform
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import Execution, started
@@ -98,6 +98,8 @@ async def _run_to_rest(
             if run.tell is not None:
                 await _open_for_observers(run, run.tell, blocks=blocks)
             outcome = await perform(here.frame, run.program, run.args, run.inputs, blocks=blocks)
+            if run.cancelled:  # its code caught the error that says so: what it made of that is no outcome
+                raise RunCancelledError(f"The run {run.id} was cancelled.")
             run.journal.check_finished()
         except BaseException as error:  # noqa: BLE001  recorded on the run; `prediction` raises it again
             found: BaseException = error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ferrule.errors import StoreError
 from ferrule.runs.protocols import Summary, check_status
 from ferrule.runs.store.fencing import MOST_ENTRIES
 from ferrule.values.conversation.exchange import Usage
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 NO_ENTRIES = 1 << 31
 """More than a journal has: `Store.load(run_id, after=NO_ENTRIES)` reads a run without its entries."""
+_LATEST = 253402300799
+"""The end of the year 9999, the last time that Python can write as a date."""
 Written = tuple[list[str], list[float | None], list[str]]
 """The entries of a run from some number on, their times, and the decisions that it has not taken."""
 _COLUMNS = "id, program, status, created_at, updated_at, questions, error, recoveries, usage, owner"
@@ -64,11 +67,13 @@ def condition(status: str | None, program: str | None, before: tuple[float, str]
 
 
 def summaries(
-    db: Any, where: str, values: tuple[Any, ...], *, limit: int | None, until: str, is_alive: Callable[[str, float | None], bool]
-) -> list[Summary]:
+    db: Any, where: str, values: tuple[Any, ...], *, limit: int | None, until: str, is_alive: Callable[[str, float | None], bool],
+    is_one: bool = False,
+) -> list[Summary]:  # fmt: skip
     """The runs that fulfil a condition, most recently changed first. `where` is a constant text with a `?` for each value.
 
-    `until` is the expression of when a lease ends; `is_alive` takes its owner and that time.
+    `until` is the expression of when a lease ends; `is_alive` takes its owner and that time. A row that is damaged does not hide the
+    others: its line says so in `error`. With `is_one` it raises `StoreError`.
     """
     order = "ORDER BY updated_at DESC, id DESC" + ("" if limit is None else f" LIMIT {int(limit)}")
     sql = f"""
@@ -84,21 +89,38 @@ def summaries(
         rows[row[0]] = row
         if question_id is not None:
             decided.setdefault(row[0], []).append(question_id)
-    return [_summary(row, tuple(decided.get(run_id, ())), is_alive) for run_id, row in rows.items()]
+    return [_line(row, tuple(decided.get(run_id, ())), is_alive, is_one=is_one) for run_id, row in rows.items()]
+
+
+def _line(row: Any, decided: tuple[str, ...], is_alive: Callable[[str, float | None], bool], *, is_one: bool) -> Summary:
+    run_id, program, status, created_at, updated_at = row[:5]
+    try:
+        with reading(lambda: f"The run {run_id!r} in the store"):
+            return _summary(row, decided, is_alive)
+    except StoreError as error:
+        if is_one:
+            raise
+        at = [each if _is_time(each) else 0.0 for each in (created_at, updated_at)]
+        return Summary(id=str(run_id), program=str(program), status=str(status), created_at=at[0], updated_at=at[1], error=str(error))
+
+
+def _is_time(at: Any) -> bool:
+    return isinstance(at, (int, float)) and 0 <= at <= _LATEST
 
 
 def _summary(row: Any, decided: tuple[str, ...], is_alive: Callable[[str, float | None], bool]) -> Summary:
     run_id, program, status, created_at, updated_at, questions, error, recoveries, usage, owner, until = row
-    with reading(lambda: f"The run {run_id!r} in the store"):
-        asked = _questions(parse_json(questions)) if status == "waiting" else ()
-        failed = str(parse_json(error)["text"]) if error is not None else None
-        spent = read_usage(parse_json(usage)) if usage is not None else Usage()
+    if not (_is_time(created_at) and _is_time(updated_at)):
+        raise ValueError(f"the times {created_at!r} and {updated_at!r}")
+    asked = _questions(parse_json(questions)) if status == "waiting" else ()
+    failed = str(parse_json(error)["text"]) if error is not None else None
+    spent = read_usage(parse_json(usage)) if usage is not None else Usage()
     if status == "waiting":  # else of those that it asked last
         decided = tuple([each for each in decided if any(each == question.id for question in asked)])
-    return Summary(
+    return check_fields(Summary(
         id=run_id, program=program, status=status, created_at=created_at, updated_at=updated_at, recoveries=recoveries,
         questions=asked, error=failed, usage=spent, leased=owner is not None and is_alive(owner, until), decided=decided,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def _questions(forms: Iterable[Any]) -> tuple[Question, ...]:

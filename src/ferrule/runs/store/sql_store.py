@@ -292,15 +292,17 @@ class SQLStore:
 
     def summary(self, run_id: str) -> Summary:
         """See `Store`."""
-        found = self._look(lambda db: self._summaries(db, "WHERE id = ?", (run_id,), 1))
+        found = self._look(lambda db: self._summaries(db, "WHERE id = ?", (run_id,), 1, is_one=True))
         if not found:
             raise self._missing(run_id)
         return found[0]
 
     @reading("A run in the store")
-    def _summaries(self, db: Any, where: str, values: tuple[Any, ...], limit: int | None) -> builtins.list[Summary]:
+    def _summaries(
+        self, db: Any, where: str, values: tuple[Any, ...], limit: int | None, *, is_one: bool = False
+    ) -> builtins.list[Summary]:
         alive: Callable[[str, float | None], bool] = lambda owner, until: self._is_alive(owner, until, self._now(db))  # noqa: E731
-        return summaries(db, where, values, limit=limit, until=self._UNTIL, is_alive=alive)
+        return summaries(db, where, values, limit=limit, until=self._UNTIL, is_alive=alive, is_one=is_one)
 
     def delete(self, run_id: str) -> None:
         """See `Store`."""

@@ -92,6 +92,16 @@ class SQLiteStore(SQLStore):
     def _read(self, work: Callable[[sqlite3.Connection], R]) -> R:
         return self._file.read(work)
 
+    def _look(self, work: Callable[[sqlite3.Connection], R]) -> R:
+        def reading(db: sqlite3.Connection) -> R:
+            db.text_factory = _any_text
+            try:
+                return work(db)
+            finally:
+                db.text_factory = str
+
+        return self._file.read(reading)
+
     def _now(self, db: sqlite3.Connection) -> float:  # noqa: ARG002
         return self._clock()
 
@@ -160,6 +170,11 @@ class MemoryStore(SQLiteStore):
 
     def __init__(self, *, lease_s: float = 30.0, max_recoveries: int = 5, clock: Callable[[], float] = time.time) -> None:
         super().__init__(":memory:", lease_s=lease_s, max_recoveries=max_recoveries, clock=clock)
+
+
+def _any_text(stored: bytes) -> str:
+    r"""A stored text. Damaged bytes become `\xff`, which JSON rejects: by itself SQLite would end a whole list for one such text."""
+    return stored.decode(errors="backslashreplace")
 
 
 _SHARED: weakref.WeakValueDictionary[tuple[str, bool, bool], SQLiteFile] = weakref.WeakValueDictionary()

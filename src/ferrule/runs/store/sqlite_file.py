@@ -38,16 +38,16 @@ _LONGEST_WAIT_TO_FORK_S = 0.5
 _LONGEST_WAIT_TO_CLOSE_S = 1.0
 _RECOVER = "Put a backup in its place, or save what can be read into a new file: `sqlite3 OLD .recover | sqlite3 NEW`."
 _REMEDIES = {
-    "SQLITE_FULL": "Free space on its disk, and resume the run.",
+    **dict.fromkeys(("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"), "Free space on its disk, and resume the run."),
     "SQLITE_BUSY": "Another process is writing to it: try again, and end a process that does not finish.",
     "SQLITE_LOCKED": "Another connection is writing to it: try again.",
     "SQLITE_CANTOPEN": "Check that its folder exists and that this process may write there.",
-    "SQLITE_READONLY": "Let this process write to the file and to its folder.",
+    "SQLITE_READONLY": "Let this process write to the file, to those beside it (`-wal`, `-shm`), and to its folder.",
     "SQLITE_PERM": "Let this process read and write the file.",
     "SQLITE_CORRUPT": f"The file is damaged. {_RECOVER}",
     "SQLITE_NOTADB": f"The file is not a SQLite database, or its first bytes are damaged. {_RECOVER}",
+    "": "If it happens again, check the file: `sqlite3 FILE 'PRAGMA integrity_check'`.",
 }
-_ANY_REMEDY = "If it happens again, check the file: `sqlite3 FILE 'PRAGMA integrity_check'`."
 # The keys looked up at every write of an entry are integers: comparing a text key would read the rest of its row too, and a picture of
 # five megabytes again for each later entry. Large columns come last in their row for the same reason.
 _TABLES = """
@@ -211,7 +211,7 @@ class SQLiteFile:
 
     def _failed(self, error: sqlite3.Error) -> StoreError:
         name = getattr(error, "sqlite_errorname", "")
-        how = next((how for start, how in _REMEDIES.items() if name.startswith(start)), _ANY_REMEDY)
+        how = next(how for start, how in _REMEDIES.items() if name.startswith(start))
         return StoreError(f"The store {self.path!r} failed: {error}. Nothing was written. {how}")
 
     def truncate(self) -> None:
