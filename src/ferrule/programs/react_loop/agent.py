@@ -114,7 +114,6 @@ def make_extractor(react: Predict) -> ChainOfThought:
     extracting = signature.append("trajectory", _TRAJECTORY).with_instructions(extract_instructions(signature))
     made = kind(extracting, **react.config)
     made.predict.output_validators = react.output_validators  # one list, for validators that come later
-    made.predict.is_validated = True  # it may come to be
     return made
 
 
