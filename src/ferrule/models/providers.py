@@ -156,6 +156,7 @@ _ELSEWHERE = {
         "guardrails input_guardrails output_guardrails final_answer_checks": (
             "`@program.output_validator` checks outputs, the type of an input checks the input, and a `Policy` rules on calls."
         ),
+        "tool_use_behavior": "No tool's result ends a `ReAct`; `Predict(..., tools=[...], auto_execute_tools=False)` returns the calls.",
         "history message_history session memory": "A conversation is an input of the type `History`.",
     }.items()
     for name in names.split()
@@ -275,7 +276,7 @@ def check_settings(settings: Iterable[str]) -> None:
     if _NO_SETTINGS.isdisjoint(settings):
         return
     for name in sorted(_NO_SETTINGS.intersection(settings)):
-        made = f"request. Make a model with it, `LM(..., {name}=...)`, or give it to your own client."
+        made = f"request. Make a model with it and pass that: `lm=LM(..., {name}=...)`, or give it to your own client."
         raise ConfigurationError(f"`{name}` is not a setting of a {made if name in _MAKERS else f'model. {_ELSEWHERE[name]}'}")
 
 
