@@ -167,8 +167,11 @@ def test_reading_a_run_that_is_done_asks_no_model_if_the_program_takes_another_s
         text = program.start().to_json()
     changed.append(True)
     lm = model(3)
-    with context(lm=lm), pytest.raises(ReplayMismatchError, match="recorded the end of a run that is done, now model"):
-        _ = Run.from_json(text, program).prediction
+    for migrate in (False, "restart_turn"):
+        with context(lm=lm), pytest.raises(ReplayMismatchError, match="recorded the end of a run that is done, now model") as caught:
+            _ = Run.from_json(text, program, migrate=migrate).prediction
+        assert "restart_turn" not in str(caught.value)  # a run that is done does not continue
+        assert "load the run with the version of the program that ended it" in str(caught.value)
     assert lm.requests == []
 
 

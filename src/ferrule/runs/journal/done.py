@@ -29,6 +29,10 @@ class DoneJournal(Journal):
             _refuse(slot, f"{kind} {question if isinstance(question, str) else question.digest}")
         return found
 
+    def differs(self, slot: str, recorded: str, found: str) -> Never:
+        """Raise `ReplayMismatchError`."""
+        raise ReplayMismatchError(slot, recorded, found, is_done=True)
+
 
 def _refuse(slot: str, found: str) -> Never:
-    raise ReplayMismatchError(slot, "the end of a run that is done", found)
+    raise ReplayMismatchError(slot, "the end of a run that is done", found, is_done=True)
