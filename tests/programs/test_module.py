@@ -453,6 +453,20 @@ def test_a_signature_set_on_a_program_is_that_of_its_predictor(make: Any) -> Non
     assert predictor.signature.instructions == "Be brief."
 
 
+@pytest.mark.parametrize("native", [True, False])
+def test_a_signature_set_on_an_agent_is_that_of_its_loop_and_of_its_last_answer(*, native: bool) -> None:
+    """Ours: it could not be set, and the one of its loop alone left the last answer as it was."""
+    agent = ReAct("question -> answer", [], native=native)
+    agent.signature = agent.signature.with_instructions("Be brief.").append("score", OutputField(), int)
+    in_text = [fields(next_thought="t", next_tool_name="finish", next_tool_args="{}"), fields(reasoning="r", answer="a", score=7)]
+    model = ScriptedLM([{"name": "finish", "args": {"answer": "a", "score": 7}}] if native else in_text)
+    assert agent(question="q", lm=model).score == 7
+    assert all("Be brief." in request.messages[0].text for request in model.requests)
+    with pytest.raises(SignatureError):
+        agent.signature = "trajectory -> answer"
+    assert [*agent.signature.plan.outputs] == ["answer", "score"]
+
+
 class Small(Signature):
     """Count."""
 
