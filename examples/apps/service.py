@@ -20,7 +20,7 @@ from starlette.routing import Route
 import ferrule
 
 STATUS_CODES = {KeyError: 400, ferrule.StoreError: 404, ferrule.DecisionError: 409}
-GOES_ON, ENDED = {"running", "cancelled"}, {"done", "failed"}  # the other status is `waiting`; `cancelled` is what `stop` leaves
+GOES_ON, UNFINISHED, ENDED = {"running", "cancelled"}, ("running", "cancelled", "waiting"), {"done", "failed"}  # `stop` leaves `cancelled`
 PASSING = (ferrule.CallProgress, ferrule.CallDelta, ferrule.TextDelta, ferrule.ThoughtDelta, ferrule.FieldDelta)
 
 
@@ -59,7 +59,7 @@ class Service:
     async def resume_unfinished(self) -> None:
         """Resume, now and every second, the runs that a crash, a stop or a decision in another process left with work."""
         while True:
-            for line in ferrule.Run.list(self.store):
+            for line in [each for status in UNFINISHED for each in ferrule.Run.list(self.store, status=status, limit=None)]:
                 if not line.leased and (line.status in GOES_ON or line.decided):
                     with suppress(ferrule.FerruleError):  # another process was faster
                         await self.execute(ferrule.EventStream(ferrule.Run.load(self.store, line.id, self.agent, deps=self.deps)))

@@ -71,7 +71,7 @@ def model(request: Request) -> dict[str, Any]:
 
 def work(store: SQLiteStore) -> None:
     """Start or resume the run of every open ticket. The run has the ticket's id, so a ticket has one run."""
-    known = {line.id for line in Run.list(store)}
+    known = {line.id for line in Run.list(store, limit=None)}
     for number, customer, text in query("SELECT id, customer, text FROM tickets WHERE reply IS NULL"):
         run_id = f"ticket-{number}"
         if run_id not in known:
@@ -100,10 +100,10 @@ def main(*words: str) -> None:
             configure(lm=ScriptedLM(by=model))
             work(store)
         case ["waiting"]:
-            for line in Run.list(store, status="waiting"):
+            for line in Run.list(store, status="waiting", limit=None):
                 print(line.id, *(question.text for question in line.questions))
         case ["decide", run_id, person, said]:
-            [question] = next(line.questions for line in Run.list(store, status="waiting") if line.id == run_id)
+            [question] = next(line.questions for line in Run.list(store, status="waiting", limit=None) if line.id == run_id)
             store.decide(run_id, question.decide(said).signed(by=person, via="desk"))
         case ["show"]:
             for row in query("SELECT id, reply FROM tickets") + query("SELECT article, refunded FROM orders"):

@@ -210,3 +210,28 @@ def test_fastapi_takes_the_service(client: ModuleType, tmp_path: Path) -> None:
 
     assert '"outputs": {"answer": "done"}' in asyncio.run(talk())
     service.db.close()
+
+
+def test_a_run_that_a_person_decides_after_many_others_goes_on(client: ModuleType, tmp_path: Path) -> None:
+    """`Run.list` has the latest 100 runs, unless it is told otherwise."""
+    service = client.Service(ReAct("task -> answer", [client.publish]), str(tmp_path / "service.db"), sqlite3.connect(":memory:"))
+    asks = {"name": "publish", "args": {"text": "mild"}}
+    done = {"name": "finish", "args": {"answer": "done"}}
+
+    async def serve() -> str:
+        with context(lm=ScriptedLM([asks, *[done] * 101, done])):
+            waiting = await service.agent.astart(task="Publish it.", store=service.store, deps=service.deps)
+            for _ in range(101):
+                await service.agent.astart(task="Do nothing.", store=service.store, deps=service.deps)
+            service.store.decide(waiting.id, waiting.pending[0].deny())
+            sweeper = asyncio.create_task(service.resume_unfinished())
+            for _ in range(600):
+                if service.store.summary(waiting.id).status == "done":
+                    break
+                await asyncio.sleep(0.1)
+            sweeper.cancel()
+        return service.store.summary(waiting.id).status
+
+    assert asyncio.run(serve()) == "done"
+    service.db.close()
+    service.deps.close()

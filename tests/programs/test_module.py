@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from agent_script import fields, native_step
+from pydantic import field_validator
 
 from ferrule import (
     AutoLM,
@@ -15,9 +16,11 @@ from ferrule import (
     ChainOfThought,
     ConfigurationError,
     ConfirmationRequired,
+    InputField,
     MemoryStore,
     Module,
     Once,
+    OutputField,
     Predict,
     Prediction,
     ReAct,
@@ -26,6 +29,7 @@ from ferrule import (
     RunError,
     ScriptedLM,
     Signature,
+    SignatureError,
     Tool,
     context,
     gather,
@@ -451,6 +455,71 @@ def test_demos_set_on_a_program_are_those_of_its_predictor(make: Any) -> None:
     assert "shown" in str([message.text for message in model.requests[0].messages])
     [predictor] = [each for _, each in program.named_predictors() if each.demos]
     assert predictor.demos == program.demos == program.deepcopy().demos
+
+
+@pytest.mark.parametrize("make", [Predict, ChainOfThought], ids=["predict", "cot"])
+def test_a_signature_set_on_a_program_is_that_of_its_predictor(make: Any) -> None:
+    """As with `demos`: on a ChainOfThought it was an attribute that nothing read."""
+    program = make("question -> answer")
+    program.signature = program.signature.with_instructions("Be brief.").append("score", OutputField(), int)
+    assert [*program.signature.plan.outputs] == ["answer", "score"]
+    model = ScriptedLM(["[[ ## reasoning ## ]]\nr\n[[ ## answer ## ]]\na\n[[ ## score ## ]]\n7"])
+    assert program(question="q", lm=model).score == 7
+    assert "Be brief." in model.requests[0].messages[0].text
+    again = make("question -> answer, score: int")
+    again.load_state(program.dump_state())
+    [(_, predictor)] = again.named_predictors()
+    assert predictor.signature.instructions == "Be brief."
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_signature_set_on_an_agent_is_that_of_its_loop_and_of_its_last_answer(*, native: bool) -> None:
+    """Ours: it could not be set, and the one of its loop alone left the last answer as it was."""
+    agent = ReAct("question -> answer", [], native=native)
+    agent.signature = agent.signature.with_instructions("Be brief.").append("score", OutputField(), int)
+    in_text = [fields(next_thought="t", next_tool_name="finish", next_tool_args="{}"), fields(reasoning="r", answer="a", score=7)]
+    model = ScriptedLM([{"name": "finish", "args": {"answer": "a", "score": 7}}] if native else in_text)
+    assert agent(question="q", lm=model).score == 7
+    assert all("Be brief." in request.messages[0].text for request in model.requests)
+    with pytest.raises(SignatureError):
+        agent.signature = "trajectory -> answer"
+    assert [*agent.signature.plan.outputs] == ["answer", "score"]
+
+
+class Small(Signature):
+    """Count."""
+
+    question: str = InputField()
+    count: int = OutputField()
+
+    @field_validator("count")
+    @classmethod
+    def is_small(cls, count: int) -> int:
+        """Refuse what is large."""
+        if count > 10:
+            raise ValueError("too large")
+        return count
+
+
+@pytest.mark.parametrize("kind", ["predict", "cot", "react"])
+def test_the_validators_of_a_signature_that_is_set_later_are_called(kind: str) -> None:
+    """Ours: the program looked for them only when it was made."""
+    agent = ReAct("question -> count: int", [])
+    program: Any = {"predict": Predict, "cot": ChainOfThought}[kind]("question -> count: int") if kind != "react" else agent
+    (agent.react if kind == "react" else program).signature = Small
+    answers = [{"name": "finish", "args": {"count": count}} for count in (50, 5)]
+    texts = [f"[[ ## reasoning ## ]]\nr\n[[ ## count ## ]]\n{count}" for count in (50, 5)]
+    assert program(question="q", lm=ScriptedLM(answers if kind == "react" else texts)).count == 5
+
+
+def test_a_signature_set_on_a_chain_of_thought_keeps_the_description_of_its_reasoning() -> None:
+    """Ours."""
+    program = ChainOfThought("question -> answer", reasoning_description="Doubts first.")
+    program.signature = "question -> verdict"
+    assert program.predict.signature.plan.outputs["reasoning"].description == "Doubts first."
+    with pytest.raises(SignatureError, match="has an input of that name"):
+        program.signature = "reasoning -> answer"
+    assert [*program.signature.plan.outputs] == ["verdict"]
 
 
 def test_deepcopy_shares_models_and_tools_and_copies_the_rest() -> None:

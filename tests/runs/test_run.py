@@ -21,6 +21,7 @@ from ferrule import (
     Predict,
     Prediction,
     ReAct,
+    ReplayMismatchError,
     Response,
     Run,
     RunCancelledError,
@@ -28,6 +29,7 @@ from ferrule import (
     ScriptedLM,
     StoreError,
     Tool,
+    ToolRetry,
     UnavailableError,
     Usage,
     context,
@@ -140,6 +142,37 @@ def test_reading_a_loaded_run_spends_nothing_of_the_readers_limits() -> None:
     agent = ReAct("question -> answer", [reader], native=True, limits=Limits(tokens=10))
     agent.set_lm(ScriptedLM([native_step("r", "reader", {}), native_step("f", "finish", {"answer": "a"})]))
     assert agent(question="q").reason is None
+
+
+@pytest.mark.parametrize("kind", ["forward", "validator"])
+def test_reading_a_run_that_is_done_asks_no_model_if_the_program_takes_another_step(kind: str) -> None:
+    """A2: it is replayed to its end, and does nothing new."""
+    changed: list[bool] = []
+    ask = Predict("a -> b")
+
+    class Twice(Module):
+        def forward(self) -> Prediction:
+            found = ask(a="x")
+            return ask(a=found.b) if changed else found
+
+    def strict(_: Any) -> None:
+        if changed:
+            raise ToolRetry("another one")
+
+    program: Any = Twice()
+    if kind == "validator":
+        program = Predict("-> b")
+        program.output_validator(strict)
+    with context(lm=model(1)):
+        text = program.start().to_json()
+    changed.append(True)
+    lm = model(3)
+    for migrate in (False, "restart_turn"):
+        with context(lm=lm), pytest.raises(ReplayMismatchError, match="recorded the end of a run that is done, now model") as caught:
+            _ = Run.from_json(text, program, migrate=migrate).prediction
+        assert "restart_turn" not in str(caught.value)  # a run that is done does not continue
+        assert "load the run with the version of the program that ended it" in str(caught.value)
+    assert lm.requests == []
 
 
 def context_free(read: Any) -> Any:

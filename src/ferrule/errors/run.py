@@ -49,11 +49,15 @@ class UnknownOutcomeError(RunError):
 class ReplayMismatchError(RunError):
     """A program differs from its journal: it changed, or it is not deterministic."""
 
-    def __init__(self, at: str, recorded: str, found: str) -> None:
+    def __init__(self, at: str, recorded: str, found: str, *, is_done: bool = False) -> None:
         self.at, self.recorded, self.found = at, recorded, found
         text = f"Replay differs from the journal at act {at}: recorded {recorded}, now {found}. The program, its tools or its settings"
-        text += " changed, or its choices depend on a clock or on chance. To continue from here with a new version, load the run with"
-        super().__init__(f'{text} `migrate="restart_turn"`.')
+        text += " changed, or its choices depend on a clock or on chance. "
+        if is_done:
+            cure = "To read what it returned, load the run with the version of the program that ended it."
+        else:
+            cure = 'To continue from here with a new version, load the run with `migrate="restart_turn"`.'
+        super().__init__(text + cure)
 
 
 class DecisionError(RunError, ValueError):

@@ -276,7 +276,7 @@ def check_settings(settings: Iterable[str]) -> None:
     if _NO_SETTINGS.isdisjoint(settings):
         return
     for name in sorted(_NO_SETTINGS.intersection(settings)):
-        made = f"request. Make a model with it, `LM(..., {name}=...)`, or give it to your own client."
+        made = f"request. Make a model with it and pass that: `lm=LM(..., {name}=...)`, or give it to your own client."
         raise ConfigurationError(f"`{name}` is not a setting of a {made if name in _MAKERS else f'model. {_ELSEWHERE[name]}'}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ferrule.adapters.render import calls_output
 from ferrule.concurrency import offload
@@ -107,7 +107,6 @@ class Predict(Module[S, D, P]):
         self.config = config
         self.toolbox = Toolbox.of(tools)
         self.output_validators: list[OutputValidator] = []
-        self.is_validated = self.signature.__validated_by__ is not None
 
     @property
     def native(self) -> bool | None:
@@ -123,6 +122,11 @@ class Predict(Module[S, D, P]):
         """The tools by name."""
         return {tool.name: tool for tool in self.toolbox}
 
+    @property
+    def is_validated(self) -> bool:
+        """Whether validators check the outputs: its own, or those of the signature's class."""
+        return bool(self.output_validators) or self.signature.__validated_by__ is not None
+
     def output_validator(self, function: Validator) -> Validator:
         """Check the outputs of each run: `@program.output_validator`.
 
@@ -134,7 +138,6 @@ class Predict(Module[S, D, P]):
         from ferrule.programs.asking.validators import as_validator  # late: few programs have one
 
         self.output_validators.append(as_validator(function))
-        self.is_validated = True
         return function
 
     def validate(self, inputs: Mapping[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
@@ -246,10 +249,10 @@ class ChainOfThought(Module[S, D, P]):
         name: str | None = None,
         **keywords: Any,
     ) -> None:
-        self.signature = as_signature(signature)
+        found, self.reasoning_description = as_signature(signature), reasoning_description
         vars(self).update(given_name(name))
-        self.predict = Predict(self._with_reasoning(self.signature, reasoning_description), **keywords)
-        self.predict.outputs_of = self.signature
+        self.predict = Predict(self._with_reasoning(found, reasoning_description), **keywords)
+        self.predict.outputs_of = found
 
     @staticmethod
     def _with_reasoning(signature: type[Signature], description: str) -> type[Signature]:
@@ -262,6 +265,17 @@ class ChainOfThought(Module[S, D, P]):
             )
             raise SignatureError(msg)
         return signature.prepend("reasoning", declare("output", description), str)
+
+    @property
+    def signature(self) -> type[Signature]:
+        """The inputs and outputs, without the `reasoning` that it adds."""
+        return cast("type[Signature]", self.predict.outputs_of)
+
+    @signature.setter
+    def signature(self, signature: type[Signature] | str) -> None:
+        found = as_signature(signature)
+        self.predict.signature = self._with_reasoning(found, self.reasoning_description)
+        self.predict.outputs_of = found
 
     @property
     def lm(self) -> Any:

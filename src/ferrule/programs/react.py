@@ -101,6 +101,14 @@ class ReAct(Module[S, D, P]):
         """The inputs and outputs."""
         return self.react.signature
 
+    @signature.setter
+    def signature(self, signature: type[Signature] | str) -> None:
+        from ferrule.programs.react_loop.agent import check_signature, extracting
+
+        found = check_signature(signature)
+        self.extract.signature = extracting(found)
+        self.react.signature = found
+
     @property
     def native(self) -> bool | None:
         """Whether tools are declared to the model: True unless `calls` is `"prompted"`, None if the model's capabilities decide."""

@@ -44,7 +44,10 @@ class Asks(Protocol):
     toolbox: Toolbox
     auto_execute_tools: bool
 
-    is_validated: bool
+    @property
+    def is_validated(self) -> bool:
+        """Whether validators check the outputs."""
+        ...
 
     def validate(self, inputs: Mapping[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
         """The outputs as the validators leave them."""

@@ -14,7 +14,6 @@ from ferrule.concurrency import offload
 from ferrule.errors import ConfirmationRequired, InputError, RunError, shown
 from ferrule.runs.driver.drive import perform
 from ferrule.runs.driver.execution import aexecute, execute
-from ferrule.runs.journal.journal import Journal, replayed_only
 from ferrule.runs.journal.spending import spent
 from ferrule.runs.protocols import check_store
 from ferrule.runs.state import Frame, RunState
@@ -260,10 +259,12 @@ class Run(Displayed, RunState, Typed[S]):
                 self._rebuild_outcome()
 
     def _rebuild_outcome(self) -> None:
+        from ferrule.runs.journal.done import DoneJournal  # late: few runs are done when loaded
+
         again = Run(self.program, self.args, self.inputs, run_id=self.id, deps=self.deps)
         again.key, again.extra_tools = self.key, self.extra_tools
         again.answers, again.decisions = dict(self.answers), list(self.decisions)
-        again.journal = Journal(self.journal.entries, replayed_only)
+        again.journal = DoneJournal(self.journal.entries)
         with settings.entered(Scope(settings.scope().overrides)):  # a reader, perhaps inside a tool, is not charged for the replay
             execute(again, is_silent=True)
         if again.error is not None:

@@ -105,3 +105,43 @@ def test_the_model_reads_why_a_policy_denies_a_call() -> None:
     agent = ReAct("q -> a", [send], policy=Policy([deny("send", body="*sk-*", reason="Remove the key before you call.")]))
     lm = ScriptedLM([{"name": "send", "args": {"body": "It is sk-123."}}, {"name": "finish", "args": {"a": "x"}}])
     assert "Remove the key before you call." in agent(q="?", lm=lm).trajectory["observation_0"]
+
+
+@tool(require_confirmation=True)
+def pay(order: int) -> str:
+    """Pay an order."""
+    return "paid"
+
+
+class Raising(Module):
+    """A guardrail that raises in its branch."""
+
+    def __init__(self) -> None:
+        self.check = Predict("message -> is_for_us: bool")
+        self.agent = ReAct("message -> reply", [pay])
+
+    async def checked(self, message: str) -> None:
+        if not (await self.check.acall(message=message)).is_for_us:
+            raise NotForUsError
+
+    async def aforward(self, message: str):
+        return (await gather(self.checked(message), self.agent.acall(message=message)))[1]
+
+
+class RaisingLater(Raising):
+    """A guardrail that raises after `gather`."""
+
+    async def aforward(self, message: str):
+        found, said = await gather(self.check.acall(message=message), self.agent.acall(message=message))
+        if not found.is_for_us:
+            raise NotForUsError
+        return said
+
+
+@pytest.mark.parametrize(("program", "status"), [(Raising, "failed"), (RaisingLater, "waiting")])
+def test_a_guardrail_that_raises_in_its_branch_asks_no_person(program: type[Module], status: str) -> None:
+    def model(request):
+        return {"name": "pay", "args": {"order": 1}} if len(request.tools) else {"outputs": {"is_for_us": False}}
+
+    with context(lm=ScriptedLM(by=model)):
+        assert program().start(message="x").status == status

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
+import ferrule
 from ferrule import (
     MemoryStore,
     Module,
@@ -12,6 +13,7 @@ from ferrule import (
     ReplayMismatchError,
     Run,
     ScriptedLM,
+    ToolStop,
     context,
     tool,
 )
@@ -79,3 +81,27 @@ def test_a_tool_that_a_forward_calls_runs_again_on_resume_whatever_its_effect() 
         run.answer(run.pending[0].approve())
         assert run.resume().status == "done"
     assert charged == [5, 5]
+
+
+@tool
+def stops(to: str) -> str:
+    """Stop the run."""
+    raise ToolStop(f"enough of {to}")
+
+
+def test_a_run_that_goes_on_after_a_tool_stop_asks_about_its_call_when_it_is_resumed() -> None:
+    class Goes(Module):
+        def __init__(self) -> None:
+            self.agent = ReAct("task -> answer", [stops], lm=ScriptedLM([{"name": "stops", "args": {"to": "ann"}}]))
+
+        def forward(self) -> Prediction:
+            try:
+                return self.agent(task="x")
+            except ToolStop:
+                return Prediction(answer=ferrule.ask_person("Go on?"))
+
+    store = MemoryStore()
+    run = Goes().start(store=store, run_id="r")
+    run.answer(run.pending[0].reply("yes"))
+    later = Run.load(store, "r", Goes()).resume()
+    assert [question.kind for question in later.pending] == ["unknown"]

@@ -260,3 +260,12 @@ def test_a_quota_of_the_minute_comes_back():
     said = {"code": 429, "message": "You exceeded your current quota.", "details": [{"@type": "x", "retryDelay": "3s"}]}
     error, again = status_error(429, {}, json.dumps({"error": said}).encode())
     assert (error.retry_after_s, again, error.is_retryable) == (3, True, True)
+
+
+@pytest.mark.parametrize(
+    ("body", "is_told"), [('{"detail": "Not Found"}', True), ("", True), ('{"error": "model \'m\' not found"}', False)]
+)
+def test_an_address_without_the_path_of_the_api_is_told_from_a_missing_model(body: str, *, is_told: bool):
+    """Ours: the error of most first attempts, with a base URL that lacks `/v1`."""
+    error, _ = status_error(404, {}, body.encode())
+    assert str(error).endswith("Is the base URL right? Most end in `/v1`.") is is_told

@@ -384,6 +384,7 @@ def test_all_wrong_inputs_are_told_at_once() -> None:
         ("limits", "set it with `context(limits=...)`"),
         ("store", "`program.start(...)` takes it"),
         ("run_id", "`program.start(...)` takes it"),
+        ("thread_id", "`program.start(run_id=...)` names a run"),
         ("policy", "set it with `context(policy=...)`"),
         ("callbacks", "set it with `context(callbacks=...)`"),
         ("temperature", "`config={'temperature': ...}`"),

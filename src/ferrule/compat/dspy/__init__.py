@@ -61,8 +61,8 @@ MISSING = {
     "ferrule has no optimizers: write instructions and `demos`": "AvatarOptimizer BetterTogether BootstrapFewShot BootstrapRS COPRO "
     "BootstrapFewShotWithOptuna BootstrapFewShotWithRandomSearch BootstrapFinetune Ensemble GEPA InferRules KNN KNNFewShot LabeledFewShot "
     "MIPROv2 Provider ReAnchor SIMBA Teleprompter TrainingJob",
-    "use `program.batch(...)` and your own function": "BestOfN Evaluate EvaluationResult MultiChainComparison Refine SemanticF1 majority "
-    "DataLoader GSM8K HotPotQA MATH",
+    "use `program.batch(...)`, and compare": "Evaluate EvaluationResult MultiChainComparison SemanticF1 DataLoader GSM8K HotPotQA MATH",
+    "use `n=`, `@program.output_validator` or a loop in a `forward`": "Assert BestOfN Refine Suggest majority",
     "give `ReAct` a tool for it": "CodeAct CodeInterpreter ColBERTv2 Embedder Embeddings ProgramOfThought PythonInterpreter RLM Retrieve",
     "create the program again and call `program.load(path)`: states hold no code": "load",
     "subclass `Type` or `ChatAdapter`": "BAMLAdapter Citations Document TwoStepAdapter TypeSafe",

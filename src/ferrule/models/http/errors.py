@@ -85,7 +85,8 @@ def status_error(
         wait_s = float(delay[1])
     found_id = redact_key(request_id(headers) or "", secret) or None
     error = kind(message, provider=provider, status=status, request_id=found_id, retry_after_s=wait_s)
-    add_advice(error, _ADVICE.get(kind))
+    is_elsewhere = status in {404, 405} and "model" not in said.lower()
+    add_advice(error, "Is the base URL right? Most end in `/v1`." if is_elsewhere else _ADVICE.get(kind))
     is_spent = codes & _QUOTA_CODES or (wait_s is None and _QUOTA.search(said))  # does not come back by waiting
     error.is_retryable = issubclass(kind, UnavailableError) and not is_spent
     return error, error.is_retryable

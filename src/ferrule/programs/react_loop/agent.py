@@ -113,13 +113,15 @@ class _WithoutReasoning(ChainOfThought):
 
 def make_extractor(react: Predict) -> ChainOfThought:
     """The program that reads the outputs from the trajectory, with reasoning first if no input has that name."""
-    signature = react.signature
-    kind = _WithoutReasoning if "reasoning" in signature.plan.inputs else ChainOfThought
-    extracting = signature.append("trajectory", _TRAJECTORY).with_instructions(extract_instructions(signature))
-    made = kind(extracting, **react.config)
+    kind = _WithoutReasoning if "reasoning" in react.signature.plan.inputs else ChainOfThought
+    made = kind(extracting(react.signature), **react.config)
     made.predict.output_validators = react.output_validators  # one list, for validators that come later
-    made.predict.is_validated = True  # it may come to be
     return made
+
+
+def extracting(signature: type[Signature]) -> type[Signature]:
+    """The signature of the extractor of an agent with this one."""
+    return signature.append("trajectory", _TRAJECTORY).with_instructions(extract_instructions(signature))
 
 
 def tool_names(tools: Any) -> frozenset[str]:

@@ -316,11 +316,6 @@ class Journal:
         return f"Journal({shown(self.entries)})"
 
 
-def replayed_only(entry: Entry) -> None:
-    """The sink of a run that was done when loaded: it is replayed to its end and must not perform new acts."""
-    raise ReplayMismatchError(entry.slot, "the end of a run that is done", f"{entry.kind} {entry.digest}")
-
-
 def _below_any(slot: str, done: set[str]) -> bool:
     if "?" in slot and slot.partition("?")[0] in done:  # a person's decision about a call that a crash interrupted
         return True

@@ -298,11 +298,9 @@ class SQLStore:
         return found[0]
 
     @reading("A run in the store")
-    def _summaries(
-        self, db: Any, where: str, values: tuple[Any, ...], limit: int | None, *, is_one: bool = False
-    ) -> builtins.list[Summary]:
+    def _summaries(self, db: Any, where: str, values: tuple[Any, ...], limit: int | None, **how: Any) -> builtins.list[Summary]:
         alive: Callable[[str, float | None], bool] = lambda owner, until: self._is_alive(owner, until, self._now(db))  # noqa: E731
-        return summaries(db, where, values, limit=limit, until=self._UNTIL, is_alive=alive, is_one=is_one)
+        return summaries(db, where, values, limit=limit, until=self._UNTIL, is_alive=alive, **how)
 
     def delete(self, run_id: str) -> None:
         """See `Store`."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _ELSEWHERE = {
     "limits": "for a program that is no `ReAct`, set it with `context(limits=...)`",  # an option of a call of `ReAct` alone
     **dict.fromkeys(("store", "run_id"), "`program.start(...)` takes it"),
+    "thread_id": "`program.start(run_id=...)` names a run",
     **dict.fromkeys(("policy", "callbacks", "adapter", "prices"), "set it with `context({}=...)`"),
     **dict.fromkeys(("temperature", "max_tokens", "reasoning_effort"), "a setting of the model: `config={{'{}': ...}}`"),
     **dict.fromkeys(("history", "message_history", "session"), "a conversation is an input of the type `History`"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ferrule import FieldDelta, Module, Predict, ReAct, ScriptedLM, ThoughtDelta, context
+
 
 def test_every_block_of_the_page_runs(execute) -> None:
     execute("docs/how-to/agents/streaming.md")
@@ -9,3 +11,26 @@ def test_every_block_of_the_page_runs(execute) -> None:
 
 def test_every_link_of_the_page_leads_somewhere(links) -> None:
     assert links("docs/how-to/agents/streaming.md") == []
+
+
+class Desk(Module):
+    def __init__(self) -> None:
+        self.check = Predict("message -> reply", name="check")
+        self.billing = ReAct("message -> reply", [], name="billing")
+
+    def forward(self, message: str):
+        self.check(message=message)
+        return self.billing(message=message)
+
+
+def test_the_fields_of_one_program_inside_are_found_by_its_name() -> None:
+    with context(lm=ScriptedLM([{"outputs": {"reply": "fine"}}, {"name": "finish", "args": {"reply": "Refunded."}}])):
+        found = [event for event in Desk().stream(message="x") if isinstance(event, FieldDelta)]
+    assert "".join(event.text for event in found if event.path.startswith("billing:")) == "Refunded."
+    assert "".join(event.text for event in found) == "fineRefunded."
+
+
+def test_an_answer_in_plain_text_arrives_as_thoughts_and_as_a_field() -> None:
+    found = list(ReAct("question -> answer", []).stream(question="x", lm=ScriptedLM(["It is sunny."])))
+    texts = {kind: "".join(event.text for event in found if isinstance(event, kind)) for kind in (ThoughtDelta, FieldDelta)}
+    assert texts == {ThoughtDelta: "It is sunny.", FieldDelta: "It is sunny."}

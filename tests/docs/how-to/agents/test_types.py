@@ -1,9 +1,11 @@
 """The claims of docs/how-to/agents/types.md. What type checkers say of them is in tests/typing/check_types.py."""
 
-from __future__ import annotations
+from typing import Annotated, Any
 
 import pytest
+from pydantic import AfterValidator
 
+import ferrule
 from ferrule import ChainOfThought, ConfigurationError, MemoryStore, Module, Predict, ReAct, Run, ScriptedLM
 
 
@@ -69,3 +71,41 @@ def test_load_brings_no_output_validator_back(tmp_path) -> None:
     saved.save(tmp_path / "program.json")
     loaded.load(tmp_path / "program.json")
     assert loaded(text="x", lm=ScriptedLM([{"outputs": {"total": 7}}])).total == 7
+
+
+def test_the_type_of_an_input_is_checked_in_a_signature_and_not_in_a_forward() -> None:
+    """E4."""
+
+    def refuse(text: str) -> str:
+        raise ValueError(f"not {text}")
+
+    class Ask(ferrule.Signature):
+        """Answer."""
+
+        message: Annotated[str, AfterValidator(refuse)] = ferrule.InputField()
+        reply: str = ferrule.OutputField()
+
+    class Desk(ferrule.Module):
+        def forward(self, message: Annotated[str, AfterValidator(refuse)]) -> ferrule.Prediction:
+            return ferrule.Prediction(reply=message)
+
+    assert Desk()(message="this").reply == "this"
+    with pytest.raises(ferrule.InputError, match="not this"):
+        ferrule.Predict(Ask)(message="this", lm=ferrule.ScriptedLM([]))
+
+
+def test_a_validator_that_changes_its_mind_stops_a_run_that_is_loaded() -> None:
+    """The page: use only the argument."""
+    sold_out: list[str] = []
+    read = ferrule.Predict("message -> article")
+
+    @read.output_validator
+    def in_stock(answer: Any) -> None:
+        if answer.article in sold_out:
+            raise ferrule.ToolRetry("sold out")
+
+    with ferrule.context(lm=ferrule.ScriptedLM([{"outputs": {"article": "rope"}}])):
+        text = read.start(message="?").to_json()
+    sold_out.append("rope")
+    with ferrule.context(lm=ferrule.ScriptedLM([])), pytest.raises(ferrule.ReplayMismatchError):
+        _ = ferrule.Run.from_json(text, read).prediction

@@ -16,8 +16,6 @@ from ferrule.models.providers import PROVIDERS
 from ferrule.models.wires.wire import WIRES, wire
 from ferrule.testing import block_network
 
-pytest.importorskip("openai", reason="needs openai")
-
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "models" / "models.md"
 
 
