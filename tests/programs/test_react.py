@@ -803,3 +803,15 @@ def test_a_first_run_loads_no_class_that_it_has_no_value_of() -> None:
     """
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_the_built_in_tools_keep_their_descriptions_when_python_drops_docstrings():
+    code = (
+        "from ferrule import ReAct, Tool, Toolbox, defer_tools\n"
+        "tool = Tool(lambda x: x, 'echo', 'Echo.')\n"
+        "agent = ReAct('question -> answer', Toolbox([tool], search='bm25'))\n"
+        "print([each.declaration for each in (*agent.toolbox, *defer_tools([tool]))])\n"
+    )
+    told = [subprocess.run([sys.executable, *option, "-c", code], capture_output=True, text=True, check=True).stdout for option in ([], ["-OO"])]
+    assert told[0] == told[1]
+    assert "'description': ''" not in told[0]

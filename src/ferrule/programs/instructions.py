@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def _ask_user(question: str) -> str:
-    """Ask the user a question when something needed for the task is missing or unclear; the result is their answer."""
     return question
 
 
-CLARIFY = Tool(_ask_user, "user_clarification", effect="read")
+_WHEN_TO_ASK = "Ask the user a question when something needed for the task is missing or unclear; the result is their answer."
+CLARIFY = Tool(_ask_user, "user_clarification", _WHEN_TO_ASK, effect="read")  # no docstring: `python -OO` would drop it
 """The tool that a person answers: its call becomes a question of the run and is never executed."""
 
 

@@ -114,7 +114,7 @@ class Toolbox:
         self.shelf: Shelf | None = _make_shelf(behind) if behind else None
         """The tools that can be loaded; None if there are none."""
         if search is not None and self.shelf is not None:
-            self.tools = (*offered, Tool(self.shelf.search_tools, effect="read"))
+            self.tools = (*offered, Tool(self.shelf.search_tools, **self.shelf.search_options))
         self._index(behind)
         self.has_remote: bool = any(tool.mcp is not None for tool in (*behind, *self.tools))
         """Whether a tool in it belongs to an MCP server."""
