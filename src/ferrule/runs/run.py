@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Never, Self
 
 from ferrule import settings
 from ferrule.concurrency import offload
@@ -281,6 +281,12 @@ class Run(Displayed, RunState, Typed[S]):
             yield "prediction", self.outcome
         elif self.steps:
             yield "trajectory", Trajectory(self.steps)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # one execution; copies of what holds it, such as `BatchResults`, share it
+
+    def __getstate__(self) -> Never:
+        raise TypeError("cannot pickle a `Run`: it holds its program. Use `run.to_json()` and `Run.from_json(text, program)`.")
 
     def __repr__(self) -> str:
         return f"<Run {self.id} of {self.program.name}: {self.status}>"
