@@ -812,6 +812,8 @@ def test_the_built_in_tools_keep_their_descriptions_when_python_drops_docstrings
         "agent = ReAct('question -> answer', Toolbox([tool], search='bm25'))\n"
         "print([each.declaration for each in (*agent.toolbox, *defer_tools([tool]))])\n"
     )
-    told = [subprocess.run([sys.executable, *option, "-c", code], capture_output=True, text=True, check=True).stdout for option in ([], ["-OO"])]
+    told = [
+        subprocess.run([sys.executable, *option, "-c", code], capture_output=True, text=True, check=True).stdout for option in ([], ["-OO"])
+    ]
     assert told[0] == told[1]
     assert "'description': ''" not in told[0]

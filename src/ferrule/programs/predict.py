@@ -72,6 +72,7 @@ class Predict(Module[S, D, P]):
         demos: Sequence[Any] | None = None,
         native: bool | None = None,
         calls: Calls | None = None,
+        lm: Any = None,
         name: str | None = None,
         **config: Any,
     ) -> None:
@@ -81,7 +82,7 @@ class Predict(Module[S, D, P]):
         self.max_turns = check_positive("max_turns", max_turns)
         self.demos = list_demos(demos, ConfigurationError)
         self.calls: Calls | None = choose_calls(calls, native)
-        self.lm = config.pop("lm", None)
+        self.lm = lm
         if config:
             from ferrule.models.providers import check_saved, check_spelling  # late: few programs have settings of their own
 
@@ -219,12 +220,13 @@ class ChainOfThought(Module[S, D, P]):
         signature: Callable[P, S] | Signature | str,
         *,
         reasoning_description: str = _REASONING,
+        lm: Any = None,
         name: str | None = None,
         **keywords: Any,
     ) -> None:
         self.signature = as_signature(signature)
         vars(self).update(given_name(name))
-        self.predict = Predict(self._with_reasoning(self.signature, reasoning_description), **keywords)
+        self.predict = Predict(self._with_reasoning(self.signature, reasoning_description), lm=lm, **keywords)
         self.predict.outputs_of = self.signature
 
     @staticmethod

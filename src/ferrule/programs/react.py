@@ -62,6 +62,7 @@ class ReAct(Module[S, D, P]):
         parallel: bool = True,
         compact: Compact | float | None = None,
         demos: Sequence[Any] | None = None,
+        lm: Any = None,
         name: str | None = None,
         **config: Any,
     ) -> None:
@@ -89,7 +90,7 @@ class ReAct(Module[S, D, P]):
 
             self.compact = Compact.of(compact)
         # Signature and tools belong to the predictor, so that they are saved, loaded and changed in one place.
-        self.react = Predict(found, tools=check_tools(tools, intention=intention), demos=demos, **config)
+        self.react = Predict(found, tools=check_tools(tools, intention=intention), demos=demos, lm=lm, **config)
         self.extract = make_extractor(self.react)
 
     @property

@@ -859,5 +859,5 @@ def test_a_pickled_store_of_a_file_opens_it_again_and_one_in_memory_is_refused(t
     store.list()
     other = pickle.loads(pickle.dumps(store))
     assert (other.path, other.lease_s, other.list()) == (store.path, 7, [])
-    with pytest.raises(TypeError, match="cannot pickle a `MemoryStore`: .* Use a `SQLiteStore`"):
+    with pytest.raises(TypeError, match=r"cannot pickle a `MemoryStore`: .* Use a `SQLiteStore`"):
         pickle.dumps(MemoryStore())
