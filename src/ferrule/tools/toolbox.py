@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, cast
 
 from ferrule.errors import DuplicateToolError, ToolDefinitionError, UnknownToolError, shown
 from ferrule.tools.tool import Tool
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ferrule.tools.shelf import Shelf
+
+T = TypeVar("T")
 
 
 class ToolServer(Protocol):
@@ -69,7 +71,19 @@ class Toolbox:
 
     """
 
-    __slots__ = ("_by_name", "_hash", "asks_deps", "concurrent", "declarations", "has_remote", "keep_turns", "names", "shelf", "tools")
+    __slots__ = (
+        "_by_name",
+        "_hash",
+        "_kept",
+        "asks_deps",
+        "concurrent",
+        "declarations",
+        "has_remote",
+        "keep_turns",
+        "names",
+        "shelf",
+        "tools",
+    )
 
     servers: tuple[Any, ...] = ()
     """The MCP servers among the tools; see `LiveToolbox`."""
@@ -103,6 +117,7 @@ class Toolbox:
             self.concurrent = concurrent and tools.concurrent
         self._by_name: dict[str, Tool] = {}
         self._hash: int | None = None
+        self._kept: dict[Any, Any] = {}
         offered = _resolve_names(offered)
         if search is not None:
             offered, behind = _searched(offered, behind, search, keep)
@@ -166,6 +181,10 @@ class Toolbox:
     def __len__(self) -> int:
         return len(self.tools)
 
+    def kept(self, key: Any, make: Callable[[], T]) -> T:
+        """The value of `make()`, made once for `key`. It is dropped with the toolbox, as tools may hold anything, such as a user's data."""
+        return self._kept[key] if key in self._kept else self._kept.setdefault(key, make())
+
     def keys(self) -> tuple[str, ...]:
         """The names, in order."""
         return self.names
@@ -183,6 +202,9 @@ class Toolbox:
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         return self  # unchanging, and tools have no copies
+
+    def __getstate__(self) -> Any:
+        return None, {**cast("Any", super().__getstate__())[1], "_hash": None, "_kept": {}}  # what holds in this process alone
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Toolbox):

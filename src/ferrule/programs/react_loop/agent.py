@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ferrule.errors import DuplicateToolError, SignatureError
@@ -91,11 +90,14 @@ def check_tools(tools: Iterable[Any], *, intention: bool) -> Toolbox:
     return own
 
 
-@lru_cache(maxsize=256)
 def with_builtin(signature: type[Signature], own: Toolbox, *, clarification: bool, native: bool) -> Toolbox:
     """The agent's tools and the built-in ones. In native mode the arguments of `finish` are the outputs."""
-    builtin = (CLARIFY,) if clarification else ()
-    return Toolbox((*own, *builtin, finish_tool(signature, with_outputs=native)))
+
+    def make() -> Toolbox:
+        builtin = (CLARIFY,) if clarification else ()
+        return Toolbox((*own, *builtin, finish_tool(signature, with_outputs=native)))
+
+    return own.kept((with_builtin, signature, clarification, native), make)
 
 
 class _WithoutReasoning(ChainOfThought):

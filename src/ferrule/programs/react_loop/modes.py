@@ -246,15 +246,21 @@ def make_mode(
     return _NativeMode(asker, _native_signature(base), base, values, demos, declarations, intention, most_chars)
 
 
-@lru_cache(maxsize=256)
 def _with_intention(toolbox: Toolbox) -> Declarations:
-    return add_intention(toolbox, without="finish")  # its arguments are the outputs
+    return toolbox.kept(_with_intention, lambda: add_intention(toolbox, without="finish"))  # its arguments are the outputs
+
+
+def _text_signature(base: type[Signature], toolbox: Toolbox, *, intention: bool) -> type[Signature]:
+    def make() -> type[Signature]:
+        return _step_signature(base, loop_instructions(base, toolbox, native=False), toolbox.names, intention=intention)
+
+    return toolbox.kept((_text_signature, base, intention), make)
 
 
 @lru_cache(maxsize=256)
-def _text_signature(base: type[Signature], toolbox: Toolbox, *, intention: bool) -> type[Signature]:
-    names: Any = Literal[tuple(tool.name for tool in toolbox)]  # pyright: ignore[reportInvalidTypeArguments]  built at runtime
-    signature = _without_outputs(base).with_instructions(loop_instructions(base, toolbox, native=False))
+def _step_signature(base: type[Signature], instructions: str, tools: tuple[str, ...], *, intention: bool) -> type[Signature]:
+    names: Any = Literal[tools]  # pyright: ignore[reportInvalidTypeForm]  built at runtime
+    signature = _without_outputs(base).with_instructions(instructions)
     signature = signature.append("next_thought", declare("output", "What you think of the situation and what to do next."), str)
     if intention:
         signature = signature.append("next_intention", declare("output", INTENTION_DESCRIPTION), str)
