@@ -126,7 +126,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def configure(**changes: Unpack[Changes]) -> None:
-    """Set settings for the whole process. Raises `ConfigurationError` for an unknown name."""
+    """Set settings for the whole process; docs/reference/settings.md lists them. Raises `ConfigurationError` for an unknown name."""
     global _configured  # noqa: PLW0603  the process-wide settings are this module's very purpose
     checked = _checked(changes)
     with _configuring:

@@ -88,7 +88,7 @@ class _OneCall(Module):
 
     @property
     def name(self) -> str:
-        return self._tool.wire_name  # it stands in the places of the journal
+        return self._tool.wire_name  # journals use it in their slots
 
     def flow(self, /, **as_shown: Any) -> Acts[Act, Any, Any]:
         conditions = yield ReadConditions(None)

@@ -1,6 +1,6 @@
 """`ReAct`: an agent that thinks, calls a tool and sees the result, until the outputs are known.
 
-The class stands here alone and loads its parts when an agent is made, so that importing it stays cheap. The loop is in `react_loop/`.
+This module has only the class, which imports its parts when an agent is made: so importing it stays cheap. The loop is in `react_loop/`.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Asks(Protocol):
-    """What stands here needs of `Predict`."""
+    """What this module needs of `Predict`."""
 
     signature: type[Signature]
     toolbox: Toolbox

@@ -33,7 +33,11 @@ _CALL = "Call a tool that was loaded: its name, and the arguments as its schema 
 
 
 def defer_tools(tools: Iterable[Tool], *, on_load: Callable[[Tool], object] | None = None) -> list[Tool]:
-    """The tools that replace all of these. Raises `ToolDefinitionError` if one of them has the name of a replacement."""
+    """Replace many tools by two or three that find, load and call them: `search_tools`, `load_tool` and `call_tool`.
+
+    With `on_load`, which gets each tool that the model loads, there is no `call_tool`: the caller then offers the loaded tool itself.
+    Raises `ToolDefinitionError` if one of the tools has the name of a replacement.
+    """
     box = Toolbox(tools)
     own = _OWN_NAMES if on_load is None else _OWN_NAMES[:2]
     clashing = [each for each in own if each in box]

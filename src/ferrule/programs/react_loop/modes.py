@@ -1,6 +1,6 @@
 """The two ways a model takes a step of `ReAct`: in the text of its answer, or as native tool calls.
 
-A mode writes the request for a turn, reads its answer, and renders finished steps. All else is the same for both and stands in `loop.py`.
+A mode writes the request for a turn, reads its answer, and renders finished steps. The rest, equal for both, is in `loop.py`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Mode(Protocol):
 
 
 def _is_summary(step: Step) -> bool:
-    """Whether a step without calls stands in the place of older steps (`compaction.py`): else its result has no name."""
+    """Whether a step without calls is a summary of older steps (`compaction.py`): only then its result has a name."""
     return bool(step.results) and bool(step.results[0].name)
 
 
