@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast
 
 from ferrule.errors import DuplicateToolError, ToolDefinitionError, UnknownToolError, shown
 from ferrule.tools.tool import Tool
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ferrule.tools.shelf import Shelf
-
-T = TypeVar("T")
 
 
 class ToolServer(Protocol):
@@ -72,18 +70,8 @@ class Toolbox:
     """
 
     __slots__ = (
-        "_by_name",
-        "_hash",
-        "_kept",
-        "asks_deps",
-        "concurrent",
-        "declarations",
-        "has_remote",
-        "keep_turns",
-        "names",
-        "shelf",
-        "tools",
-    )
+        "_by_name", "_hash", "_kept", "asks_deps", "concurrent", "declarations", "has_remote", "keep_turns", "names", "shelf", "tools",
+    )  # fmt: skip
 
     servers: tuple[Any, ...] = ()
     """The MCP servers among the tools; see `LiveToolbox`."""
@@ -181,7 +169,7 @@ class Toolbox:
     def __len__(self) -> int:
         return len(self.tools)
 
-    def kept(self, key: Any, make: Callable[[], T]) -> T:
+    def kept(self, key: Any, make: Callable[[], Any]) -> Any:
         """The value of `make()`, made once for `key`. It is dropped with the toolbox, as tools may hold anything, such as a user's data."""
         return self._kept[key] if key in self._kept else self._kept.setdefault(key, make())
 

@@ -26,7 +26,7 @@ _PART = f"(?s){re.escape(PART_START)}(.*?){re.escape(PART_END)}"
 class Type(BaseModel, metaclass=LateModelType, late=True):
     """A value that defines how a model sees it, as DSPy's `Type`. Subclass it, and override `format` and `description`.
 
-    It may type a field of a signature, alone or nested (`list[dict[str, Image]]`). A list of message parts from `format()` is packed into text
+    It may type a field, alone or nested (`list[dict[str, Image]]`). A list of message parts from `format()` is packed into text
     between two markers, and the adapter unpacks it when it builds the message.
     """
 
