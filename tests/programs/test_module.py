@@ -576,3 +576,12 @@ def test_batch_goes_by_the_setting_where_it_is_not_told() -> None:
 def test_an_empty_model_is_refused_and_not_passed_over(empty: Any) -> None:
     with context(lm=lm(fields(text="a"))), pytest.raises(ConfigurationError, match=r"has a method|is an object"):
         Predict("topic -> text")(topic="t", lm=empty)
+
+
+@pytest.mark.parametrize("make", [Predict, ChainOfThought, ReAct])
+def test_the_tools_of_a_program_cannot_be_changed_in_place(make: Any) -> None:
+    """A dict that was made anew at each access took the change, and the program did not have it."""
+    program = make("question -> answer", tools=[Tool(len, "size", "Size.")])
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        program.tools["other"] = Tool(len, "other", "Other.")
+    assert "size" in program.tools

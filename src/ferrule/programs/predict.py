@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.adapters.render import calls_output
@@ -108,9 +109,9 @@ class Predict(Module[S, D, P]):
         self.calls = choose_calls(None, native)
 
     @property
-    def tools(self) -> dict[str, Tool]:
-        """The tools by name."""
-        return {tool.name: tool for tool in self.toolbox}
+    def tools(self) -> Mapping[str, Tool]:
+        """The tools by name. Read-only: give a program its tools when you make it."""
+        return MappingProxyType({tool.name: tool for tool in self.toolbox})
 
     def output_validator(self, function: Validator) -> Validator:
         """Check the outputs of each run: `@program.output_validator`.
@@ -260,8 +261,8 @@ class ChainOfThought(Module[S, D, P]):
         self.predict.demos = demos
 
     @property
-    def tools(self) -> dict[str, Tool]:
-        """The tools by name."""
+    def tools(self) -> Mapping[str, Tool]:
+        """The tools by name. Read-only."""
         return self.predict.tools
 
     def __repr__(self) -> str:

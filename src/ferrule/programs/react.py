@@ -5,6 +5,7 @@ This module has only the class, which imports its parts when an agent is made: s
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ConfigurationError
@@ -14,7 +15,7 @@ from ferrule.settings import check_limits, check_policy
 from ferrule.values.typed import D, P, S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ferrule.programs.predict import Predict, Validator
     from ferrule.runs.limits import Limits
@@ -137,9 +138,9 @@ class ReAct(Module[S, D, P]):
         return with_builtin(self.react.signature, self.react.toolbox, clarification=self.enable_user_clarification, native=False)
 
     @property
-    def tools(self) -> dict[str, Tool]:
-        """The tools by name, the built-in ones included."""
-        return {tool.name: tool for tool in self.toolbox}
+    def tools(self) -> Mapping[str, Tool]:
+        """The tools by name, the built-in ones included. Read-only."""
+        return MappingProxyType({tool.name: tool for tool in self.toolbox})
 
     def __repr__(self) -> str:
         return f"{self.name}{repr(self.react).removeprefix(self.react.name)}"
