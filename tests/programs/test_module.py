@@ -478,6 +478,24 @@ class Refusing:
         raise TypeError("this must not be copied")
 
 
+class Holder:
+    """A plain object of a user."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def test_deepcopy_copies_plain_objects_beside_predictors() -> None:
+    """The first copy left the id of a dict that was gone, and the dict of such an object got it: `TypeError`."""
+    program = Guarded()
+    first, second = Holder([1]), Holder([2])
+    vars(program).update({"first": first, "second": second, "both": [first, second]})
+    other: Any = program.deepcopy()
+    assert (other.first.value, other.second.value) == ([1], [2])
+    assert other.first is other.both[0] is not first
+    assert other.second is other.both[1]
+
+
 def test_deepcopy_raises_what_an_attribute_raises_itself() -> None:
     program = Guarded()
     program.seen.append(Refusing())
