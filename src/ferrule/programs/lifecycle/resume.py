@@ -143,7 +143,7 @@ def _decided_run(program: Any, given: Any, inputs: Mapping[str, Any], deps: Any)
             raise RunError(f"The run {run.id} belongs to another program than this `{program.name}`: the signature or the tools differ.")
         run.program = program
     for name, value in inputs.items():
-        if name not in run.inputs or run.inputs[name] != value:
+        if name not in run.inputs or (run.inputs[name] is not value and run.inputs[name] != value):  # an array compares its elements
             msg = f"A run resumes with the inputs it was started with; `{name}` is {shown(value)} now. Leave inputs out when resuming."
             raise InputError(msg)
     state.decide()
