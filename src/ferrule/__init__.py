@@ -1,7 +1,7 @@
 """ferrule binds language models to tools.
 
-Everything public is a name of this package and is loaded when it is first used, so that `import ferrule` stays cheap. The house behind it
-is drawn in `docs/architecture.md`.
+Everything public is a name of this package and is loaded when it is first used, so that `import ferrule` stays cheap.
+`docs/architecture.md` describes the modules behind it.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ __all__ = sorted([*_HOME, "settings"])  # noqa: PLE0605  # pyright: ignore[repor
 
 
 def __getattr__(name: str) -> object:
-    if name == "settings":  # the module itself is what is handed out: `ferrule.settings.lm`
+    if name == "settings":  # the module itself: `ferrule.settings.lm`
         return import_module("ferrule.settings")
     home = _HOME.get(name)
     renamed: dict[str, object] = import_module("ferrule.values.run.renamed").RENAMED if home is None else {}

@@ -21,6 +21,22 @@ from ferrule.errors import ConfigurationError, refuse_async, shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
     from contextvars import Token
+    from typing import Literal, TypedDict, Unpack
+
+    class Changes(TypedDict, total=False):
+        """The settings as keywords; see `Settings`."""
+
+        lm: Any
+        adapter: Any
+        allow_tool_async_sync_conversion: bool
+        callbacks: Sequence[Any]
+        max_workers: int | None
+        limits: Any
+        prices: Any
+        policy: Any
+        mcp_confirm: bool | Literal["unhinted"] | None
+        extra: Mapping[str, Any]
+
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -109,8 +125,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def configure(**changes: Any) -> None:
-    """Set settings for the whole process. Raises `ConfigurationError` for an unknown name."""
+def configure(**changes: Unpack[Changes]) -> None:
+    """Set settings for the whole process; docs/reference/settings.md lists them. Raises `ConfigurationError` for an unknown name."""
     global _configured  # noqa: PLW0603  the process-wide settings are this module's very purpose
     checked = _checked(changes)
     with _configuring:
@@ -118,7 +134,7 @@ def configure(**changes: Any) -> None:
 
 
 @contextmanager
-def context(**changes: Any) -> Generator[None]:
+def context(**changes: Unpack[Changes]) -> Generator[None]:
     """Set settings for a `with` block, and for the tasks and worker threads started in it."""
     scope = _scope.get()
     with entered(Scope({**scope.overrides, **_checked(changes)}, scope.frame, scope.call)):
@@ -184,7 +200,8 @@ class entered:  # noqa: N801  used like a function; a class costs a third of `@c
             pass
 
 
-def _checked(changes: dict[str, Any]) -> dict[str, Any]:
+def _checked(settings: Changes) -> dict[str, Any]:
+    changes: dict[str, Any] = {**settings}
     unknown = sorted(changes.keys() - _NAMES)
     if unknown:
         raise ConfigurationError(f"There is no setting {', '.join(map(repr, unknown))}. Settings are: {', '.join(sorted(_NAMES))}.")

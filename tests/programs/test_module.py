@@ -566,6 +566,24 @@ class Refusing:
         raise TypeError("this must not be copied")
 
 
+class Holder:
+    """A plain object of a user."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def test_deepcopy_copies_plain_objects_beside_predictors() -> None:
+    """The first copy left the id of a dict that was gone, and the dict of such an object got it: `TypeError`."""
+    program = Guarded()
+    first, second = Holder([1]), Holder([2])
+    vars(program).update({"first": first, "second": second, "both": [first, second]})
+    other: Any = program.deepcopy()
+    assert (other.first.value, other.second.value) == ([1], [2])
+    assert other.first is other.both[0] is not first
+    assert other.second is other.both[1]
+
+
 def test_deepcopy_raises_what_an_attribute_raises_itself() -> None:
     program = Guarded()
     program.seen.append(Refusing())
@@ -664,3 +682,12 @@ def test_batch_goes_by_the_setting_where_it_is_not_told() -> None:
 def test_an_empty_model_is_refused_and_not_passed_over(empty: Any) -> None:
     with context(lm=lm(fields(text="a"))), pytest.raises(ConfigurationError, match=r"has a method|is an object"):
         Predict("topic -> text")(topic="t", lm=empty)
+
+
+@pytest.mark.parametrize("make", [Predict, ChainOfThought, ReAct])
+def test_the_tools_of_a_program_cannot_be_changed_in_place(make: Any) -> None:
+    """A dict that was made anew at each access took the change, and the program did not have it."""
+    program = make("question -> answer", tools=[Tool(len, "size", "Size.")])
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        program.tools["other"] = Tool(len, "other", "Other.")
+    assert "size" in program.tools

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import pickle
 import subprocess
 import sys
+import weakref
 from typing import Any, Literal
 
 import pytest
@@ -14,6 +17,7 @@ from pydantic import BaseModel
 
 from ferrule import (
     AdapterParseError,
+    AutoLM,
     ChatAdapter,
     ConfigurationError,
     ConfirmationRequired,
@@ -29,6 +33,7 @@ from ferrule import (
     Limits,
     OutputField,
     Policy,
+    Predict,
     Prediction,
     ReAct,
     Response,
@@ -36,6 +41,7 @@ from ferrule import (
     Signature,
     SignatureError,
     Tool,
+    Toolbox,
     ToolCall,
     ToolRetry,
     ToolStop,
@@ -803,3 +809,65 @@ def test_a_first_run_loads_no_class_that_it_has_no_value_of() -> None:
     """
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_the_built_in_tools_keep_their_descriptions_when_python_drops_docstrings():
+    code = (
+        "from ferrule import ReAct, Tool, Toolbox, defer_tools\n"
+        "tool = Tool(lambda x: x, 'echo', 'Echo.')\n"
+        "agent = ReAct('question -> answer', Toolbox([tool], search='bm25'))\n"
+        "print([each.declaration for each in (*agent.toolbox, *defer_tools([tool]))])\n"
+    )
+    told = [
+        subprocess.run([sys.executable, *option, "-c", code], capture_output=True, text=True, check=True).stdout for option in ([], ["-OO"])
+    ]
+    assert told[0] == told[1]
+    assert "'description': ''" not in told[0]
+
+
+class Desk:
+    """What a tool belongs to."""
+
+    def look(self, key: str) -> str:
+        """Look."""
+        return key
+
+
+@pytest.mark.parametrize("calls", ["native", "prompted"])
+@pytest.mark.parametrize("intention", [False, True])
+def test_what_a_tool_belongs_to_is_freed_with_the_agent(calls: Any, intention: bool) -> None:
+    """A service makes an agent for each request: up to 256 of their connections and users stayed in memory."""
+
+    def ask() -> Any:
+        desk = Desk()
+        step = native_step("a", "look", {"key": "k"}) if calls == "native" else text_step("t", "look", {"key": "k"})
+        last = native_step("b", "finish", {"answer": "x"}) if calls == "native" else text_step("t", "finish", {})
+        agent = ReAct("question -> answer", [desk.look], calls=calls, intention=intention)
+        answers = [step, last, fields(reasoning="r", answer="x")]
+        assert agent(question="q", lm=ScriptedLM(answers)).trajectory["observation_0"] == "k"
+        return weakref.ref(desk)
+
+    left = ask()
+    gc.collect()
+    assert left() is None
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_what_a_tool_belongs_to_is_freed_with_the_predictor(native: bool) -> None:
+    def ask() -> Any:
+        desk = Desk()
+        predict = Predict("question -> answer", tools=[desk.look], native=native)
+        predict(question="q", lm=ScriptedLM([fields(answer="x")]))
+        return weakref.ref(desk)
+
+    left = ask()
+    gc.collect()
+    assert left() is None
+
+
+def test_a_pickled_toolbox_is_equal_and_has_nothing_that_was_derived_from_it() -> None:
+    box = Toolbox([Tool(len, "size", "Size.")])
+    whole = pickle.dumps(box)
+    ReAct("question -> answer", box)(question="q", lm=AutoLM())
+    assert pickle.dumps(box) == whole
+    assert pickle.loads(whole) == box

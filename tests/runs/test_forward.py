@@ -517,7 +517,22 @@ def test_a_program_in_the_function_has_its_place_in_the_tree_of_events() -> None
     assert (recalled.path, recalled.depth, recalled.parent_span_id) == (answered.path, 1, answered.parent_span_id)
 
 
-@pytest.mark.parametrize("value", [object(), {1: "a"}, (1, 2), float("nan"), Prediction(answer=1)], ids=lambda value: type(value).__name__)
+class Array:
+    """As those of NumPy."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> Any:
+        return self
+
+    def __bool__(self) -> bool:
+        raise ValueError("The truth value of an array with more than one element is ambiguous.")
+
+
+NO_JSON = [object(), {1: "a"}, (1, 2), float("nan"), Prediction(answer=1), Array(), [Array()]]
+
+
+@pytest.mark.parametrize("value", NO_JSON, ids=lambda value: type(value).__name__)
 def test_a_value_that_is_not_json_data_is_refused_without_a_store_too(value: Any) -> None:
     run = run_in_module(lambda: ferrule.once(lambda: value, "search"))
     assert isinstance(run.error, RunError)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
+import pickle
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -459,3 +461,19 @@ def test_a_resumed_run_has_the_items_of_a_generator_that_was_its_input() -> None
         run.resume()
     assert ["[7,8]" in request.messages[1].text for request in lm.requests] == [True, True]
     assert run.inputs == {"prices": [7, 8]}
+
+
+def test_deep_copies_of_what_holds_a_run_share_it_and_a_pickle_says_what_to_use() -> None:
+    """Python's own error named a lock: `BatchResults` and a `ConfirmationRequired` could not be copied."""
+    pay = Tool(lambda: "paid", "pay", "Pay.", require_confirmation=True)
+    agent = ReAct("a -> b", [pay], native=True)
+    with context(lm=ScriptedLM([native_step("p", "pay")])), pytest.raises(ConfirmationRequired) as raised:
+        agent(a="A")
+    assert copy.deepcopy(raised.value).run is raised.value.run
+    with context(lm=model()):
+        results = Predict("a -> b").batch([{"a": 1}, {"a": 2}])
+    again = copy.deepcopy(results)
+    assert (again, again.runs, again.usage, again.batch_id) == (results, results.runs, results.usage, results.batch_id)
+    for held in (raised.value, results):
+        with pytest.raises(TypeError, match=r"cannot pickle a `Run`: .* Use `run.to_json\(\)`"):
+            pickle.dumps(held)

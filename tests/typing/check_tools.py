@@ -31,13 +31,15 @@ def other() -> None:
     """Other."""
 
 
-def what_must_check() -> None:
+async def what_must_check() -> None:
     assert_type(add(1), int)
     assert_type(add(a=1, b=2), int)
     assert_type(wipe("a"), bool)
     reading: Coroutine[Any, Any, bytes] = fetch("u")
     reading.close()
     assert_type(add.name, str)
+    assert_type(await add.acall(1), int)
+    assert_type(await fetch.acall("u"), bytes)
     assert_type(add.require_confirmation, Any)
     a_tool: Tool = add
     tools: list[Tool] = [add, wipe, fetch, other]

@@ -25,6 +25,9 @@ from ferrule import (
     Signature,
     Trajectory,
     Usage,
+    arun_until_done,
+    gather,
+    run_until_done,
     tool,
 )
 
@@ -115,6 +118,14 @@ async def every_entry_returns_them() -> None:
     assert_type(agent.bind(text="x")(deps=Shop()), Prediction[Invoice])
     assert_type(agent.bind(text="x").start(store=MemoryStore()), Run[Invoice])
     assert_type(agent.resume("yes", None), Prediction[Invoice])
+    assert_type(await agent.aresume("yes", None), Prediction[Invoice])
+    assert_type(run_until_done(agent, {"text": "x"}, decide=lambda question: question.approve()), Prediction[Invoice])
+    assert_type(await arun_until_done(agent, {"text": "x"}, decide=lambda question: question.approve()), Prediction[Invoice])
+    assert_type(Run[Invoice].load(MemoryStore(), "r", agent), Run[Invoice])
+    assert_type(agent.load_run(MemoryStore(), "r"), Run[Invoice])
+    paid = Predict(Paid, lm=ScriptedLM([]))
+    assert_type(await gather(agent.acall(text="x"), paid.acall(text="x")), tuple[Prediction[Invoice], Prediction[Paid]])
+    assert_type(await gather(*[paid.acall(text=each) for each in "xy"]), list[Prediction[Paid]])
     assert_type(Predict(Invoice)(text="x", lm=ScriptedLM([])), Prediction[Invoice])
     assert_type(Predict(Invoice)(text="x", config={"temperature": 0}, demos=[]), Prediction[Invoice])
     assert_type(Predict(Invoice)(text="x", max_turns=3), Prediction[Invoice])

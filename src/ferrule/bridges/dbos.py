@@ -44,7 +44,7 @@ class DBOSEngine:
     Args:
         queue: The name of the queue.
         concurrency: How many segments all workers together execute at once.
-        worker_concurrency: How many one worker does.
+        worker_concurrency: How many segments one worker executes at once.
         key_concurrency: How many segments of one `queue_key` all workers together execute at once.
         rate: `(count, seconds)`: at most so many segments begin in so many seconds, on all workers.
         poll_s: How often a worker looks for tickets.

@@ -255,7 +255,7 @@ class LM(TurnsLM):
         return self._provider.wire
 
     def thought_settings(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Settings of a call with which this model tells its thoughts beside its text; None if it does not, or is not to think."""
+        """The settings of a call that return this model's thoughts beside its text; None if it cannot, or should not think."""
         return thought_settings(self._provider.wire, self._provider.name, {**self.settings, **settings})
 
     def _read(self, request: Request, body: bytes, headers: Mapping[str, str], key: str | None) -> Response:

@@ -328,7 +328,7 @@ def key_for(provider: Provider, key: str | None, *, needed: bool) -> str | None:
 
 
 def thought_settings(wire: str, provider: str, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What to add to `settings` so that a model that thinks tells its thoughts; None if it does not think, or if they stay hidden."""
+    """What to add to `settings` so that a model returns its thoughts; None if it does not think, or keeps them hidden."""
     if wire == "anthropic":  # an effort alone turns no thinking on
         settings = {name: settings[name] for name in ("thinking", "extra") if name in settings}
     told = thinks(settings)

@@ -150,7 +150,7 @@ class Bound(Typed[S, D]):
 
 
 def given_name(name: str | None) -> dict[str, str]:
-    """What a program with this name holds; raises `ConfigurationError` for anything but a word, as it stands in places of the journal."""
+    """The attribute that holds a program's name. Raises `ConfigurationError` for anything but a word: journals use it in their slots."""
     if name is None:
         return {}
     if not isinstance(name, str) or not name.replace("-", "_").isidentifier():  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything

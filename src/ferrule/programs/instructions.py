@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ferrule.tools.tool import Tool
@@ -13,14 +14,15 @@ if TYPE_CHECKING:
 
 
 def _ask_user(question: str) -> str:
-    """Ask the user a question when something needed for the task is missing or unclear; the result is their answer."""
     return question
 
 
-CLARIFY = Tool(_ask_user, "user_clarification", effect="read")
+_WHEN_TO_ASK = "Ask the user a question when something needed for the task is missing or unclear; the result is their answer."
+CLARIFY = Tool(_ask_user, "user_clarification", _WHEN_TO_ASK, effect="read")  # no docstring: `python -OO` would drop it
 """The tool that a person answers: its call becomes a question of the run and is never executed."""
 
 
+@lru_cache(maxsize=256)
 def finish_tool(signature: type[Signature], *, with_outputs: bool) -> Tool:
     """The tool that ends the loop. Its arguments are the signature's outputs, or with `with_outputs=False` there are none."""
     names = ", ".join(f"`{name}`" for name in signature.plan.outputs)

@@ -137,7 +137,7 @@ class Module(Batches[S, D, P]):
         with callers_frames:
             return resume_program(self, ResumeState(state, response), {}, deps)
 
-    async def aresume(self, response: Any, state: Any, *, deps: Any = None) -> Any:
+    async def aresume(self, response: Any, state: Any, *, deps: D | None = None) -> Prediction[S]:
         """`resume` on an event loop."""
         from ferrule.programs.lifecycle.resume import ResumeState, aresume_program
 
@@ -198,8 +198,7 @@ class Module(Batches[S, D, P]):
         """A stored run of this program: `Run.load(store, run_id, program)`, with the types of its signature."""
         from ferrule.runs.run import Run
 
-        found: Any = Run.load(store, run_id, self, deps=deps)
-        return found
+        return Run[S].load(store, run_id, self, deps=deps)
 
     def stream(
         self, /, *args: Any, store: Store | None = None, run_id: str | None = None, deps: D | None = None, **inputs: Any

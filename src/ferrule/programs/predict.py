@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ferrule.adapters.render import calls_output
@@ -84,6 +85,7 @@ class Predict(Module[S, D, P]):
         demos: Sequence[Any] | None = None,
         native: bool | None = None,
         calls: Calls | None = None,
+        lm: Any = None,
         name: str | None = None,
         **config: Any,
     ) -> None:
@@ -93,7 +95,7 @@ class Predict(Module[S, D, P]):
         self.max_turns = check_positive("max_turns", max_turns)
         self.demos = list_demos(demos, ConfigurationError)
         self.calls: Calls | None = choose_calls(calls, native)
-        self.lm = config.pop("lm", None)
+        self.lm = lm
         if config:
             from ferrule.models.providers import check_saved, check_spelling  # late: few programs have settings of their own
 
@@ -118,9 +120,9 @@ class Predict(Module[S, D, P]):
         self.calls = choose_calls(None, native)
 
     @property
-    def tools(self) -> dict[str, Tool]:
-        """The tools by name."""
-        return {tool.name: tool for tool in self.toolbox}
+    def tools(self) -> Mapping[str, Tool]:
+        """The tools by name. Read-only: give a program its tools when you make it."""
+        return MappingProxyType({tool.name: tool for tool in self.toolbox})
 
     @property
     def is_validated(self) -> bool:
@@ -246,12 +248,13 @@ class ChainOfThought(Module[S, D, P]):
         signature: Callable[P, S] | Signature | str,
         *,
         reasoning_description: str = _REASONING,
+        lm: Any = None,
         name: str | None = None,
         **keywords: Any,
     ) -> None:
         found, self.reasoning_description = as_signature(signature), reasoning_description
         vars(self).update(given_name(name))
-        self.predict = Predict(self._with_reasoning(found, reasoning_description), **keywords)
+        self.predict = Predict(self._with_reasoning(found, reasoning_description), lm=lm, **keywords)
         self.predict.outputs_of = found
 
     @staticmethod
@@ -296,8 +299,8 @@ class ChainOfThought(Module[S, D, P]):
         self.predict.demos = demos
 
     @property
-    def tools(self) -> dict[str, Tool]:
-        """The tools by name."""
+    def tools(self) -> Mapping[str, Tool]:
+        """The tools by name. Read-only."""
         return self.predict.tools
 
     def __repr__(self) -> str:

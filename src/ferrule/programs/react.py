@@ -1,10 +1,11 @@
 """`ReAct`: an agent that thinks, calls a tool and sees the result, until the outputs are known.
 
-The class stands here alone and loads its parts when an agent is made, so that importing it stays cheap. The loop is in `react_loop/`.
+This module has only the class, which imports its parts when an agent is made: so importing it stays cheap. The loop is in `react_loop/`.
 """
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ConfigurationError
@@ -14,7 +15,7 @@ from ferrule.settings import check_limits, check_policy
 from ferrule.values.typed import D, P, S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ferrule.programs.predict import Predict, Validator
     from ferrule.runs.limits import Limits
@@ -64,6 +65,7 @@ class ReAct(Module[S, D, P]):
         compact: Compact | float | None = None,
         stop_at_tools: Iterable[Tool | Callable[..., Any] | str] = (),
         demos: Sequence[Any] | None = None,
+        lm: Any = None,
         name: str | None = None,
         **config: Any,
     ) -> None:
@@ -92,7 +94,7 @@ class ReAct(Module[S, D, P]):
             self.compact = Compact.of(compact)
         self.stop_at_tools = tool_names(stop_at_tools)
         # Signature and tools belong to the predictor, so that they are saved, loaded and changed in one place.
-        self.react = Predict(found, tools=check_tools(tools, intention=intention), demos=demos, **config)
+        self.react = Predict(found, tools=check_tools(tools, intention=intention), demos=demos, lm=lm, **config)
         check_stops(self.stop_at_tools, self.react.toolbox)
         self.extract = make_extractor(self.react)
 
@@ -148,9 +150,9 @@ class ReAct(Module[S, D, P]):
         return with_builtin(self.react.signature, self.react.toolbox, clarification=self.enable_user_clarification, native=False)
 
     @property
-    def tools(self) -> dict[str, Tool]:
-        """The tools by name, the built-in ones included."""
-        return {tool.name: tool for tool in self.toolbox}
+    def tools(self) -> Mapping[str, Tool]:
+        """The tools by name, the built-in ones included. Read-only."""
+        return MappingProxyType({tool.name: tool for tool in self.toolbox})
 
     def __repr__(self) -> str:
         return f"{self.name}{repr(self.react).removeprefix(self.react.name)}"

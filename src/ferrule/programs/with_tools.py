@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Asks(Protocol):
-    """What stands here needs of `Predict`."""
+    """What this module needs of `Predict`."""
 
     signature: type[Signature]
     toolbox: Toolbox
@@ -317,13 +317,21 @@ _REST = "text beside the calls"
 """Set where calls were found in the text of a native answer. No field can have such a name."""
 
 
-@lru_cache(maxsize=256)
 def _may_call(signature: type[Signature], toolbox: Toolbox) -> type[Signature]:
-    return signature.with_instructions(answer_or_call_instructions(signature, toolbox))
+    return toolbox.kept((_may_call, signature), lambda: _instructed(signature, answer_or_call_instructions(signature, toolbox)))
 
 
 @lru_cache(maxsize=256)
+def _instructed(signature: type[Signature], instructions: str) -> type[Signature]:
+    return signature.with_instructions(instructions)
+
+
 def _may_call_first(signature: type[Signature], toolbox: Toolbox) -> type[Signature]:
     """The signature for calls in text: with an output for the calls, and the tools in the instructions."""
+    return toolbox.kept((_may_call_first, signature), lambda: _calls_first(signature, call_first_instructions(signature, toolbox)))
+
+
+@lru_cache(maxsize=256)
+def _calls_first(signature: type[Signature], instructions: str) -> type[Signature]:
     field = declare("output", "Calls to make before you answer; empty when you can answer.")
-    return signature.prepend(_CALLS, field, ToolCalls | None).with_instructions(call_first_instructions(signature, toolbox))
+    return signature.prepend(_CALLS, field, ToolCalls | None).with_instructions(instructions)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ferrule.runs.state import Frame
 
 T = TypeVar("T")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
+T4 = TypeVar("T4")
 
 
 def once(make: Callable[[], T], name: str = "once") -> T:
@@ -111,7 +114,15 @@ async def _ask(frame: Frame, question: str, expires_s: float | None) -> str:
     return decision.text if decision.kind == "reply" else "yes"
 
 
-async def gather(*branches: Awaitable[Any]) -> list[Any]:
+@overload  # tuples, which the lists are not: the types of `asyncio.gather` are written so, too
+async def gather(one: Awaitable[T], two: Awaitable[T2], /) -> tuple[T, T2]: ...
+@overload
+async def gather(one: Awaitable[T], two: Awaitable[T2], three: Awaitable[T3], /) -> tuple[T, T2, T3]: ...
+@overload
+async def gather(one: Awaitable[T], two: Awaitable[T2], three: Awaitable[T3], four: Awaitable[T4], /) -> tuple[T, T2, T3, T4]: ...
+@overload
+async def gather(*branches: Awaitable[T]) -> list[T]: ...
+async def gather(*branches: Awaitable[Any]) -> Any:
     """Like `asyncio.gather(a.acall(...), b.acall(...))`, with results in order, but replayable even if branches are equal.
 
     Every branch runs as far as it can: if some wait for a person, all their questions are pending together. Otherwise the first error, in

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Never, Self
 
 from ferrule import settings
 from ferrule.concurrency import offload
@@ -161,7 +161,7 @@ class Run(Displayed, RunState, Typed[S]):
     @classmethod
     def load(
         cls, store: Store, run_id: str, program: Program, *, tools: Iterable[Any] = (), migrate: Migrate = False, deps: Any = None
-    ) -> Run:  # fmt: skip
+    ) -> Self:  # fmt: skip
         """Load a run from a store, in any process; `resume()` continues it. Nothing is executed here.
 
         `program` may be a newer version of the one that the run was started with. Another class of program, and one that no longer takes
@@ -175,7 +175,7 @@ class Run(Displayed, RunState, Typed[S]):
     @classmethod
     def _of(
         cls, stored: Stored, store: Store, program: Program, *, tools: Iterable[Any] = (), migrate: Migrate = False, deps: Any = None
-    ) -> Run:  # fmt: skip
+    ) -> Self:  # fmt: skip
         from ferrule.runs.store.listing import decisions_of, head_of
         from ferrule.runs.store.stored_run import StoredRun
 
@@ -212,7 +212,7 @@ class Run(Displayed, RunState, Typed[S]):
         return json_text({**head_form(self, inputs_form(self)), "journal": [entry_form(entry) for entry in self.journal.entries]})
 
     @classmethod
-    def from_json(cls, text: str, program: Program, *, tools: Iterable[Any] = (), migrate: Migrate = False, deps: Any = None) -> Run:
+    def from_json(cls, text: str, program: Program, *, tools: Iterable[Any] = (), migrate: Migrate = False, deps: Any = None) -> Self:
         """Restore a run from `to_json`. For `program`, `tools` and `migrate`, see `load`."""
         from ferrule.values.encoding.stored import parse_object
 
@@ -222,7 +222,7 @@ class Run(Displayed, RunState, Typed[S]):
     @classmethod
     def _from_head(
         cls, head: dict[str, Any], entries: Iterable[Any], program: Program, tools: Iterable[Any], *, migrate: Migrate, deps: Any
-    ) -> Run:
+    ) -> Self:
         from ferrule.runs.confirmation.decisions import register
         from ferrule.runs.journal.encode import read_entry
         from ferrule.runs.store.document import check_head, check_inputs, read_inputs, restore
@@ -282,6 +282,12 @@ class Run(Displayed, RunState, Typed[S]):
             yield "prediction", self.outcome
         elif self.steps:
             yield "trajectory", Trajectory(self.steps)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # one execution; copies of what holds it, such as `BatchResults`, share it
+
+    def __getstate__(self) -> Never:
+        raise TypeError("cannot pickle a `Run`: it holds its program. Use `run.to_json()` and `Run.from_json(text, program)`.")
 
     def __repr__(self) -> str:
         return f"<Run {self.id} of {self.program.name}: {self.status}>"

@@ -6,20 +6,30 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from ferrule.tools.definition.constructor import Effect, Flags, WhenUnknown
     from ferrule.tools.tool import Tool
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
+R_co = TypeVar("R_co", covariant=True)
 
 if TYPE_CHECKING:
 
-    class FunctionTool(Tool, Generic[P, R]):
+    class FunctionTool(Tool, Generic[P, R_co]):
         """A decorated function, for type checkers: a `Tool` that is called with the function's own types."""
 
-        def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        @overload
+        async def acall(self: FunctionTool[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+        @overload
+        async def acall(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+        async def acall(self, /, *args: Any, **kwargs: Any) -> Any:
+            """`__call__` without blocking the loop: the function's value, awaited if it is async."""
+            ...
+
+        def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
             """Check the arguments and run."""
             ...
 

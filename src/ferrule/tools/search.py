@@ -27,10 +27,17 @@ _LONGEST_LINE = 120
 _MOST_FOUND = 20
 _WORD = re.compile(r"[a-z0-9]+")
 _OWN_NAMES = ("search_tools", "load_tool", "call_tool")
+_SEARCH = "Find tools by words of their name and description. Without words, the first of all tools. Gives names with one line each."
+_LOAD = "Get a tool's description and the JSON schema of its arguments, and make it ready to be called."
+_CALL = "Call a tool that was loaded: its name, and the arguments as its schema wants them."
 
 
 def defer_tools(tools: Iterable[Tool], *, on_load: Callable[[Tool], object] | None = None) -> list[Tool]:
-    """The tools that replace all of these. Raises `ToolDefinitionError` if one of them has the name of a replacement."""
+    """Replace many tools by two or three that find, load and call them: `search_tools`, `load_tool` and `call_tool`.
+
+    With `on_load`, which gets each tool that the model loads, there is no `call_tool`: the caller then offers the loaded tool itself.
+    Raises `ToolDefinitionError` if one of the tools has the name of a replacement.
+    """
     box = Toolbox(tools)
     own = _OWN_NAMES if on_load is None else _OWN_NAMES[:2]
     clashing = [each for each in own if each in box]
@@ -38,21 +45,18 @@ def defer_tools(tools: Iterable[Tool], *, on_load: Callable[[Tool], object] | No
         raise ToolDefinitionError(f"`{clashing[0]}` is the name of a deferred tool and of its replacement. Give the tool another name.")
 
     def search_tools(query: str = "") -> str:
-        """Find tools by words of their name and description. Without words, the first of all tools. Gives names with one line each."""
         found = _find(box, query)
         lines = [f"{each.name}: {summary(each)}".rstrip(": ") for each in found[:_MOST_FOUND]]
         more = [f"({len(found) - _MOST_FOUND} more; use other words)"] if len(found) > _MOST_FOUND else []
         return "\n".join([*lines, *more]) or "No tool matches these words."
 
     def load_tool(name: str) -> str:
-        """Get a tool's description and the JSON schema of its arguments, and make it ready to be called."""
         tool = _known(box, name)
         if on_load is not None:
             on_load(tool)
         return json_text({"name": tool.name, "description": tool.desc, "parameters": tool.declaration["function"]["parameters"]})
 
     def call_tool(name: str, arguments: dict[str, Any]) -> ToolResult:
-        """Call a tool that was loaded: its name, and the arguments as its schema wants them."""
         tool = _known(box, name)
         return call_directly(tool, tool.prepare(arguments))
 
@@ -60,8 +64,8 @@ def defer_tools(tools: Iterable[Tool], *, on_load: Callable[[Tool], object] | No
         tool = box.get(args["name"])
         return tool is not None and needs_person(tool, args["arguments"])
 
-    made = [Tool(search_tools, effect="read"), Tool(load_tool, effect="read")]
-    return made if on_load is not None else [*made, Tool(call_tool, require_confirmation=asks)]
+    made = [Tool(search_tools, desc=_SEARCH, effect="read"), Tool(load_tool, desc=_LOAD, effect="read")]
+    return made if on_load is not None else [*made, Tool(call_tool, desc=_CALL, require_confirmation=asks)]
 
 
 def summary(tool: Tool) -> str:

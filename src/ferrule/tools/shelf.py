@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from fnmatch import fnmatchcase
 from math import log
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ferrule.tools.execution.tool_changes import Load
 
@@ -29,6 +29,13 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_a-zA-Z0-9]+")
 
 class Shelf:
     """An ordered set of tools with different names (`Toolbox` checks this)."""
+
+    search_options: ClassVar[dict[str, Any]] = {
+        "desc": "Find more tools by what they should do, and load them: they can be called from the next step on.",
+        "arg_desc": {"query": "What the tools should do, in a few words.", "limit": "How many tools to load at most."},
+        "effect": "read",
+    }
+    """Makes `search_tools` a tool. No docstring of it describes that tool: `python -OO` would drop it."""
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._by_name = {tool.name: tool for tool in tools}
@@ -56,13 +63,7 @@ class Shelf:
         return self._index.best(query, limit)
 
     def search_tools(self, query: str, limit: int = 5) -> Any:
-        """Find more tools by what they should do, and load them: they can be called from the next step on.
-
-        Args:
-            query: What the tools should do, in a few words.
-            limit: How many tools to load at most.
-
-        """
+        """Find tools and load them: the function of the model's tool."""
         found = self.search(query, min(max(limit, 1), _MOST_FOUND))
         if not found:
             return f"No tool fits {query!r}. Try other words, or fewer."

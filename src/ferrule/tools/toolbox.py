@@ -69,7 +69,9 @@ class Toolbox:
 
     """
 
-    __slots__ = ("_by_name", "_hash", "asks_deps", "concurrent", "declarations", "has_remote", "keep_turns", "names", "shelf", "tools")
+    __slots__ = (
+        "_by_name", "_hash", "_kept", "asks_deps", "concurrent", "declarations", "has_remote", "keep_turns", "names", "shelf", "tools",
+    )  # fmt: skip
 
     servers: tuple[Any, ...] = ()
     """The MCP servers among the tools; see `LiveToolbox`."""
@@ -103,6 +105,7 @@ class Toolbox:
             self.concurrent = concurrent and tools.concurrent
         self._by_name: dict[str, Tool] = {}
         self._hash: int | None = None
+        self._kept: dict[Any, Any] = {}
         offered = _resolve_names(offered)
         if search is not None:
             offered, behind = _searched(offered, behind, search, keep)
@@ -114,7 +117,7 @@ class Toolbox:
         self.shelf: Shelf | None = _make_shelf(behind) if behind else None
         """The tools that can be loaded; None if there are none."""
         if search is not None and self.shelf is not None:
-            self.tools = (*offered, Tool(self.shelf.search_tools, effect="read"))
+            self.tools = (*offered, Tool(self.shelf.search_tools, **self.shelf.search_options))
         self._index(behind)
         self.has_remote: bool = any(tool.mcp is not None for tool in (*behind, *self.tools))
         """Whether a tool in it belongs to an MCP server."""
@@ -166,6 +169,10 @@ class Toolbox:
     def __len__(self) -> int:
         return len(self.tools)
 
+    def kept(self, key: Any, make: Callable[[], Any]) -> Any:
+        """The value of `make()`, made once for `key`. It is dropped with the toolbox, as tools may hold anything, such as a user's data."""
+        return self._kept[key] if key in self._kept else self._kept.setdefault(key, make())
+
     def keys(self) -> tuple[str, ...]:
         """The names, in order."""
         return self.names
@@ -183,6 +190,9 @@ class Toolbox:
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         return self  # unchanging, and tools have no copies
+
+    def __getstate__(self) -> Any:
+        return None, {**cast("Any", super().__getstate__())[1], "_hash": None, "_kept": {}}  # what holds in this process alone
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Toolbox):

@@ -70,8 +70,8 @@ def options_of(callable_: object, *, without: tuple[str, ...]) -> dict[str, str]
 @pytest.mark.parametrize(
     ("heading", "callable_", "without", "more"),
     [
-        ("`ReAct(...)`", ferrule.ReAct.__init__, ("self", "signature", "tools"), {"lm"}),
-        ("`Predict(...)`", ferrule.Predict.__init__, ("self", "signature"), {"lm", "n"}),
+        ("`ReAct(...)`", ferrule.ReAct.__init__, ("self", "signature", "tools"), set()),
+        ("`Predict(...)`", ferrule.Predict.__init__, ("self", "signature"), {"n"}),
         ("`@tool(...)`", ferrule.tool, (), set()),
     ],
 )

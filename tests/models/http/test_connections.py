@@ -13,6 +13,7 @@ import threading
 from asyncio import sslproto
 from datetime import UTC, datetime, timedelta
 
+import httpx2
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -112,6 +113,17 @@ def test_certificates_that_cannot_be_read_are_told_with_their_variable(ask, monk
     said = refused(ask)
     assert f"`SSL_CERT_FILE` names cannot be read: {str(path)!r}: " in said
     assert "PEM" in said
+
+
+def test_all_models_share_the_certificates_that_were_read(monkeypatch):
+    """Each model read them anew, for 50 ms, in which its event loop stood still."""
+    read = []
+    monkeypatch.setenv("SSL_CERT_DIR", "/none")  # other tests have read those without it
+    monkeypatch.setattr(httpx2, "create_ssl_context", lambda make=httpx2.create_ssl_context: read.append(1) or make())
+    with raw_server(*[reply()] * len(WAYS)) as server:
+        for ask in WAYS.values():
+            assert ask(LM(server.base_url, model="m", max_retries=0))
+    assert len(read) == 1
 
 
 FORKED = """

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from agent_script import fields, native_step
 
+import ferrule
 from ferrule import (
     ChainOfThought,
     ConfirmationRequired,
@@ -667,3 +668,23 @@ def test_a_program_that_raises_its_question_itself_is_told_how_to_ask(way: str) 
     with pytest.raises(DecisionError, match=r"`ferrule\.ask_person`"):
         ResumeState(raised.value, "Rome")
     assert asyncio.run(Asks().aresume("Rome", raised.value)) == "in Rome"
+
+
+def test_a_run_resumes_with_an_array_that_it_was_started_with() -> None:
+    """An array compares its elements: `ValueError`, its truth is ambiguous."""
+
+    class Array:
+        def __ne__(self, other: object) -> Any:
+            return self
+
+        def __bool__(self) -> bool:
+            raise ValueError("The truth value of an array with more than one element is ambiguous.")
+
+    class Sum(Module):
+        def forward(self, table: Array) -> str:
+            return ferrule.ask_person("Sum it up?")
+
+    program, table = Sum(), Array()
+    with pytest.raises(ConfirmationRequired) as raised:
+        program(table=table)
+    assert program(resume_state=ResumeState(raised.value, "yes"), table=table) == "yes"

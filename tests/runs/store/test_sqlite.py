@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import itertools
 import json
 import math
 import os
+import pickle
 import signal
 import sqlite3
 import subprocess
@@ -884,3 +886,19 @@ def test_a_disk_without_room_for_shared_memory_is_called_full(store: SQLiteStore
 
     with pytest.raises(StoreError, match="Free space on its disk, and resume the run"):
         store._file.write(fail)
+
+
+def test_a_deep_copy_is_the_same_store_whether_it_was_used_or_not(store: Any) -> None:
+    """A copy of an unused `MemoryStore` would keep its runs for itself."""
+    assert copy.deepcopy({"store": store})["store"] is store
+    store.list()
+    assert copy.deepcopy({"store": store})["store"] is store
+
+
+def test_a_pickled_store_of_a_file_opens_it_again_and_one_in_memory_is_refused(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "runs.db", lease_s=7)
+    store.list()
+    other = pickle.loads(pickle.dumps(store))
+    assert (other.path, other.lease_s, other.list()) == (store.path, 7, [])
+    with pytest.raises(TypeError, match=r"cannot pickle a `MemoryStore`: .* Use a `SQLiteStore`"):
+        pickle.dumps(MemoryStore())

@@ -4,15 +4,17 @@ import re
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
+from ipaddress import IPv4Interface, IPv4Network, IPv6Interface, IPv6Network
 from typing import Annotated, Any, Literal
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import jsonschema
 import pytest
 from annotated_types import Len, MultipleOf
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import AnyUrl, BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import UUID4, AnyUrl, BaseModel, ConfigDict, Field, IPvAnyAddress, TypeAdapter
 
 from ferrule.testing.offline.example import example
 
@@ -61,6 +63,13 @@ KINDS = [
     date,
     datetime,
     UUID,
+    UUID4,
+    ZoneInfo,
+    IPv4Network,
+    IPv6Network,
+    IPv4Interface,
+    IPv6Interface,
+    IPvAnyAddress,
     AnyUrl,
     Decimal,
     Annotated[int, Field(ge=7)],

@@ -152,6 +152,25 @@ def test_names_that_the_function_closes_over_are_found():
     assert Tool(use)(x="3") == (int, 3)
 
 
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the syntax of PEP 695")
+def test_type_parameters_are_found_where_annotations_are_text():
+    space = {}
+    exec(
+        "from __future__ import annotations\n"
+        "def first[T: int](x: list[T]) -> T: return x[0]\n"
+        "class Box[T: int]:\n"
+        "    def __init__(self, x: T) -> None: self.x = x\n"
+        "    def add(self, y: T) -> T: return self.x + y\n"
+        "    def __call__(self, y: T) -> T: return self.x * y\n",
+        space,
+    )
+    made = Tool(space["Box"])(x="2")
+    assert made.x == 2
+    assert Tool(space["first"])(x=["2"]) == 2
+    assert Tool(made.add)(y="3") == 5
+    assert Tool(made)(y="3") == 6
+
+
 def test_types_that_cannot_be_found_are_all_named():
     """U48."""
 

@@ -1,6 +1,6 @@
 """Asks a model for fields: one call, parsed; an answer that cannot be parsed goes back to the model, then to the fallback adapter.
 
-Here stands also what comes before a question: the keywords of the program's call, the choice of model, adapter and settings, and whether
+It also prepares a question: the keywords of the program's call, the choice of model, adapter and settings, and whether
 tools are declared to the model (native calls) or listed in the prompt (calls in text).
 """
 

@@ -187,7 +187,7 @@ class _Batch:
         self._ids = _run_ids(self.batch_id, self.items) if store is not None else None
         self._on_result = on_result
         self._placed = placed if self.keeps_errors else ()
-        """Errors that stand among the results."""
+        """Errors that are put among the results."""
         self._done = 0
         self._lock = threading.RLock()
         self._is_shown = progress and len(self.items) > 1 and sys.stderr is not None and sys.stderr.isatty()  # None under `pythonw`

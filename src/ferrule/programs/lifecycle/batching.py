@@ -68,8 +68,8 @@ class Batches(ProgramTypes[S, D, P]):
         Every run has the same `deps`. The list has the totals, `usage` and `cost`, and the `runs` of all items, failed ones included.
 
         An item that takes longer than `timeout` seconds from its own start fails with a `TimeoutError`; its run is cancelled. The first
-        failure ends the batch. With `return_exceptions=True` errors stand in the places of failed items, with `return_failed_examples=True`
-        None stands there, and the method returns `(results, failed inputs, their errors)`.
+        failure ends the batch. With `return_exceptions=True`, an error takes the place of each failed item. With
+        `return_failed_examples=True`, None does, and the method returns `(results, failed inputs, their errors)`.
 
         With a `store`, every run is kept. A batch with the same `store` and `batch_id` resumes: items that are done are not run again,
         unfinished and failed ones continue. `on_result(index, result)` gets each prediction or error as it comes, one at a time.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, cast
 
 
 def copied(value: Any, memo: dict[int, Any]) -> Any:
@@ -15,5 +15,7 @@ def copied(value: Any, memo: dict[int, Any]) -> Any:
         if "cannot pickle" not in str(error):
             raise
         return value
+    kept = attempt.pop(id(attempt), [])  # `copy` keeps what it copied alive below this id, which other objects get when `attempt` is gone
     memo.update(attempt)
+    cast("Any", memo).setdefault(id(memo), []).extend(kept)
     return found

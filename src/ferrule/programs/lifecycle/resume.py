@@ -7,7 +7,7 @@ its prediction. The run continues where it stopped: recorded answers and results
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import ConfirmationRequired, DecisionError, InputError, RunError, shown
 from ferrule.runs.confirmation.decisions import decided_ids
@@ -21,8 +21,11 @@ from ferrule.values.confirmation.question import Question
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from ferrule.programs.calling import ProgramTypes
     from ferrule.values.calls.call import ToolCall
     from ferrule.values.confirmation.question import Decision
+    from ferrule.values.run.outcome import Prediction
+    from ferrule.values.typed import D, S
 
     Said = str | bool | Mapping[str, Any] | Decision
 
@@ -140,7 +143,7 @@ def _decided_run(program: Any, given: Any, inputs: Mapping[str, Any], deps: Any)
             raise RunError(f"The run {run.id} belongs to another program than this `{program.name}`: the signature or the tools differ.")
         run.program = program
     for name, value in inputs.items():
-        if name not in run.inputs or run.inputs[name] != value:
+        if name not in run.inputs or (run.inputs[name] is not value and run.inputs[name] != value):  # an array compares its elements
             msg = f"A run resumes with the inputs it was started with; `{name}` is {shown(value)} now. Leave inputs out when resuming."
             raise InputError(msg)
     state.decide()
@@ -149,20 +152,20 @@ def _decided_run(program: Any, given: Any, inputs: Mapping[str, Any], deps: Any)
 
 
 def run_until_done(
-    program: Any,
+    program: ProgramTypes[S, D],
     inputs: Mapping[str, Any] | None = None,
     *,
     decide: Callable[[Question], Said | None],
     max_confirmations: int = 20,
-    deps: Any = None,
-) -> Any:
+    deps: D | None = None,
+) -> Prediction[S]:
     """Run a program to its end and return the prediction; `decide` is called with each question.
 
     It returns a decision (`question.approve()`) or a person's words ("yes", "no", changed arguments, text); with None the run stays
     waiting. After an empty line, a question about a call is asked again. Raises `ConfirmationRequired`, which carries the run, for a
     question without a decision or after `max_confirmations`.
     """
-    run = program.bind(**(inputs or {})).start(deps=deps)
+    run: Run[S] = cast("Any", program).bind(**(inputs or {})).start(deps=deps)
     asked = 0
     while run.status == "waiting":
         for question in run.pending:
@@ -173,15 +176,15 @@ def run_until_done(
 
 
 async def arun_until_done(
-    program: Any,
+    program: ProgramTypes[S, D],
     inputs: Mapping[str, Any] | None = None,
     *,
     decide: Callable[[Question], Said | Awaitable[Said | None] | None],
     max_confirmations: int = 20,
-    deps: Any = None,
-) -> Any:
+    deps: D | None = None,
+) -> Prediction[S]:
     """`run_until_done` on this event loop; `decide` may be async."""
-    run = await program.bind(**(inputs or {})).astart(deps=deps)
+    run: Run[S] = await cast("Any", program).bind(**(inputs or {})).astart(deps=deps)
     asked = 0
     while run.status == "waiting":
         for question in run.pending:

@@ -43,7 +43,7 @@ class Predictor(Protocol):
     toolbox: Toolbox
 
     @property
-    def tools(self) -> dict[str, Tool]:
+    def tools(self) -> Mapping[str, Tool]:
         """The tools by name."""
         ...
 

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from ferrule.adapters.render import RenderedText
 from ferrule.errors import ConfigurationError, DuplicateToolError, SignatureError, shown
 from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool
 from ferrule.programs.predict import ChainOfThought, Predict
 from ferrule.tools.definition.export import check_no_intention_argument
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import LiveToolbox, Toolbox
+from ferrule.values.content.convert import content_text
 from ferrule.values.signatures.fields import declare, without_none
 from ferrule.values.signatures.signature import as_signature
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ferrule.adapters.adapter import Adapter
     from ferrule.runs.limits import Limits
     from ferrule.values.calls.call import ToolResult
     from ferrule.values.confirmation.policy import Policy
+    from ferrule.values.content.parts import Part
     from ferrule.values.conversation.compact import Compact
     from ferrule.values.conversation.exchange import Calls
-    from ferrule.values.run.outcome import Trajectory
+    from ferrule.values.run.outcome import Step, Trajectory
     from ferrule.values.signatures.signature import Signature
 
 OWN_KEYWORDS = ("lm", "config", "max_iters")
@@ -95,11 +98,14 @@ def check_tools(tools: Iterable[Any], *, intention: bool) -> Toolbox:
     return own
 
 
-@lru_cache(maxsize=256)
 def with_builtin(signature: type[Signature], own: Toolbox, *, clarification: bool, native: bool) -> Toolbox:
     """The agent's tools and the built-in ones. In native mode the arguments of `finish` are the outputs."""
-    builtin = (CLARIFY,) if clarification else ()
-    return Toolbox((*own, *builtin, finish_tool(signature, with_outputs=native)))
+
+    def make() -> Toolbox:
+        builtin = (CLARIFY,) if clarification else ()
+        return Toolbox((*own, *builtin, finish_tool(signature, with_outputs=native)))
+
+    return own.kept((with_builtin, signature, clarification, native), make)
 
 
 class _WithoutReasoning(ChainOfThought):
@@ -122,6 +128,26 @@ def make_extractor(react: Predict) -> ChainOfThought:
 def extracting(signature: type[Signature]) -> type[Signature]:
     """The signature of the extractor of an agent with this one."""
     return signature.append("trajectory", _TRAJECTORY).with_instructions(extract_instructions(signature))
+
+
+def render_trajectory(adapter: Adapter, steps: Sequence[Step]) -> RenderedText | list[Part]:
+    """The steps for the extractor: text, or parts if a tool returned pictures and the like."""
+    contents = [adapter.step_message(_entries(step, i)).content for i, step in enumerate(steps)]
+    if all(isinstance(content, str) for content in contents):
+        return RenderedText("\n\n".join(map(content_text, contents)), adapter)
+    from ferrule.values.content.parts import Text
+
+    parts: list[Part] = []
+    for content in contents:
+        parts += [Text(text="\n\n")] if parts else []
+        parts += [Text(text=content)] if isinstance(content, str) else content
+    return parts
+
+
+def _entries(step: Step, i: int) -> dict[str, Any]:
+    entries = {f"{key}_{i}": step.entry(key) for key in ("thought", "tool_name", "tool_args")}
+    contents: list[Any] = [result.content for result in step.results]
+    return {**entries, f"observation_{i}": contents[0] if len(contents) == 1 else contents or None}
 
 
 def tool_names(tools: Any) -> frozenset[str]:

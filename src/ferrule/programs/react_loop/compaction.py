@@ -62,7 +62,7 @@ _NO_WINDOW = (
 
 
 class Loop(Protocol):
-    """What stands here needs of the loop."""
+    """What this module needs of the loop."""
 
     agent: Agent
     asker: Asker

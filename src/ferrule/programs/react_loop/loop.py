@@ -20,8 +20,8 @@ from ferrule.errors import (
 from ferrule.programs.asking.ask import Asker, ask_model, calls_natively, check_positive, list_demos, make_asker, split_inputs
 from ferrule.programs.asking.refusals import refuses_tools
 from ferrule.programs.instructions import is_builtin
-from ferrule.programs.react_loop.agent import OWN_KEYWORDS, check_names, outputs_of_result, with_builtin
-from ferrule.programs.react_loop.modes import Mode, Turn, make_mode, render_trajectory
+from ferrule.programs.react_loop.agent import OWN_KEYWORDS, check_names, outputs_of_result, render_trajectory, with_builtin
+from ferrule.programs.react_loop.modes import Mode, Turn, make_mode
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.use import UsingTools, has_changes, use_tools
 from ferrule.settings import check_limits

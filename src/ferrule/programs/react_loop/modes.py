@@ -1,6 +1,6 @@
 """The two ways a model takes a step of `ReAct`: in the text of its answer, or as native tool calls.
 
-A mode writes the request for a turn, reads its answer, and renders finished steps. All else is the same for both and stands in `loop.py`.
+A mode writes the request for a turn, reads its answer, and renders finished steps. The rest, equal for both, is in `loop.py`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,11 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from ferrule.adapters.parse import CUT_OFF
-from ferrule.adapters.render import RenderedText
 from ferrule.errors import AdapterParseError
 from ferrule.programs.asking.refusals import calls_in_text
 from ferrule.programs.instructions import loop_instructions
 from ferrule.tools.definition.export import INTENTION_DESCRIPTION, add_intention, take_intention, write_intention
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
-from ferrule.values.content.convert import content_text
 from ferrule.values.conversation.message import Message, Messages, shorten, tool_message
 from ferrule.values.record import MutableRecord, Record, replace
 from ferrule.values.signatures.fields import declare
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from ferrule.adapters.adapter import Adapter
     from ferrule.programs.asking.ask import Asker
     from ferrule.tools.toolbox import Toolbox
-    from ferrule.values.content.parts import Part
     from ferrule.values.conversation.exchange import Declarations, FieldReader, Request, Response
     from ferrule.values.run.outcome import Step
 
@@ -83,7 +80,7 @@ class Mode(Protocol):
 
 
 def _is_summary(step: Step) -> bool:
-    """Whether a step without calls stands in the place of older steps (`compaction.py`): else its result has no name."""
+    """Whether a step without calls is a summary of older steps (`compaction.py`): only then its result has a name."""
     return bool(step.results) and bool(step.results[0].name)
 
 
@@ -249,15 +246,21 @@ def make_mode(
     return _NativeMode(asker, _native_signature(base), base, values, demos, declarations, intention, most_chars)
 
 
-@lru_cache(maxsize=256)
 def _with_intention(toolbox: Toolbox) -> Declarations:
-    return add_intention(toolbox, without="finish")  # its arguments are the outputs
+    return toolbox.kept(_with_intention, lambda: add_intention(toolbox, without="finish"))  # its arguments are the outputs
+
+
+def _text_signature(base: type[Signature], toolbox: Toolbox, *, intention: bool) -> type[Signature]:
+    def make() -> type[Signature]:
+        return _step_signature(base, loop_instructions(base, toolbox, native=False), toolbox.names, intention=intention)
+
+    return toolbox.kept((_text_signature, base, intention), make)
 
 
 @lru_cache(maxsize=256)
-def _text_signature(base: type[Signature], toolbox: Toolbox, *, intention: bool) -> type[Signature]:
-    names: Any = Literal[tuple(tool.name for tool in toolbox)]  # pyright: ignore[reportInvalidTypeArguments]  built at runtime
-    signature = _without_outputs(base).with_instructions(loop_instructions(base, toolbox, native=False))
+def _step_signature(base: type[Signature], instructions: str, tools: tuple[str, ...], *, intention: bool) -> type[Signature]:
+    names: Any = Literal[tools]  # pyright: ignore[reportInvalidTypeForm]  built at runtime
+    signature = _without_outputs(base).with_instructions(instructions)
     signature = signature.append("next_thought", declare("output", "What you think of the situation and what to do next."), str)
     if intention:
         signature = signature.append("next_intention", declare("output", INTENTION_DESCRIPTION), str)
@@ -324,23 +327,3 @@ def _call(name: Any, args: Any, call_id: str) -> ToolCall:
     raw = args if isinstance(args, str) else json.dumps(args, default=str)
     reason = f"its arguments must be a JSON object of argument names and values, found {type(args).__name__}"
     return ToolCall(name=name, id=call_id, fault=CallFault("invalid_tool_call_arguments", reason, raw))
-
-
-def render_trajectory(adapter: Adapter, steps: Sequence[Step]) -> RenderedText | list[Part]:
-    """The steps for the extractor: text, or parts if a tool returned pictures and the like."""
-    contents = [adapter.step_message(_entries(step, i)).content for i, step in enumerate(steps)]
-    if all(isinstance(content, str) for content in contents):
-        return RenderedText("\n\n".join(map(content_text, contents)), adapter)
-    from ferrule.values.content.parts import Text
-
-    parts: list[Part] = []
-    for content in contents:
-        parts += [Text(text="\n\n")] if parts else []
-        parts += [Text(text=content)] if isinstance(content, str) else content
-    return parts
-
-
-def _entries(step: Step, i: int) -> dict[str, Any]:
-    entries = {f"{key}_{i}": step.entry(key) for key in ("thought", "tool_name", "tool_args")}
-    contents: list[Any] = [result.content for result in step.results]
-    return {**entries, f"observation_{i}": contents[0] if len(contents) == 1 else contents or None}

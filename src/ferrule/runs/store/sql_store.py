@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from contextlib import suppress
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from ferrule.errors import DecisionError, StoreError
 from ferrule.runs.protocols import Lease, Order, Stored, check_pruning
@@ -61,7 +61,8 @@ class SQLStore:
     _LEASED: tuple[str, str]
     """A column that the dialect sets as well in the row of a run that is leased, and the expression of its value."""
 
-    # -- what a subclass has ---------------------------------------------------------------------------------------
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # copies of a program share the store
 
     def _write(self, work: Callable[[Any], R]) -> R:
         """Call `work` with the connection in a transaction: committed when it returns, else undone."""

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
 
 from ferrule.errors import ConfigurationError, shown
 from ferrule.runs.store.fencing import Append, fence, tend, write_all
@@ -63,6 +63,9 @@ class SQLiteStore(SQLStore):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_opened": None}  # the process that unpickles it opens the file itself
 
     @property
     def _file(self) -> SQLiteFile:
@@ -170,6 +173,9 @@ class MemoryStore(SQLiteStore):
 
     def __init__(self, *, lease_s: float = 30.0, max_recoveries: int = 5, clock: Callable[[], float] = time.time) -> None:
         super().__init__(":memory:", lease_s=lease_s, max_recoveries=max_recoveries, clock=clock)
+
+    def __getstate__(self) -> Never:
+        raise TypeError("cannot pickle a `MemoryStore`: it belongs to its process. Use a `SQLiteStore`, which other processes can open.")
 
 
 def _any_text(stored: bytes) -> str:

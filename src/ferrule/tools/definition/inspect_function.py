@@ -329,16 +329,21 @@ def _evaluate(annotations: dict[str, Any], spaces: tuple[dict[str, Any], dict[st
 
 
 def _namespaces(function: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The namespaces of a callable's annotations: its module, and the variables of its closure."""
+    """The namespaces of a callable's annotations: its module, and its closure with its type parameters (`def f[T]`)."""
     inner = _inner(function)
     if isinstance(inner, type):
         module = sys.modules.get(inner.__module__)
-        return dict[str, Any](vars(module)) if module else dict[str, Any](), dict[str, Any](vars(inner))
+        return dict[str, Any](vars(module)) if module else dict[str, Any](), _type_parameters(inner) | vars(inner)
+    owner = getattr(inner, "__self__", None)
     if not inspect.isroutine(inner) and not hasattr(inner, "__wrapped__"):
-        inner = type(inner).__call__
+        owner, inner = inner, type(inner).__call__
     inner = inspect.unwrap(getattr(inner, "__func__", inner))
     names = getattr(getattr(inner, "__code__", None), "co_freevars", ())
     cells = getattr(inner, "__closure__", None) or ()
     closed: dict[str, Any] = {name: cell.cell_contents for name, cell in zip(names, cells, strict=True) if cell != types.CellType()}
     module_names: dict[str, Any] = getattr(inner, "__globals__", {})
-    return module_names, closed
+    return module_names, _type_parameters(type(owner)) | closed | _type_parameters(inner)
+
+
+def _type_parameters(generic: Any) -> dict[str, Any]:
+    return {each.__name__: each for each in getattr(generic, "__type_params__", ())}

@@ -51,7 +51,7 @@ def run_call(checked: CheckedCall) -> ToolResult:
     try:
         value = run_tool(checked.tool, checked.arguments, whole=True)
         return apply_change(checked, value) if isinstance(value, ModuleCallback) else to_result(checked.call, value)
-    except Exception as error:  # noqa: BLE001  the wall
+    except Exception as error:  # noqa: BLE001  a tool may raise anything
         return _raised(checked, error)
 
 
@@ -60,7 +60,7 @@ async def arun_call(checked: CheckedCall) -> ToolResult:
     try:
         value = await arun_tool(checked.tool, checked.arguments, whole=True)
         return await aapply_change(checked, value) if isinstance(value, ModuleCallback) else to_result(checked.call, value)
-    except Exception as error:  # noqa: BLE001  the wall
+    except Exception as error:  # noqa: BLE001  a tool may raise anything
         return _raised(checked, error)
 
 
@@ -144,7 +144,7 @@ def attempt(code: Callable[[], R]) -> tuple[R | None, Exception | SystemExit | N
     """Run code that came with a tool, such as a file of tools: its value, or what it raised."""
     try:
         return code(), None
-    except (Exception, SystemExit) as error:  # noqa: BLE001  the wall; a script may call `sys.exit`
+    except (Exception, SystemExit) as error:  # noqa: BLE001  a file may raise anything; a script may call `sys.exit`
         return None, error
 
 

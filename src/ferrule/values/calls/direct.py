@@ -194,7 +194,7 @@ def discard(awaitable: Any) -> None:
 def _attempt(work: Callable[[], Any]) -> tuple[Any, Exception | None]:
     try:
         return work(), None
-    except Exception as error:  # noqa: BLE001  the wall
+    except Exception as error:  # noqa: BLE001  a tool may raise anything
         return None, error
 
 
@@ -266,7 +266,7 @@ def _end(call: _Call, known: Mapping[str, Callable[..., Any]]) -> Ended:
         function = _find_function(call, known)
         value = _call(call, function.call_result if _is_tool(function) else function)
         return Ended(list(value) if is_read_once(value) else value)
-    except Exception as error:  # noqa: BLE001  the wall
+    except Exception as error:  # noqa: BLE001  a tool may raise anything
         return Ended(None, error, is_raised=_has_begun(function, error))
 
 
@@ -277,7 +277,7 @@ async def _aend(call: _Call, known: Mapping[str, Callable[..., Any]]) -> Ended:
         value = await (function.acall_result(**call.args) if _is_tool(function) else _acall(call, function))
         value = await items_of(value) if inspect.isasyncgen(value) else value
         return Ended(await _in_thread(call, partial(list[Any], value)) if is_read_once(value) else value)
-    except Exception as error:  # noqa: BLE001  the wall
+    except Exception as error:  # noqa: BLE001  a tool may raise anything
         return Ended(None, error, is_raised=_has_begun(function, error))
 
 

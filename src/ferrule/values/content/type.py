@@ -26,7 +26,7 @@ _PART = f"(?s){re.escape(PART_START)}(.*?){re.escape(PART_END)}"
 class Type(BaseModel, metaclass=LateModelType, late=True):
     """A value that defines how a model sees it, as DSPy's `Type`. Subclass it, and override `format` and `description`.
 
-    It may stand in a signature, alone or nested (`list[dict[str, Image]]`). A list of message parts from `format()` is packed into text
+    It may type a field, alone or nested (`list[dict[str, Image]]`). A list of message parts from `format()` is packed into text
     between two markers, and the adapter unpacks it when it builds the message.
     """
 
@@ -180,7 +180,7 @@ class Reasoning(str):
 
     @classmethod
     def adapt_to_native_lm_feature(cls, signature: Any, field_name: str, lm: Any, lm_kwargs: dict[str, Any]) -> Any:
-        """See `Type`: the field is not asked for where the settings have the model think and tell it."""
+        """See `Type`: the model is not asked for the field if its settings return its native thoughts."""
         told = lm.thought_settings(lm_kwargs) if hasattr(lm, "thought_settings") else thinks(lm_kwargs)
         if told is None:
             return signature
@@ -189,7 +189,7 @@ class Reasoning(str):
 
     @classmethod
     def parse_lm_response(cls, response: Any) -> Self:
-        """See `Type`; empty where the provider does not tell the model's thoughts."""
+        """See `Type`; empty if the provider does not return the model's thoughts."""
         return cls(response.get("reasoning_content") or "")
 
 

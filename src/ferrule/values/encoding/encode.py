@@ -98,7 +98,13 @@ def is_exact(value: Any) -> bool:
     kind = type(value)
     if (kind is str and value.isascii()) or (kind is int and value.bit_length() < _PLAIN_BITS):  # quickly
         return True
-    return value is None or kind is bool or jsonable(value) == value
+    if value is None or kind is bool:
+        return True
+    made = jsonable(value)
+    try:
+        return bool(made == value)
+    except ValueError:  # arrays compare their elements, and have no truth
+        return False
 
 
 def object_text(value: object) -> str:

@@ -69,7 +69,7 @@ class Event(MutableRecord, kw_only=True):
 
     @property
     def parent_span_id(self) -> str:
-        """The `span_id` of the program, or the tool call, in which it happens; empty for what nothing is around."""
+        """The `span_id` of the enclosing program or tool call; empty for the outermost program."""
         if not self.path:
             return self.root_id if self._work else ""
         *places, last = self.path.split("/")

@@ -73,7 +73,7 @@ class Observers:
             for observer in self.each:
                 try:
                     observer(event)
-                except Exception as error:  # noqa: BLE001  the wall: an observer never changes the run
+                except Exception as error:  # noqa: BLE001  an observer may raise anything, and never changes the run
                     message = f"an observer failed on {type(event).__name__} and was skipped: {error!r}"
                     warnings.warn(message, RuntimeWarning, stacklevel=2)
 
@@ -113,7 +113,7 @@ def _asked(observer: Any, name: str, when: str, *given: Any, read: Callable[[Any
         found = getattr(observer, name, None)
         found = found(*given) if given and found is not None else found
         return read(found) if read is not None and found is not None else found
-    except Exception as error:  # noqa: BLE001  the wall, as above
+    except Exception as error:  # noqa: BLE001  as above
         warnings.warn(f"an observer failed {when} and was skipped: {error!r}", RuntimeWarning, stacklevel=3)
         return None
 

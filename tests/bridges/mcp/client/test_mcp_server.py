@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -276,8 +277,9 @@ def test_mcp_takes_a_command_line_or_an_address() -> None:
     assert mcp("npx -y 'a b'", ["c"]).spec.args == ("-y", "a b", "c")
     assert mcp("https://example.com/mcp", headers={"A": "b"}).spec.transport == "http"
     assert mcp(" uvx mcp-server-time ").name == "mcp-server-time"
-    with pytest.raises(ConfigurationError, match="command line"):
-        mcp("  ")
+    for wrong in ("  ", ["npx", "-y", "server"], None, Path("server.py")):
+        with pytest.raises(ConfigurationError, match=r"takes a command line or an address. For words, use `MCPServer.stdio"):
+            mcp(wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -785,6 +785,12 @@ def test_without_psycopg_the_extra_is_named() -> None:
     assert ended.stderr.splitlines()[-1].endswith("`PostgresStore` needs psycopg: pip install 'ferrule[postgres]'.")
 
 
+@pytest.mark.parametrize("wrong", [None, 3, Path("runs.db"), "postgres:/nowhere ="], ids=repr)
+def test_anything_but_a_dsn_is_refused_without_showing_it(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="This is not a Postgres DSN: postgresql://USER"):
+        PostgresStore(wrong)
+
+
 def test_liveness_is_one_of_two_words() -> None:
     with pytest.raises(ConfigurationError, match="`liveness` is 'session' or 'heartbeat'; found 'lock'"):
         PostgresStore("", liveness="lock")  # type: ignore[arg-type]

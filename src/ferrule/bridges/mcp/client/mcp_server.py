@@ -335,12 +335,12 @@ class MCPServer(ServerOffers):
 
 def mcp(where: str, args: Sequence[str] = (), **options: Any) -> MCPServer:
     """An MCP server from a command line or an address: `mcp("npx -y @scope/server dir")`, `mcp("https://host/mcp", headers={...})`."""
-    text = where.strip()
+    text = where.strip() if isinstance(where, str) else ""  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
     if text.startswith(("http://", "https://")):
         return MCPServer.http(text, **options)
+    if not text:
+        raise ConfigurationError("`mcp(...)` takes a command line or an address. For words, use `MCPServer.stdio(words[0], words[1:])`.")
     words = [*split_words(text), *args]
-    if not words:
-        raise ConfigurationError("`mcp(...)` takes a command line or an address, found an empty text.")
     return MCPServer.stdio(words[0], words[1:], **options)
 
 

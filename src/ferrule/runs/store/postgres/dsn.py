@@ -38,7 +38,7 @@ def given_by(dsn: str) -> dict[str, Any]:
     psycopg = load_psycopg()
     try:
         return dict(psycopg.conninfo.conninfo_to_dict(dsn))
-    except (psycopg.Error, ValueError):
+    except (psycopg.Error, ValueError, AttributeError):  # the last: None, such as a variable that is not set
         msg = "This is not a Postgres DSN: postgresql://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=verify-full, or 'host=... dbname=...'."
         raise ConfigurationError(msg) from None  # libpq's message may show the password
 

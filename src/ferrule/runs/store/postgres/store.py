@@ -163,7 +163,7 @@ class PostgresStore(SQLStore):
         return await to_its_end(server.writers, write)  # a turn that was given must be taken, or those after it wait for ever
 
     def transact(self, lease: Lease, work: Callable[[Any], R]) -> R:
-        """See `Store`. The row of the run is not locked while `work` works; whether the lease was lost is looked at again at the end."""
+        """See `Store`. The row of the run is not locked while `work` works; the lease is checked again at the end."""
         from ferrule.runs.store.postgres.tool_connection import ToolConnection
 
         def fenced(db: Transaction) -> R:
