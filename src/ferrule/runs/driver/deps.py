@@ -5,8 +5,8 @@ Checked is that each tool, and those of programs that are tools, gets what it de
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from ferrule.adapters.render import calls_output
 from ferrule.tools.definition.deps import check_deps, check_type, context_parameter
@@ -43,10 +43,15 @@ def _what(program: Any, name: str) -> str:
     return f"`{program.name}.{name}`"
 
 
-@lru_cache(maxsize=512)
 def _of_method(method: Any) -> ContextParameter | None:
-    found = context_parameter(method) if method is not None else None
-    return found and replace(found, at=found.at - 1)  # `self` is passed already
+    if method not in _found:
+        found = context_parameter(method)
+        _found[method] = found and replace(found, at=found.at - 1)  # `self` is passed already
+    return _found[method]
+
+
+_found: WeakKeyDictionary[Any, ContextParameter | None] = WeakKeyDictionary()
+"""The parameter of each `forward` seen so far: a process may make classes for each request."""
 
 
 def check_program_deps(program: Program, deps: Any) -> None:
@@ -63,7 +68,8 @@ def _check(program: Any, deps: Any, seen: set[int]) -> None:
     seen.add(id(program))  # an agent may be among its own tools
     if not program.is_flow:
         for name in ("forward", "aforward"):
-            if (parameter := _of_method(getattr(program.__class__, name, None))) is not None:
+            method = getattr(program.__class__, name, None)
+            if method is not None and (parameter := _of_method(method)) is not None:
                 check_type(_what(program, name), parameter.deps_type, deps)
         return
     for tool in _tools(program):
