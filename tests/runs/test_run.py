@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from agent_script import fields, native_step
 
+import ferrule
 from ferrule import (
     ConfirmationRequired,
     Limits,
@@ -175,6 +176,23 @@ def test_reading_a_run_that_is_done_asks_no_model_if_the_program_takes_another_s
         assert "restart_turn" not in str(caught.value)  # a run that is done does not continue
         assert "load the run with the version of the program that ended it" in str(caught.value)
     assert lm.requests == []
+
+
+def test_a_run_that_is_done_cannot_be_read_with_a_program_that_asks_a_person() -> None:
+    """A2: its prediction was None."""
+    changed: list[bool] = []
+
+    class Asking(Module):
+        def forward(self) -> Prediction:
+            return Prediction(b=ferrule.ask_person("Really?") if changed else "B")
+
+    program = Asking()
+    text = program.start().to_json()
+    changed.append(True)
+    run = Run.from_json(text, program)
+    with pytest.raises(ReplayMismatchError, match="recorded the end of a run that is done, now decision"):
+        _ = run.prediction
+    assert (run.status, run.pending) == ("done", ())
 
 
 def context_free(read: Any) -> Any:

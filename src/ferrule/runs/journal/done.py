@@ -23,9 +23,9 @@ class DoneJournal(Journal):
         super().__init__(entries, lambda entry: _refuse(entry.slot, f"{entry.kind} {entry.digest}"))
 
     def take(self, slot: str, kind: EntryKind, question: str | Request, call_id: str | None = None) -> Entry | None:
-        """As in any journal. A model would be asked before its answer is written, so it is refused here."""
+        """As in any journal. A model, or a person, would be asked before the answer is written, so they are refused here."""
         found = super().take(slot, kind, question, call_id)
-        if found is None and kind == "model":
+        if found is None and kind in {"model", "decision"}:
             _refuse(slot, f"{kind} {question if isinstance(question, str) else question.digest}")
         return found
 
