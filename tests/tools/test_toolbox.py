@@ -199,3 +199,12 @@ def test_one_tool_given_twice_is_one():
     assert box.names == ("add", "other")
     assert Toolbox([*box, *box]) == box
     assert len(Toolbox([], shelf=[kept, kept]).shelf or ()) == 1
+
+
+def test_what_is_derived_from_a_toolbox_is_bounded():
+    """A program may make a signature for each question, and use one toolbox for all."""
+    box = Toolbox([Tool(len, "size", "Size.")])
+    made = [box.kept(number, lambda number=number: [number]) for number in range(1000)]
+    assert made == [[number] for number in range(1000)]
+    assert box.kept(999, lambda: "made again") is made[-1]
+    assert len(box._kept) <= 256

@@ -64,8 +64,7 @@ class Toolbox:
         search: `"bm25"` puts all tools on the shelf except `keep`, and offers `search_tools(query, limit)`.
         keep: Names or globs of tools that stay offered.
         keep_turns: After so many turns without a call, a tool that was loaded from the shelf is put back there. None: it stays.
-        concurrent: Whether calls of one turn may run at the same time. With False they run one at a time, in their order: for tools that
-            share state, such as a browser or a connection. Also for tools that are loaded during a run.
+        concurrent: Whether calls of one turn, also of tools loaded later, may run at once. False: in order, for tools that share state.
 
     """
 
@@ -94,11 +93,9 @@ class Toolbox:
     ) -> None:
         offered, behind = _all(tools), _all(shelf)
         self.concurrent: bool = concurrent
-        """Whether calls of one turn may run at the same time."""
         if keep_turns is not None and (type(keep_turns) is not int or keep_turns < 1):
             raise ToolDefinitionError(f"`keep_turns` is a whole number greater than zero, or None; found {shown(keep_turns)}.")
         self.keep_turns: int | None = keep_turns
-        """After how many turns without a call a loaded tool is put back; None: never."""
         if isinstance(tools, Toolbox):
             self.keep_turns = tools.keep_turns if keep_turns is None else keep_turns
             behind = (*(tools.shelf or ()), *behind)
@@ -171,7 +168,10 @@ class Toolbox:
 
     def kept(self, key: Any, make: Callable[[], Any]) -> Any:
         """The value of `make()`, made once for `key`. It is dropped with the toolbox, as tools may hold anything, such as a user's data."""
-        return self._kept[key] if key in self._kept else self._kept.setdefault(key, make())
+        kept = self._kept
+        if len(kept) >= 256 and key not in kept:  # noqa: PLR2004  a program may make a signature for each question
+            self._kept = kept = {}
+        return kept[key] if key in kept else kept.setdefault(key, make())
 
     def keys(self) -> tuple[str, ...]:
         """The names, in order."""
