@@ -17,6 +17,7 @@ from ferrule import (
     Limits,
     MemoryStore,
     Module,
+    Once,
     Policy,
     Predict,
     Prediction,
@@ -31,6 +32,7 @@ from ferrule import (
     Tool,
     ToolCall,
     ask,
+    call_tool,
     context,
     deny,
     gather,
@@ -358,3 +360,39 @@ def test_equal_calls_of_a_turn_that_no_longer_fit_are_decided_in_any_order(order
             run.resume()
         assert run.prediction.answer == "done"
     assert sorted(ran) == [1, 2]
+
+
+def test_a_forward_that_catches_a_mismatch_does_nothing_more() -> None:
+    """It called its tool as if the agent had failed, and the run lost its approval; now the version before can still finish it."""
+    told: list[str] = []
+
+    def tell(text: str) -> str:
+        told.append(text)
+        return "told"
+
+    class Inner(Module):
+        def __init__(self, *, is_timed: bool) -> None:
+            self.agent, self.is_timed = ReAct("question -> answer", [book], native=True), is_timed
+
+        def flow(self, question: str) -> Any:
+            if self.is_timed:
+                yield Once(lambda: 1.0, "clock")
+            return (yield from self.agent.flow(question=question))
+
+    class Catching(Module):
+        def __init__(self, *, is_timed: bool) -> None:
+            self.inner = Inner(is_timed=is_timed)
+
+        def forward(self, question: str) -> Prediction:
+            try:
+                return self.inner(question=question)
+            except Exception as error:
+                return Prediction(answer=call_tool(Tool(tell), text=str(error)))
+
+    store = MemoryStore()
+    with context(lm=ScriptedLM(by=books)):
+        waiting = Catching(is_timed=False).start(question="q", store=store, run_id="r")
+        waiting.answer(waiting.pending[0].approve())
+        run = Run.load(store, "r", Catching(is_timed=True)).resume()
+        assert (type(run.error), store.summary("r").status, told) == (ReplayMismatchError, "waiting", [])
+        assert Run.load(store, "r", Catching(is_timed=False)).resume().prediction.answer == "done"

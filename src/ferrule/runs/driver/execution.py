@@ -100,8 +100,9 @@ async def _run_to_rest(
                 await _open_for_observers(run, run.tell, blocks=blocks)
             outcome = await perform(here.frame, run.program, run.args, run.inputs, blocks=blocks)
             # Its code may have caught the error that says so; what it made of that is no outcome.
-            if run.persistence is not None and run.persistence.broken is not None:
-                raise run.persistence.broken
+            failed = run.journal.mismatch or (run.persistence.broken if run.persistence is not None else None)
+            if failed is not None:
+                raise failed
             if run.cancelled:
                 raise RunCancelledError(f"The run {run.id} was cancelled.")
             run.journal.check_finished()
