@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 
-from ferrule.errors import ConfigurationError, shown
+from ferrule.errors import ConfigurationError, StoreError, shown
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.record import Record, field
 
@@ -259,6 +259,8 @@ class Persistence(Protocol):
     """The lease of the execution that is going on."""
     is_new: bool
     """Whether the store does not have the run yet."""
+    broken: StoreError | None
+    """The write that failed in this execution."""
 
     def holds(self, execution: Execution) -> bool:
         """Whether this execution has the lease."""

@@ -160,12 +160,6 @@ def _copied(value: Any) -> Any:
     return [_copied(each) for each in value] if is_read_once(value) else value
 
 
-def _is_cancellation(error: BaseException) -> bool:
-    import asyncio  # imported late: a cancelled task has loaded it already
-
-    return isinstance(error, asyncio.CancelledError)
-
-
 def _checked_id(given: Any) -> str:
     """Check that any store can write an id; raises `InputError` otherwise."""
     try:
@@ -278,6 +272,8 @@ class RunState:
         """Before each act: raise if the run was cancelled from elsewhere; send an event when a replay has ended."""
         if self.cancelled or self.status != "running":  # the second: an unawaited branch outlives its run
             raise RunCancelledError(f"The run {self.id} {'was cancelled' if self.cancelled else f'is {self.status} already'}.")
+        if self.journal.mismatch is not None:  # the program caught it, and goes on
+            raise self.journal.mismatch
         if self.resuming and not self.journal.replaying:
             self.resuming = False
             if self.tell is not None:
@@ -337,8 +333,11 @@ class RunState:
     def stopped(self, error: BaseException) -> None:
         """The execution ended without a prediction."""
         life = self.root.life if self.root is not None else None
-        if isinstance(life, Execution) and life.left and _is_cancellation(error):  # the run was cancelled, not the caller's task
-            error = RunCancelledError(f"The run {self.id} was cancelled: its stream was left.")
+        if isinstance(life, Execution) and life.left:
+            import asyncio  # late: a cancelled task has loaded it already
+
+            if isinstance(error, asyncio.CancelledError):  # the run was cancelled, not the caller's task
+                error = RunCancelledError(f"The run {self.id} was cancelled: its stream was left.")
         self._end()
         if isinstance(error, Suspended):
             self.status, self.pending = "waiting", error.questions

@@ -17,6 +17,7 @@ from ferrule import (
     Limits,
     MemoryStore,
     Module,
+    Once,
     Policy,
     Predict,
     Prediction,
@@ -31,6 +32,7 @@ from ferrule import (
     Tool,
     ToolCall,
     ask,
+    call_tool,
     context,
     deny,
     gather,
@@ -330,3 +332,67 @@ def test_a_version_that_comes_back_asks_a_question_that_can_be_decided(is_kept: 
     run.answer(run.pending[0].approve())
     assert run.resume().status == "done"
     assert ran == ["one A", "one B"]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=str)
+@pytest.mark.parametrize("runs_first", [False, True])
+def test_equal_calls_of_a_turn_that_no_longer_fit_are_decided_in_any_order(order: tuple[int, int], *, runs_first: bool) -> None:
+    """The decision on the second one counted as that on the first: the run failed, in every execution from then on."""
+    ran: list[int] = []
+
+    @tool(name="book")
+    def book_rooms(rooms: int) -> str:
+        ran.append(rooms)
+        return "booked"
+
+    waits, store = Tool(lambda: "booked", "book", "Book.", require_confirmation=True), MemoryStore()
+    calls = [{"name": "add", "args": {"x": 1}}] * runs_first + [{"name": "book", "args": {}}] * 2
+    with context(lm=ScriptedLM([{"tool_calls": calls}, {"name": "finish", "args": {"answer": "done"}}])):
+        ReAct("question -> answer", [waits, add], native=True).start(question="q", store=store, run_id="r")
+        changed = ReAct("question -> answer", [book_rooms, add], native=True)
+        questions = Run.load(store, "r", changed).resume().pending
+        assert [each.kind for each in questions] == ["migration"] * 2
+        for number in order:
+            run = Run.load(store, "r", changed)
+            call = questions[number].call.id
+            [question] = [each for each in run.pending if each.call.id == call]
+            run.answer(question.edit({"rooms": number + 1}))
+            run.resume()
+        assert run.prediction.answer == "done"
+    assert sorted(ran) == [1, 2]
+
+
+def test_a_forward_that_catches_a_mismatch_does_nothing_more() -> None:
+    """It called its tool as if the agent had failed, and the run lost its approval; now the version before can still finish it."""
+    told: list[str] = []
+
+    def tell(text: str) -> str:
+        told.append(text)
+        return "told"
+
+    class Inner(Module):
+        def __init__(self, *, is_timed: bool) -> None:
+            self.agent, self.is_timed = ReAct("question -> answer", [book], native=True), is_timed
+
+        def flow(self, question: str) -> Any:
+            if self.is_timed:
+                yield Once(lambda: 1.0, "clock")
+            return (yield from self.agent.flow(question=question))
+
+    class Catching(Module):
+        def __init__(self, *, is_timed: bool) -> None:
+            self.inner = Inner(is_timed=is_timed)
+
+        def forward(self, question: str) -> Prediction:
+            try:
+                return self.inner(question=question)
+            except Exception as error:
+                return Prediction(answer=call_tool(Tool(tell), text=str(error)))
+
+    store = MemoryStore()
+    with context(lm=ScriptedLM(by=books)):
+        waiting = Catching(is_timed=False).start(question="q", store=store, run_id="r")
+        waiting.answer(waiting.pending[0].approve())
+        run = Run.load(store, "r", Catching(is_timed=True)).resume()
+        assert (type(run.error), store.summary("r").status, told) == (ReplayMismatchError, "waiting", [])
+        assert Run.load(store, "r", Catching(is_timed=False)).resume().prediction.answer == "done"

@@ -349,9 +349,9 @@ def test_a_write_of_an_execution_that_was_interrupted_does_not_fail_the_next_one
     late = RunError("x")
     stored._note_failure(lease, StoreError("The run 'r' was taken over."))
     stored._note_failure(lease, late)
-    assert stored._broken is None
+    assert stored.broken is None
     stored._note_failure(stored.lease, StoreError("The disk is full."))
-    assert "full" in str(stored._broken)
+    assert "full" in str(stored.broken)
     entry = Entry("1", "once", "clock", 1)
     with pytest.raises(StoreError, match="has paused or ended; 1 is in the store"):
         stored._go_on(lease, entry, going_on=True)
@@ -388,6 +388,33 @@ def test_after_a_failed_write_nothing_more_is_written_even_if_the_program_goes_o
         Stubborn().start(task="x", store=hotel.store, run_id="r")
     assert [str(error) for error in broken] == ["no room", "no room"]
     assert [entry["kind"] for entry in map(_json, hotel.store.load("r").entries)] == ["model", "begun"]
+
+
+@pytest.mark.parametrize("fails", ["append", "transact"])
+def test_a_run_whose_program_catches_a_failed_write_is_not_done(hotel: Hotel, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+    """It was done, with what the program had made of the error, although its journal had no such end; now it goes on."""
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise StoreError("no room")
+
+    @ferrule.tool(effect="transactional")
+    def order(ctx: ferrule.Context) -> str:
+        """Order."""
+        ctx.db.execute("CREATE TABLE ordered (x)")
+        return "ordered"
+
+    class Stubborn(Module):
+        def forward(self, task: str) -> Prediction:
+            try:
+                return Prediction(answer=ferrule.call_tool(order))
+            except Exception as error:
+                return Prediction(answer=f"went wrong: {error}")
+
+    monkeypatch.setattr(hotel.store, fails, fail)
+    run = Stubborn().start(task="x", store=hotel.store, run_id="r")
+    assert (run.status, str(run.error)) == ("failed", "no room")
+    monkeypatch.undo()
+    assert Run.load(hotel.store, "r", Stubborn()).resume().prediction.answer == "ordered"
 
 
 def test_a_task_cancelled_while_its_entry_is_written_leaves_no_doubt_behind(hotel: Hotel) -> None:

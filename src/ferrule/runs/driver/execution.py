@@ -98,7 +98,11 @@ async def _run_to_rest(
             if run.tell is not None:
                 await _open_for_observers(run, run.tell, blocks=blocks)
             outcome = await perform(here.frame, run.program, run.args, run.inputs, blocks=blocks)
-            if run.cancelled:  # its code caught the error that says so: what it made of that is no outcome
+            # Its code may have caught the error that says so; what it made of that is no outcome.
+            failed = run.journal.mismatch or (run.persistence.broken if run.persistence is not None else None)
+            if failed is not None:
+                raise failed
+            if run.cancelled:
                 raise RunCancelledError(f"The run {run.id} was cancelled.")
             run.journal.check_finished()
         except BaseException as error:  # noqa: BLE001  recorded on the run; `prediction` raises it again

@@ -29,7 +29,7 @@ def recall_calls(frame: Frame, act: RecallCalls) -> list[bool | None]:
     turn = _Turn(act)
     latest = dict(entries)  # a call that has ended has two entries: that it began, and then its result
     for _, batch in groupby(sorted(latest.items(), key=_place), key=lambda each: _place(each)[0]):
-        turn.take([[entry for _, entry in about] for _, about in groupby(batch, key=_place)])
+        turn.take([(place[-1], [entry for _, entry in about]) for place, about in groupby(batch, key=_place)])
     if is_over:
         return [k in turn.did for k in range(len(act.calls))]
     decided = {entry.value.question_id for entry in frame.run.journal.entries if entry.kind == "decision"}
@@ -67,16 +67,20 @@ class _Turn:
         self._ended: set[int] = set()
         self._edited: set[int] = set()
 
-    def take(self, places: list[list[Entry]]) -> None:
-        """Take the entries of a batch, in the order of its calls: they are about the calls that together resemble them most."""
+    def take(self, places: list[tuple[int, list[Entry]]]) -> None:
+        """Take the entries of a batch, in the order of its calls: they are about the calls that together resemble them most.
+
+        Those at place `n` are not about one of the first `n` calls that had not ended: each place before is another call's.
+        """
+        left = [k for k in range(len(self._calls)) if k not in self._ended]
         end = len(self._calls)
         best: list[tuple[int, int, Any]] = [(0, 0, None)] * (end + 1)
-        for about in reversed(places):
+        for place, about in reversed(places):
             # For the places from this one on and the calls from `k` on: how many find a call, how similar those are, and which they are.
             later, best, similarity = best, best[:], self._similarity(about)
             for k in reversed(range(end)):
                 options = [best[k + 1], later[k]]
-                if k in similarity:
+                if k in similarity and k not in left[:place]:
                     found, similar, rest = later[k + 1]
                     options.insert(0, (found + 1, similar + similarity[k], (k, about, rest)))
                 best[k] = max(options, key=lambda each: each[:2])  # of equal ones the first, which takes the earliest call

@@ -32,7 +32,7 @@ class Journal:
 
     __slots__ = (
         "_begun", "_by_frame", "_dispatched", "_known", "_looking", "_paused", "_seen", "_unread", "drift", "dropped", "entries",
-        "is_first", "kept", "on_note", "recorded", "restarts", "sink",
+        "is_first", "kept", "mismatch", "on_note", "recorded", "restarts", "sink",
     )  # fmt: skip
 
     def __init__(self, entries: Iterable[Entry] = (), sink: Sink | None = None) -> None:
@@ -52,6 +52,7 @@ class Journal:
         """Whether no earlier execution left anything to replay."""
         self.restarts = False
         """Whether a program that differs drops the answers left, instead of raising (`migrate="restart_turn"`)."""
+        self.mismatch: ReplayMismatchError | None = None  # of this execution: its code may have caught it
         self.drift: dict[str, tuple[str, str]] = {}
         """What differs from the journal and is in no note yet: recorded, and now."""
         self.dropped: list[str] = []
@@ -103,7 +104,7 @@ class Journal:
         """Start a replay: every answer written so far can be taken once."""
         if not self.entries and not self._dispatched:  # the first execution of most runs
             return
-        self.recorded, self.is_first = len(self.entries), False
+        self.recorded, self.is_first, self.mismatch = len(self.entries), False, None
         self._dispatched, self._by_frame, self._begun, self._paused, self._unread = {}, None, {}, set(), {}
         self.kept, self._known, self._seen, self.drift, self.dropped = {}, {}, set(), {}, []
         for entry in self.entries:
@@ -199,7 +200,8 @@ class Journal:
     def differs(self, slot: str, recorded: str, found: str) -> None:
         """Raise `ReplayMismatchError`, or drop what is left of the journal, except the calls that were begun."""
         if not self.restarts:
-            raise ReplayMismatchError(slot, recorded, found)
+            self.mismatch = ReplayMismatchError(slot, recorded, found)
+            raise self.mismatch
         self.drift[f"act {slot}"] = (recorded, found)
         done = {entry.slot for entry in self.entries if entry.kind == "result"}
         left = [*self._unread, *(each for each in self._begun if each not in done and each not in self._dispatched)]

@@ -44,7 +44,7 @@ class StoredRun:
     """The link between one `Run` in this process and one run in a store."""
 
     __slots__ = (
-        "_before", "_broken", "_given", "_is_closing", "_is_open", "_queue", "_run_ref", "_unsure", "_wrote", "is_new", "lease",
+        "_before", "_given", "_is_closing", "_is_open", "_queue", "_run_ref", "_unsure", "_wrote", "broken", "is_new", "lease",
         "requeues", "store",
     )  # fmt: skip
 
@@ -60,7 +60,8 @@ class StoredRun:
         self._before: tuple[str, str] | None = None
         """Status and head of the run when this execution opened it."""
         self._wrote = False
-        self._broken: StoreError | None = None
+        self.broken: StoreError | None = None
+        """See `Persistence`."""
         self._unsure = False
         """Whether a write was abandoned midway: the store and the memory may differ."""
         self._queue: dict[int, Execution] = {}
@@ -83,7 +84,7 @@ class StoredRun:
         """
         run = self._run
         self._await_turn(run, execution)
-        self._broken, self._before, self._is_open, self._wrote, self._is_closing = None, None, False, False, False
+        self.broken, self._before, self._is_open, self._wrote, self._is_closing = None, None, False, False, False
         if self.is_new:
             self._given = inputs_form(run)
             self._before = "running", self._head()
@@ -228,11 +229,11 @@ class StoredRun:
         if not isinstance(error, StoreError):
             self._unsure = self._wrote = True
         if isinstance(failed, StoreError):
-            self._broken = failed
+            self.broken = failed
 
     def _prepare(self, entry: Entry) -> tuple[Lease, str, dict[str, Any]]:
-        if self._broken is not None:
-            raise self._broken
+        if self.broken is not None:
+            raise self.broken
         if self.lease is None:
             raise StoreError(f"The run {self._run.id} has paused or ended; the late result of {entry.slot} is not stored.")
         consumes = entry.value.question_id if entry.kind == "decision" else None
@@ -250,6 +251,12 @@ class StoredRun:
 
     def transact(self, work: Callable[[Any], R]) -> R:
         """See `Store.transact`."""
-        if self.lease is None:
+        lease = self.lease
+        if lease is None:
             raise StoreError(f"The run {self._run.id} has paused or ended.")
-        return self.store.transact(self.lease, work)
+        try:
+            return self.store.transact(lease, work)
+        except StoreError as error:
+            if lease is self.lease:
+                self.broken = error
+            raise
