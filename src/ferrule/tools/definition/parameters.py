@@ -125,7 +125,9 @@ def _annotation(parameter: Parameter, documented_as: str | None, insisted: bool)
     if plain_default is PydanticUndefined and not is_field_info(default):
         plain_default = field.default
     if plain_default is None and not _admits_none(annotation):
-        annotation = typing.Optional[annotation]  # noqa: UP045  works for what has no `|`
+        # The default may stand in the metadata, which must stay outermost.
+        bare, *own = get_args(annotation) if default is PydanticUndefined else (annotation,)
+        annotation = Annotated[(typing.Optional[bare], *own)] if own else typing.Optional[bare]  # noqa: UP045  works for what has no `|`
     metadata: list[Any] = []
     if is_field_info(default):
         metadata.append(default)
@@ -146,7 +148,7 @@ def _annotation(parameter: Parameter, documented_as: str | None, insisted: bool)
 def _admits_none(annotation: Any) -> bool:
     if get_origin(annotation) is Annotated:
         return _admits_none(get_args(annotation)[0])
-    members = get_args(annotation) if get_origin(annotation) in (typing.Union, types.UnionType) else ()
+    members = get_args(annotation) if get_origin(annotation) in (typing.Union, types.UnionType, typing.Literal) else ()
     return annotation in (Any, None, NoneType, object) or any(map(_admits_none, members))
 
 
