@@ -126,8 +126,9 @@ def _annotation(parameter: Parameter, documented_as: str | None, insisted: bool)
         plain_default = field.default
     if plain_default is None and not _admits_none(annotation):
         # The default may stand in the metadata, which must stay outermost.
-        bare, *own = get_args(annotation) if default is PydanticUndefined else (annotation,)
-        annotation = Annotated[(typing.Optional[bare], *own)] if own else typing.Optional[bare]  # noqa: UP045  works for what has no `|`
+        inside: tuple[Any, ...] = get_args(annotation) if default is PydanticUndefined else (annotation,)
+        optional: Any = typing.Optional[inside[0]]  # noqa: UP045  works for what has no `|`
+        annotation = Annotated[(optional, *inside[1:])] if inside[1:] else optional
     metadata: list[Any] = []
     if is_field_info(default):
         metadata.append(default)
