@@ -17,6 +17,7 @@ from agent_script import fields, native_step
 
 import ferrule
 from ferrule import (
+    ConfigurationError,
     ConfirmationRequired,
     Limits,
     MemoryStore,
@@ -75,6 +76,14 @@ def test_a_program_that_returns_nothing_runs_once(driver: str) -> None:
         run = program.start(to="bob")
         assert [run.prediction, run.prediction, run.usage.calls, len(run.trajectory.steps)] == [None, None, 1, 0]
     assert program.sent == ["ann", "bob"]
+
+
+@pytest.mark.parametrize("program", [Notify, None, "Notify"], ids=["class", "none", "name"])
+def test_a_run_is_loaded_with_its_program(program: Any) -> None:
+    with closing(MemoryStore()) as store, context(lm=model()):
+        Notify().start(to="ann", store=store, run_id="r")
+        with pytest.raises(ConfigurationError, match=r"A run is loaded with its program, such as `ReAct\(\.\.\.\)`; found"):
+            Run.load(store, "r", program)
 
 
 def test_a_run_that_was_done_when_it_was_loaded_may_be_read_by_several_threads() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Never, Self
 
 from ferrule import settings
 from ferrule.concurrency import offload
-from ferrule.errors import ConfirmationRequired, InputError, RunError, shown
+from ferrule.errors import ConfigurationError, ConfirmationRequired, InputError, RunError, shown
 from ferrule.runs.driver.drive import perform
 from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.journal.spending import spent
@@ -230,6 +230,8 @@ class Run(Displayed, RunState, Typed[S]):
 
         if migrate not in {False, True, "restart_turn"}:
             raise InputError(f"`migrate` is False, True or 'restart_turn'; found {shown(migrate)}.")
+        if isinstance(program, type) or not hasattr(program, "is_flow"):
+            raise ConfigurationError(f"A run is loaded with its program, such as `ReAct(...)`; found {shown(program)}.")
         changed = check_head(head, program, migrate=migrate)
         tools = tuple(tools)
         args, inputs = read_inputs(head, program, tools)

@@ -200,6 +200,28 @@ def test_defaults_without_a_json_form_are_left_out_of_what_is_shown():
     assert made.prepare({}).shown == {}
 
 
+@pytest.mark.parametrize(
+    ("hint", "schema"),
+    [
+        (Annotated[int, Field(default=None)], {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None}),
+        (
+            Annotated[int, Field(ge=1), Field(default=None), "how many"],
+            {"anyOf": [{"minimum": 1, "type": "integer"}, {"type": "null"}], "default": None, "description": "how many"},
+        ),
+        (Annotated[Literal["a", None], Field(default=None)], {"enum": ["a", None], "default": None}),  # noqa: PYI061
+    ],
+)
+def test_a_default_none_may_stand_in_the_annotation(hint, schema):
+    """The argument was required, though its schema said `default`."""
+
+    def use(x: hint, y: int = 1):
+        return x, y
+
+    made = Tool(use)
+    assert (made.args["x"], made.parameters["required"]) == (schema, [])
+    assert (made(), made(x=None), made(y=2)) == ((None, 1), (None, 1), (None, 2))
+
+
 def test_defaults_of_richer_types_are_shown_as_json():
     """U37, U42."""
 

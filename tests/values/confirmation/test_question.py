@@ -62,6 +62,13 @@ def test_an_edit_that_changes_nothing_is_no_approval(said: object) -> None:
         ASKED.edit({})
 
 
+@pytest.mark.parametrize("args", [5, None, "path", ["path"], [("path", "b")]], ids=repr)
+def test_an_edit_that_is_no_mapping_is_refused(args: Any) -> None:
+    """What a page has sent, for example: it raised errors about iterables."""
+    with pytest.raises(DecisionError, match="An edit takes the changed arguments by name"):
+        ASKED.edit(args)
+
+
 @given(st.text(min_size=1))
 def test_no_text_but_a_clear_yes_runs_the_call_as_it_is(said: str) -> None:
     """U91: property. Other text is feedback, or an edit that is a JSON object."""

@@ -125,7 +125,10 @@ def _annotation(parameter: Parameter, documented_as: str | None, insisted: bool)
     if plain_default is PydanticUndefined and not is_field_info(default):
         plain_default = field.default
     if plain_default is None and not _admits_none(annotation):
-        annotation = typing.Optional[annotation]  # noqa: UP045  works for what has no `|`
+        # The default may stand in the metadata, which must stay outermost.
+        inside: tuple[Any, ...] = get_args(annotation) if default is PydanticUndefined else (annotation,)
+        optional: Any = typing.Optional[inside[0]]  # noqa: UP045  works for what has no `|`
+        annotation = Annotated[(optional, *inside[1:])] if inside[1:] else optional
     metadata: list[Any] = []
     if is_field_info(default):
         metadata.append(default)
@@ -146,7 +149,7 @@ def _annotation(parameter: Parameter, documented_as: str | None, insisted: bool)
 def _admits_none(annotation: Any) -> bool:
     if get_origin(annotation) is Annotated:
         return _admits_none(get_args(annotation)[0])
-    members = get_args(annotation) if get_origin(annotation) in (typing.Union, types.UnionType) else ()
+    members = get_args(annotation) if get_origin(annotation) in (typing.Union, types.UnionType, typing.Literal) else ()
     return annotation in (Any, None, NoneType, object) or any(map(_admits_none, members))
 
 

@@ -126,6 +126,10 @@ class Question(Record):
 
         Raises `DecisionError` for an empty edit, and for a question that has no call to edit.
         """
+        if not isinstance(args, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass what a page has sent
+            raise DecisionError(
+                f"An edit takes the changed arguments by name, such as `question.edit({{'amount': 3}})`; found {shown(args)}."
+            )
         if self.kind == "input":
             return self.fill(args)
         if not args:
