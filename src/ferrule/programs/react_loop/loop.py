@@ -30,7 +30,7 @@ from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.content.convert import content_text
 from ferrule.values.conversation.message import Message
-from ferrule.values.record import Log, Record, replace
+from ferrule.values.record import Record, replace
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Act, Flow, Tell, Within
 from ferrule.values.run.outcome import Prediction, Step, Trajectory, make_step
@@ -129,7 +129,7 @@ class _Loop:
             self.live = after_turns(agent.react.toolbox, self.host, asker.conditions)
         self.news = ""
         """What changed in the tools, in words: rendered with the current step."""
-        self.steps: Log[Step] = Log()
+        self.steps: list[Step] = []
         self.shown = self.steps
         self.request: Any = None
         self.faults: list[str] = []
@@ -185,9 +185,9 @@ class _Loop:
                     return outputs, None
                 turn = replace(turn, outputs=None, problem=_objections(problems))
             step, end = yield from self._step(turn)
-            whole = self.shown is self.steps
-            self.steps = self.steps.then(step)
-            self.shown = self.steps if whole else self.shown.then(step)
+            self.steps.append(step)
+            if self.shown is not self.steps:
+                self.shown.append(step)
             yield Tell(events.StepFinished(index, step))
             if end is not None:
                 if len(step.calls) > 1:  # what ran beside `finish` belongs to the conversation
