@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ferrule.errors import DuplicateToolError, SignatureError
@@ -111,11 +111,15 @@ def make_extractor(react: Predict) -> ChainOfThought:
     """The program that reads the outputs from the trajectory, with reasoning first if no input has that name."""
     signature = react.signature
     kind = _WithoutReasoning if "reasoning" in signature.plan.inputs else ChainOfThought
-    extracting = signature.append("trajectory", _TRAJECTORY).with_instructions(extract_instructions(signature))
-    made = kind(extracting, **react.config)
+    # Kept with the signature, as `ChainOfThought` does: agents may be made for every request.
+    made = kind(signature.kept(make_extractor, partial(_extracting, signature)), **react.config)
     made.predict.output_validators = react.output_validators  # one list, for validators that come later
     made.predict.is_validated = True  # it may come to be
     return made
+
+
+def _extracting(signature: type[Signature]) -> type[Signature]:
+    return signature.append("trajectory", _TRAJECTORY).with_instructions(extract_instructions(signature))
 
 
 def check_names(own: Sequence[Tool] | Toolbox, *, intention: bool) -> None:
