@@ -305,7 +305,8 @@ def _read_calls(name: Any, args: Any, index: int) -> tuple[ToolCall, ...]:
     if isinstance(name, list):
         names = cast("list[Any]", name)
         if isinstance(args, list) and len(names) == len(args):  # pyright: ignore[reportUnknownArgumentType]
-            return tuple(_call(each, given, f"call_{index}_{k}") for k, (each, given) in enumerate(zip(names, args, strict=True)))  # pyright: ignore[reportUnknownArgumentType]
+            both = zip(names, cast("list[Any]", args), strict=True)
+            return tuple(_call(each, given, f"call_{index}_{k}") for k, (each, given) in enumerate(both))
         name = names[0] if len(names) == 1 else names
     return (_call(name, args, f"call_{index}_0"),)
 
