@@ -122,7 +122,7 @@ def streamed(text: str, cuts: list[int], structured: tuple[str, ...] = ()) -> di
 
 
 WORDS = st.sampled_from(
-    ["[[ ## why ## ]]", "[[ ## answer ## ]]", "[[ ## completed ## ]]", "[[ ## other ## ]]", "[[", "[", "]]", " ## ", "`", "```", "\n", " ", "a", "word", "\n\n", "[[ ## an", "\t", "é"]
+    ["[[ ## why ## ]]", "[[ ## answer ## ]]", "[[ ## completed ## ]]", "[[ ## other ## ]]", "[[", "[", "]]", " ## ", "`", "```", "\n", " ", "a", "word", "\n\n", "[[ ## an", "[[ ## why", "\t", "é"]
 )  # fmt: skip
 
 

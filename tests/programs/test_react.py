@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from ferrule import (
     AdapterParseError,
     AutoLM,
+    ChainOfThought,
     ChatAdapter,
     ConfigurationError,
     ConfirmationRequired,
@@ -793,12 +794,25 @@ def test_naming_an_agent_a_tool_and_a_model_does_not_load_pydantic() -> None:
     assert run.stdout.strip() == "False"
 
 
+def test_agents_of_one_signature_share_what_derives_from_it() -> None:
+    """Ours: a service makes an agent for every request."""
+
+    class QA(Signature):
+        question: str = InputField()
+        answer: int = OutputField()
+
+    one, other = (ReAct(QA, tools=[], max_iters=iters) for iters in (1, 2))
+    assert one.extract.predict.signature is other.extract.predict.signature
+    thinking = [ChainOfThought(QA, reasoning_description=said).predict.signature.output_fields["reasoning"] for said in "aba"]
+    assert [each.description for each in thinking] == ["a", "b", "a"]
+
+
 def test_a_first_run_loads_no_class_that_it_has_no_value_of() -> None:
     """F2: each of these defines pydantic models, or loads a part of pydantic that costs as much."""
     program = """if True:
         import sys
-        from ferrule import ReAct, ScriptedLM, configure
-        configure(lm=ScriptedLM([{"name": "add", "args": {"a": 1, "b": 2}}, {"name": "finish", "args": {"answer": 3}}]))
+        from ferrule import ReAct, ScriptedLM, ToolCall, configure
+        configure(lm=ScriptedLM([ToolCall(name="add", args={"a": 1, "b": 2}, id="c"), {"name": "finish", "args": {"answer": 3}}]))
         def add(a: int, b: int) -> int:
             return a + b
         assert ReAct("question -> answer: int", tools=[add], native=True)(question="1 + 2?").answer == 3

@@ -151,6 +151,27 @@ def test_a_record_may_check_itself_or_make_itself():
     assert Made(1, 2, 3).total == 6
 
 
+@pytest.mark.parametrize("gil", [True, False])
+def test_a_subclass_of_a_frozen_record_may_make_itself_of_its_base(gil, monkeypatch):
+    """Ours: the base's compiled `__init__` fills the subclass, which has another layout."""
+    monkeypatch.setattr("sys._is_gil_enabled", lambda: gil, raising=False)
+    base = type(Record)("Base", (Point,), {})
+
+    class Moved(base):
+        by: int
+
+        def __init__(self, by: int) -> None:
+            super().__init__(1, by)
+            object.__setattr__(self, "by", 2 * by)
+
+    for _ in range(50):
+        assert base(1, 2) == base(1, 2, tags=[])
+    moved = Moved(3)
+    assert (type(moved), moved.x, moved.y, moved.by, moved.cache) == (Moved, 1, 3, 6, {})
+    with pytest.raises(AttributeError, match="a Base is frozen"):
+        base(1).x = 2
+
+
 class Sealed(Record, kw_only=True, weak=True):
     first: int
     kept: list[int] = field(default_factory=list, init=False)

@@ -13,6 +13,7 @@ from ferrule.values.content.type import TEXTS
 from ferrule.values.encoding.mark import Mark
 from ferrule.values.encoding.pattern import pattern
 from ferrule.values.signatures.fields import without_none
+from ferrule.values.signatures.signature import kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -102,7 +103,7 @@ def _escape_json(_name: str, json: str) -> str:
 
 
 def _markers(signature: type[Signature]) -> Markers:
-    return signature.kept(Markers, lambda: _build_markers(signature.plan.outputs))
+    return kept(signature, Markers, lambda: _build_markers(signature.plan.outputs))
 
 
 def _build_markers(outputs: Mapping[str, SignatureField]) -> Markers:
@@ -123,14 +124,17 @@ class Markers:
     JSON string of an unfinished object or array (in fields that are not plain text).
     """
 
-    __slots__ = ("end", "names", "partial", "pattern", "structured")
+    __slots__ = ("end", "known", "names", "opening", "partial", "pattern", "structured")
 
     def __init__(self, names: Iterable[str], end: str, *, structured: Iterable[str] = ()) -> None:
         self.names = tuple(names)
         self.end = end
         self.structured = frozenset(structured)
         """The fields that are not plain text."""
-        known = "|".join(re.escape(name) for name in (*self.names, end))
+        self.opening = "\n[[ ## " if self.structured else "[[ ## "
+        """How the prompt begins a marker. Where a field is not plain text, one within a line may be inside a JSON string."""
+        self.known = frozenset((*self.names, end))
+        known = "|".join(map(re.escape, (*self.names, end)))
         longest = max(map(len, (*self.names, end)))
         self.pattern = re.compile(rf"\[\[[ \t]*##[ \t]*({known})[ \t]*##[ \t]*\]\]")
         self.partial = re.compile(rf"\[\[[ \t]*(#(#[ \t]*(\w{{1,{longest}}}[ \t]*(#(#[ \t]*\]?)?)?)?)?)?\Z")
@@ -141,21 +145,18 @@ class Markers:
         return self._split_simple(text) or self._split_any(text)
 
     def _split_simple(self, text: str) -> dict[str, str] | None:
-        """Split the usual answer: each marker once, the end marker last, no backticks. None for any other."""
+        """Split the usual answer: each marker once, as the prompt writes it, the end marker last, no backticks. None for any other."""
         if "`" in text:
             return None
-        parts = self.pattern.split(text)
-        names, values = parts[1::2], parts[2::2]
+        before, *parts = f"\n{text}".split(self.opening)
         found: dict[str, str] = {}
-        for name, value in zip(names, values):  # noqa: B905  of equal length, and checking that takes time at every step
+        name = self.end
+        for part in parts:
+            name, mark, value = part.partition(" ## ]]")
+            if not mark or name not in self.known or name in found or "[[" in value:
+                return None
             found[name] = value.strip()
-        if self.structured:
-            for value in values[:-1]:
-                if value[-1:] != "\n":  # the next marker is within a line: it may be inside a JSON string
-                    return None
-        if len(found) < len(names) or (found.pop(self.end, None) is not None and names[-1] != self.end):
-            return None
-        return found
+        return found if "[[" not in before and (found.pop(self.end, None) is None or name == self.end) else None
 
     def leading(self, text: str, at: int, opened: Iterable[str]) -> set[str]:
         """The fields whose marker starts a line, with `opened` before a position and those of the answer's text behind it."""

@@ -18,6 +18,7 @@ from ferrule.values.encoding.pattern import pattern
 from ferrule.values.encoding.repair import read_json
 from ferrule.values.record import Record
 from ferrule.values.signatures.fields import calls_type, without_none
+from ferrule.values.signatures.signature import kept
 
 if TYPE_CHECKING:
     from ferrule.values.calls.tool_calls import ToolCalls
@@ -59,7 +60,7 @@ class OutputSpec(Record):
 
 def output_spec(signature: type[Signature]) -> OutputSpec:
     """Return the `OutputSpec` of a signature, built once."""
-    return signature.kept(OutputSpec, lambda: _build_spec(signature))
+    return kept(signature, OutputSpec, lambda: _build_spec(signature))
 
 
 def _build_spec(signature: type[Signature]) -> OutputSpec:

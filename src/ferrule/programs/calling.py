@@ -20,7 +20,7 @@ class ProgramTypes(Typed[S, D, P]):
 
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
     from typing import Protocol, TypeVar, overload
 
     from ferrule.runs.protocols import Program, Store
@@ -68,6 +68,22 @@ else:
         return method
 
 
+def run_program(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any = None) -> Any:
+    """`call_program`, which takes this name at its first use: to import it at each call takes 3 % of a short run."""
+    from ferrule.runs.run import call_program
+
+    globals()["run_program"] = call_program
+    return call_program(program, args, inputs, deps)
+
+
+def arun_program(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any = None) -> Coroutine[Any, Any, Any]:
+    """`run_program` on an event loop."""
+    from ferrule.runs.run import acall_program
+
+    globals()["arun_program"] = acall_program
+    return acall_program(program, args, inputs, deps)
+
+
 class Bound(Typed[S, D]):
     """A program and the inputs of one run. It is called and started as the program is, and every keyword is the call's own."""
 
@@ -82,17 +98,13 @@ class Bound(Typed[S, D]):
 
     def __call__(self, *, deps: D | None = None) -> Prediction[S]:
         """Run to the end and return the prediction. See `Module.__call__`."""
-        from ferrule.runs.run import call_program
-
         with callers_frames:
-            return call_program(self.program, self.args, self.inputs, deps)
+            return run_program(self.program, self.args, self.inputs, deps)
 
     async def acall(self, *, deps: D | None = None) -> Prediction[S]:
         """`__call__` on an event loop."""
-        from ferrule.runs.run import acall_program
-
         with callers_frames:
-            return await acall_program(self.program, self.args, self.inputs, deps)
+            return await arun_program(self.program, self.args, self.inputs, deps)
 
     def start(self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None) -> Run[S]:
         """See `Module.start`."""

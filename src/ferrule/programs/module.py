@@ -11,6 +11,7 @@ import copy
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from ferrule.errors import ConfigurationError, refuse_async
+from ferrule.programs import calling
 from ferrule.programs.calling import Bound, ProgramName, take_deps, typed_call
 from ferrule.programs.lifecycle.batching import Batches
 from ferrule.values.tracebacks import callers_frames, trim
@@ -69,22 +70,20 @@ class Module(Batches[S, D, P]):
     def forward(self, /, *args: Any, **inputs: Any) -> Any:
         """The program in plain Python. If the program is a flow, this runs it, or with `resume_state=` resumes it."""
         from ferrule.programs.lifecycle.resume import resume_program
-        from ferrule.runs.run import call_program
 
         if self.is_only_async:
             return self(*args, **inputs)
         if (state := inputs.pop("resume_state", None)) is not None:
             return resume_program(self, state, inputs, None)
-        return call_program(self._as_flow(), args, inputs)
+        return calling.run_program(self._as_flow(), args, inputs)
 
     async def aforward(self, /, *args: Any, **inputs: Any) -> Any:
         """`forward` on an event loop."""
         from ferrule.programs.lifecycle.resume import aresume_program
-        from ferrule.runs.run import acall_program
 
         if (state := inputs.pop("resume_state", None)) is not None:
             return await aresume_program(self, state, inputs, None)
-        return await acall_program(self._as_flow(), args, inputs)
+        return await calling.arun_program(self._as_flow(), args, inputs)
 
     def _as_flow(self) -> Any:
         if type(self).flow is Module.flow:
@@ -107,9 +106,7 @@ class Module(Batches[S, D, P]):
                 from ferrule.programs.lifecycle.resume import resume_program
 
                 return resume_program(self, state, inputs, deps)
-            from ferrule.runs.run import call_program
-
-            return call_program(self, args, inputs, deps)
+            return calling.run_program(self, args, inputs, deps)
         except BaseException as error:
             trim(error)
             raise
@@ -123,9 +120,7 @@ class Module(Batches[S, D, P]):
                 from ferrule.programs.lifecycle.resume import aresume_program
 
                 return await aresume_program(self, state, inputs, deps)
-            from ferrule.runs.run import acall_program
-
-            return await acall_program(self, args, inputs, deps)
+            return await calling.arun_program(self, args, inputs, deps)
 
     def resume(self, response: Any, state: Any, *, deps: D | None = None) -> Prediction[S]:
         """Resume a run that waits. `response` is "yes", "no", a JSON object of changed arguments, or text for the model.

@@ -267,7 +267,8 @@ class ChainOfThought(Module[S, D, P]):
                 f"give the input another name, or use `Predict`."
             )
             raise SignatureError(msg)
-        return signature.prepend("reasoning", declare("output", description), str)
+        made = partial(signature.prepend, "reasoning", declare("output", description), str)
+        return signature.kept((ChainOfThought, description), made)
 
     @property
     def signature(self) -> type[Signature]:

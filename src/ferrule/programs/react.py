@@ -114,9 +114,7 @@ class ReAct(Module[S, D, P]):
     @property
     def native(self) -> bool | None:
         """Whether tools are declared to the model: True unless `calls` is `"prompted"`, None if the model's capabilities decide."""
-        from ferrule.programs.asking.ask import as_native
-
-        return as_native(self.calls)
+        return None if self.calls is None else self.calls != "prompted"
 
     @native.setter
     def native(self, native: bool | None) -> None:
@@ -167,10 +165,16 @@ class ReAct(Module[S, D, P]):
 
     def flow(self, /, **inputs: Any) -> Flow:
         """See the class."""
-        from ferrule.programs.react_loop.loop import run_react
-
-        return run_react(self, inputs)
+        return _run_react(self, inputs)
 
     def truncate_trajectory(self, trajectory: Trajectory) -> Trajectory:
         """What to show of a trajectory too long for the model's context: all but the oldest step. Override it to keep summaries."""
         return type(trajectory)(trajectory.steps[1:])
+
+
+def _run_react(agent: Any, inputs: dict[str, Any]) -> Flow:
+    """`run_react`, which takes this name at its first use."""
+    from ferrule.programs.react_loop.loop import run_react
+
+    globals()["_run_react"] = run_react
+    return run_react(agent, inputs)

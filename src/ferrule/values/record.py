@@ -126,16 +126,37 @@ def _values(cls: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> dict[s
 def _compiled(cls: Any) -> Any:
     """Compile the class's `__init__`, field by field."""
     arguments, values, names = _fields_in_code(cls)
-    is_mutable = cls.__setattr__ is object.__setattr__
-    body: list[str] = []
-    for i, (key, value) in enumerate(values.items()):
-        names[f"_set{i}"] = getattr(cls, key).__set__
-        body.append(f"self.{key} = {value}" if is_mutable else f"_set{i}(self, {value})")
+    body = [f"self.{key} = {value}" for key, value in values.items()]
+    if cls.__setattr__ is not object.__setattr__:
+        closed: list[str] = []
+        for i, (key, value) in enumerate(values.items()):
+            names[f"_set{i}"] = getattr(cls, key).__set__
+            closed.append(f"_set{i}(self, {value})")
+        body = _filled_open(cls, names, body, closed) if _may_set_class() else closed
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
     made_init = _function("__init__", ["self", *arguments], body or ["pass"], names)
     made_init.__qualname__ = f"{cls.__qualname__}.__init__"
     return made_init
+
+
+def _filled_open(cls: Any, names: dict[str, Any], opened: list[str], closed: list[str]) -> list[str]:
+    """The code that fills a frozen instance while it has the class `_open_class`. An instance of a subclass may have another layout."""
+    names |= {"_class": cls, "_open": _open_class(cls), "_set_class": vars(object)["__class__"].__set__}
+    steps = ["_set_class(self, _open)", *opened, "self.__class__ = _class"]
+    return ["if type(self) is _class:", *(f"    {line}" for line in steps), "else:", *(f"    {line}" for line in closed or ["pass"])]
+
+
+def _may_set_class() -> bool:
+    """Whether it is cheap to set an object's class: Python without the GIL stops all threads for it."""
+    return getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
+def _open_class(cls: Any) -> Any:
+    """A subclass that is not frozen, of the same layout: to call a field's descriptor takes ten times as long as to set an attribute."""
+    kept = {key: found.slot for key in cls.__record_fields__ if hasattr(found := getattr(cls, key), "slot")}
+    open_to_changes = {"__slots__": (), "__init__": object.__init__, "__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
+    return type.__new__(_Kind, cls.__name__, (cls,), kept | open_to_changes)
 
 
 def _fields_in_code(cls: Any) -> tuple[list[str], dict[str, str], dict[str, Any]]:
@@ -167,16 +188,13 @@ def _function(name: str, arguments: list[str], body: list[str], names: dict[str,
 def maker(cls: Callable[P, T]) -> Callable[P, T]:
     """A function that makes records of a class as the class does, in a third of the time: for records that every step makes.
 
-    It fills an instance of a subclass that is not frozen, and then sets its class: to call the descriptor of a field takes ten times as
-    long as to set an attribute. Unlike `__init__`, it is compiled at import, in a tenth of a millisecond. Python without the GIL stops all
-    threads to set a class, so there this returns the class itself.
+    It fills an instance of a subclass that is not frozen, and then sets its class. Unlike `__init__`, it is compiled at import, in a tenth
+    of a millisecond. Where setting a class is slow, this returns the class itself.
     """
-    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+    if not _may_set_class():
         return cls
-    kind: Any = cls
-    arguments, values, names = _fields_in_code(kind)
-    open_to_changes = {"__slots__": (), "__init__": object.__init__, "__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
-    names |= {"_class": cls, "_open": type.__new__(_Kind, kind.__name__, (kind,), open_to_changes)}
+    arguments, values, names = _fields_in_code(cls)
+    names |= {"_class": cls, "_open": _open_class(cls)}
     filling = [f"self.{key} = {value}" for key, value in values.items()]
     return _function("make", arguments, ["self = _open()", *filling, "self.__class__ = _class", "return self"], names)
 
@@ -253,19 +271,19 @@ class Log(Sequence[T], Generic[T]):
 
     def then(self, *items: T) -> Self:
         """A view of these items followed by `items`."""
-        longer, shared, length = self._view(), self._items, self._length
+        shared, length = self._items, self._length
         if len(shared) == length:
             shared.extend(items)
             end = length + len(items)
             if len(shared) == end:  # otherwise another thread appended, too, before these items or after them
-                longer._length = end  # noqa: SLF001  another object of this class
-                return longer
-        longer._fork(items)  # noqa: SLF001
+                return self._view(end)
+        longer = self._view(length)
+        longer._fork(items)  # noqa: SLF001  another object of this class
         return longer
 
-    def _view(self) -> Self:
+    def _view(self, length: int) -> Self:
         view = object.__new__(type(self))
-        view._items, view._length = self._items, self._length
+        view._items, view._length = self._items, length
         return view
 
     def _fork(self, items: tuple[T, ...]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_calls import calls, sound, texts
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, field_validator
 
 from ferrule.errors import ToolCallError
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
@@ -49,6 +49,39 @@ def test_arguments_that_are_none_are_none_at_all():
     assert ToolCall(name="now", arguments=None).args == {}
     assert ToolCall(name="now", args=None).args == {}
     assert ToolCall(name="now").args == {}
+
+
+@given(st.fixed_dictionaries({}, optional={
+    "name": texts | st.none(), "args": st.none() | st.dictionaries(texts | st.integers(), st.integers(), max_size=2),
+    "id": texts | st.none(), "call_id": texts, "intention": st.none() | texts,
+}))  # fmt: skip
+def test_a_call_that_needs_no_validator_is_as_pydantic_makes_it(fields):
+    """Ours: values that are exactly of the fields' types are taken without one."""
+
+    def made(make):
+        try:
+            call = make()
+        except ValidationError as error:
+            return error.errors(include_url=False)
+        return call, list(vars(call).items()), call.model_fields_set, call.__pydantic_extra__, call.__pydantic_private__
+
+    assert made(lambda: ToolCall(**fields)) == made(lambda: ToolCall.model_validate(fields))
+
+
+def test_a_call_has_a_dict_of_its_own():
+    """Ours: as of any model; a subclass is validated, and refuses what it adds."""
+    args = {"a": 1}
+    call = ToolCall(name="add", args=args, id="c")
+    args["a"] = 2
+    assert call.args == {"a": 1}
+
+    class Short(ToolCall):
+        @field_validator("name")
+        @classmethod
+        def short(cls, name: str) -> str:
+            return name[:1]
+
+    assert Short(name="add", args={}, id="c").name == "a"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ferrule.adapters.render import RenderedText
@@ -119,14 +120,19 @@ class _WithoutReasoning(ChainOfThought):
 
 def make_extractor(react: Predict) -> ChainOfThought:
     """The program that reads the outputs from the trajectory, with reasoning first if no input has that name."""
-    kind = _WithoutReasoning if "reasoning" in react.signature.plan.inputs else ChainOfThought
-    made = kind(extracting(react.signature), **react.config)
+    signature = react.signature
+    kind = _WithoutReasoning if "reasoning" in signature.plan.inputs else ChainOfThought
+    made = kind(extracting(signature), **react.config)
     made.predict.output_validators = react.output_validators  # one list, for validators that come later
     return made
 
 
 def extracting(signature: type[Signature]) -> type[Signature]:
-    """The signature of the extractor of an agent with this one."""
+    """The signature of the extractor of an agent with this one: kept with it, as agents may be made for every request."""
+    return signature.kept(extracting, partial(_extracting, signature))
+
+
+def _extracting(signature: type[Signature]) -> type[Signature]:
     return signature.append("trajectory", _TRAJECTORY).with_instructions(extract_instructions(signature))
 
 

@@ -31,7 +31,7 @@ from ferrule.values.conversation.compact import (
 )
 from ferrule.values.conversation.history import History
 from ferrule.values.conversation.message import Message, Messages, shorten
-from ferrule.values.record import Log, replace
+from ferrule.values.record import replace
 from ferrule.values.run.act import Act, CallTools, CheckDue, Tell
 from ferrule.values.run.event import Compacted
 from ferrule.values.run.outcome import Step, Trajectory
@@ -71,7 +71,7 @@ class Loop(Protocol):
     native: bool
     mode: Mode
     inputs: Mapping[str, Any]
-    shown: Log[Step]
+    shown: list[Step]
     request: Request
 
 
@@ -92,12 +92,11 @@ def truncate(loop: Loop, rounds: int) -> bool:
     return changed
 
 
-def _without_oldest(loop: Loop, count: int) -> Log[Step]:
-    steps = loop.shown
+def _without_oldest(loop: Loop, count: int) -> list[Step]:
+    whole = Trajectory(loop.shown)
     for _ in range(count):
-        whole = Trajectory(steps)
-        steps = whole.kept_by(loop.agent.truncate_trajectory(whole)).steps
-    return steps
+        whole = whole.kept_by(loop.agent.truncate_trajectory(whole))
+    return list(whole.steps)
 
 
 def show(
@@ -115,7 +114,7 @@ def show(
         now[i] = short = _shortened(step, limit)
         if short is not step and id(step) in known:
             known[id(short)] = (known[id(step)][0], *loop.mode.render(short, i, None)[1:])
-    loop.shown = Log(now)
+    loop.shown = now
     if not known:
         loop.request = loop.mode.request(loop.shown)
         return

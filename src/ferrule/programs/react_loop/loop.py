@@ -28,7 +28,7 @@ from ferrule.settings import check_limits
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.conversation.message import Message
-from ferrule.values.record import Log, Record, replace
+from ferrule.values.record import Record, replace
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Act, Flow, Tell, Within
 from ferrule.values.run.outcome import Prediction, Step, Trajectory, make_step
@@ -128,7 +128,7 @@ class _Loop:
             self.live = after_turns(agent.react.toolbox, self.host, asker.conditions)
         self.news = ""
         """What changed in the tools, in words: rendered with the current step."""
-        self.steps: Log[Step] = Log()
+        self.steps: list[Step] = []
         self.shown = self.steps
         self.request: Any = None
         self.faults: list[str] = []
@@ -185,9 +185,9 @@ class _Loop:
                 objections = [f"- `{name}`: {problem}" if name else f"- {problem}" for name, problem in problems]
                 turn = replace(turn, outputs=None, problem="\n".join(["Your answer was not accepted:", *objections]))
             step, end = yield from self._step(turn)
-            whole = self.shown is self.steps
-            self.steps = self.steps.then(step)
-            self.shown = self.steps if whole else self.shown.then(step)
+            self.steps.append(step)
+            if self.shown is not self.steps:
+                self.shown.append(step)
             yield Tell(events.StepFinished(index, step))
             if end is not None:
                 ran = Step(step.thought, step.calls[:-1], step.results[:-1]) if step.calls[-1].name == "finish" else step

@@ -14,7 +14,7 @@ from ferrule.errors import AdapterParseError
 from ferrule.programs.asking.refusals import calls_in_text
 from ferrule.programs.instructions import loop_instructions
 from ferrule.tools.definition.export import INTENTION_DESCRIPTION, add_intention, take_intention, write_intention
-from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
+from ferrule.values.calls.call import CallFault, ToolCall, ToolResult, make_call
 from ferrule.values.conversation.message import Message, Messages, shorten, tool_message
 from ferrule.values.record import MutableRecord, Record, replace
 from ferrule.values.signatures.fields import declare
@@ -139,18 +139,26 @@ class _TextMode(Record):
     def _step_message(self, adapter: Adapter, step: Step, i: int, news: str = "") -> Message:
         if not step.calls and _is_summary(step):
             return adapter.step_message({f"observation_{i}": step.results[0].content})
+        if len(step.calls) == len(step.results) == 1:  # the usual step, without calls of `entry` and lists
+            [call], [result] = step.calls, step.results
+            name, args, intention = call.name, call.args, call.intention
+            seen: Any = shorten(result.content, self.observation_chars)
+        else:
+            name, args = step.entry("tool_name"), step.entry("tool_args")
+            intentions = [call.intention for call in step.calls if call.intention is not None]
+            intention = _one_or_all(intentions) if intentions else None
+            seen = _one_or_all([shorten(result.content, self.observation_chars) for result in step.results])
         fields: dict[str, Any] = {f"thought_{i}": step.thought}
-        intentions = [call.intention for call in step.calls if call.intention is not None]
-        if intentions:
-            fields[f"intention_{i}"] = intentions[0] if len(intentions) == 1 else intentions
-        only = step.calls[0] if len(step.calls) == 1 else None  # the usual step, without two calls of `entry`
-        fields[f"tool_name_{i}"] = step.entry("tool_name") if only is None else only.name
-        fields[f"tool_args_{i}"] = step.entry("tool_args") if only is None else only.args
-        contents = [shorten(result.content, self.observation_chars) for result in step.results]
-        fields[f"observation_{i}"] = contents[0] if len(contents) == 1 else contents
+        if intention is not None:
+            fields[f"intention_{i}"] = intention
+        fields[f"tool_name_{i}"], fields[f"tool_args_{i}"], fields[f"observation_{i}"] = name, args, seen
         if news:
             fields[f"tools_{i}"] = news
         return adapter.step_message(fields)
+
+
+def _one_or_all(found: list[Any]) -> Any:
+    return found[0] if len(found) == 1 else found
 
 
 class _NativeMode(Record):
@@ -300,10 +308,12 @@ def _read_calls(name: Any, args: Any, index: int) -> tuple[ToolCall, ...]:
     """The step's calls: one, or several if the model gave lists of equal length."""
     if isinstance(args, str):  # an answer in JSON may hold the arguments as a string of JSON
         args = _step().check_output("next_tool_args", args)
-    if isinstance(name, list) and isinstance(args, list) and len(name) == len(args):  # pyright: ignore[reportUnknownArgumentType]
-        return tuple(_call(each, given, f"call_{index}_{k}") for k, (each, given) in enumerate(zip(name, args, strict=True)))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    if isinstance(name, list) and len(name) == 1:  # pyright: ignore[reportUnknownArgumentType]
-        name = name[0]  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(name, list):
+        names = cast("list[Any]", name)
+        if isinstance(args, list) and len(names) == len(args):  # pyright: ignore[reportUnknownArgumentType]
+            both = zip(names, cast("list[Any]", args), strict=True)
+            return tuple(_call(each, given, f"call_{index}_{k}") for k, (each, given) in enumerate(both))
+        name = names[0] if len(names) == 1 else names
     return (_call(name, args, f"call_{index}_0"),)
 
 
@@ -320,10 +330,10 @@ def _with_intentions(calls: tuple[ToolCall, ...], intention: Any) -> tuple[ToolC
 
 def _call(name: Any, args: Any, call_id: str) -> ToolCall:
     name = str(name).strip().strip("`\"'")
-    if isinstance(args, str) and not args.strip():
-        args = None
-    if args is None or isinstance(args, dict):
-        return ToolCall.unchecked(name, dict(args or {}), call_id)  # pyright: ignore[reportUnknownArgumentType]
+    if isinstance(args, dict):
+        return make_call(name, dict(args), call_id)  # pyright: ignore[reportUnknownArgumentType]
+    if args is None or (isinstance(args, str) and not args.strip()):
+        return make_call(name, {}, call_id)
     raw = args if isinstance(args, str) else json.dumps(args, default=str)
     reason = f"its arguments must be a JSON object of argument names and values, found {type(args).__name__}"
     return ToolCall(name=name, id=call_id, fault=CallFault("invalid_tool_call_arguments", reason, raw))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ferrule.runs.driver.recovery import CutOff
     from ferrule.runs.driver.transaction import Database
     from ferrule.runs.state import Frame
-    from ferrule.values.calls.call import CheckedCall, ToolCall
+    from ferrule.values.calls.call import CallQuestion, CheckedCall, ToolCall
     from ferrule.values.run.act import CallTools
     from ferrule.values.run.observers import Observers
 
@@ -46,7 +46,8 @@ async def call_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
         checked = act.calls[0]
         if checked.refused is None and not checked.misfit:  # the usual turn, without the bookkeeping
             frame.live = True
-            return [await _run(frame, f"{frame.slot()}.0", checked.digest, checked)]
+            is_read = frame.tell is not None or frame.run.journal.sink is not None  # else few runs need the digest
+            return [await _run(frame, f"{frame.slot()}.0", checked.digest if is_read else checked.question, checked)]
     results, live, left, refused = _sort(frame, act)
     for entry in refused:
         await frame.write(entry)
@@ -208,7 +209,7 @@ async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[To
     return waiting
 
 
-async def _run(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> ToolResult:
+async def _run(frame: Frame, slot: str, digest: str | CallQuestion, checked: CheckedCall) -> ToolResult:
     if checked.tool.effect == "transactional":
         work = partial(_transact, frame, slot, digest, checked)
         return work() if frame.blocks else await offload.run_or_cancel(work)  # it holds the database, so it is waited for
@@ -216,7 +217,7 @@ async def _run(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> To
     if getattr(checked.tool, "mcp", None) is not None:
         from ferrule.runs.driver.elicitation import open_inputs  # imported late, like `Database` below: few tools need it
 
-        inputs = await open_inputs(frame, slot, digest, checked)
+        inputs = await open_inputs(frame, slot, checked.digest, checked)
     journal, entry, tell = frame.run.journal, _claim(frame, slot, digest, checked), frame.tell and frame.tell.inside(slot)
     if entry is not None:
         if inputs is None or inputs.task is None:  # a task began in an earlier execution, and goes on
@@ -272,7 +273,7 @@ def _scope_of_call(place: CallPlace, inside: Frame | None) -> settings.Scope:
     return settings.Scope(overrides if lm is None else {**overrides, "lm": lm}, inside, place)
 
 
-def _transact(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> ToolResult:
+def _transact(frame: Frame, slot: str, digest: str | CallQuestion, checked: CheckedCall) -> ToolResult:
     """Commit the tool's writes together with its result; if the tool fails, roll its writes back."""
     from ferrule.runs.driver.transaction import UNDONE, Database, transactions, warn_unused
 
@@ -315,7 +316,7 @@ class _Undone(Exception):  # noqa: N818  leaves the transaction; never reaches t
         self.result = result
 
 
-def _claim(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Entry | None:
+def _claim(frame: Frame, slot: str, digest: str | CallQuestion, checked: CheckedCall) -> Entry | None:
     """Claim a call, once per execution. Returns the entry that records its start, to be written before it runs.
 
     It holds the effect, unless `once`, and the key, if the tool receives one.
@@ -331,12 +332,12 @@ def _claim(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Entry 
     return Entry(slot, "begun", digest, {"effect": tool.effect} if tool.effect != "once" else None)
 
 
-def _told(checked: CheckedCall, digest: str) -> ToolCall:
+def _told(checked: CheckedCall, digest: str | CallQuestion) -> ToolCall:
     """The call for observers: secrets masked, as in the journal. The digest holds the JSON of all arguments, which is made already."""
     return checked.call.changed(args=checked.arguments.shown) if is_masked(digest) and checked.arguments.secrets else checked.call
 
 
-def _report(tell: Observers | None, checked: CheckedCall, digest: str, result: ToolResult) -> ToolResult:
+def _report(tell: Observers | None, checked: CheckedCall, digest: str | CallQuestion, result: ToolResult) -> ToolResult:
     if tell is not None:
         tell(events.CallFinished(_told(checked, digest), result))
     if result.error is not None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
+from ferrule.values.calls.call import digest_of_call
 from ferrule.values.record import MutableRecord
 
 if TYPE_CHECKING:
+    from ferrule.values.calls.call import CallQuestion
     from ferrule.values.conversation.exchange import Request
 
 EntryKind = Literal["model", "failure", "limit", "begun", "result", "decision", "once", "migrated"]
@@ -18,17 +20,18 @@ class Entry(MutableRecord):
 
     slot: str
     kind: EntryKind
-    question: str | Request
-    """The digest of the question, or a model request: its digest is made when a store, or a replay, needs it."""
+    question: str | Request | CallQuestion
+    """The digest of the question; or a model request or a call, whose digest is made when a store, or a replay, needs it."""
     value: Any = None
     """The answer: `Response`, the error itself, `ToolResult`, `Decision`, or any JSON value."""
 
     @property
     def digest(self) -> str:
         """A digest of the question: equal questions have equal digests. That of a model request is recorded, not compared."""
-        if not isinstance(self.question, str):
-            self.question = self.question.digest
-        return self.question
+        question = self.question
+        if not isinstance(question, str):
+            self.question = question = digest_of_call(question) if isinstance(question, tuple) else question.digest
+        return question
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Entry) and self._whole() == other._whole()

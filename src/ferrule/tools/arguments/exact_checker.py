@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from ferrule.values.calls.call import CheckedArguments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ferrule.tools.arguments.checker import Checker
     from ferrule.tools.definition.inspect_function import FunctionSpec
     from ferrule.tools.definition.parameters import Parameters
@@ -18,46 +16,53 @@ if TYPE_CHECKING:
 class ExactChecker:
     """Accepts arguments that are exactly of the parameters' plain types, as they are; leaves all others to the tool's `Checker`."""
 
+    __slots__ = ("_checker", "_defaults", "_floats", "_found", "_kinds", "_lists", "_may_be_none", "_tool", "parameters")
+
     def __init__(self, tool: str, found: FunctionSpec, parameters: Parameters) -> None:
         self.parameters = parameters
         self._tool = tool
         self._found = found
         plain = () if found.positional_only or found.caller else parameters.plain
-        # Bare tuples: each call unpacks them, in half the time of a named tuple.
-        self._exactly = tuple([(each.name, each.kind, each.items, each.may_be_none) for each in plain])
+        self._kinds = [each.kind for each in plain]
+        self._may_be_none = [each.may_be_none for each in plain]
+        self._floats = [each.name for each in plain if each.kind is float]
+        self._lists = [(each.name, each.items) for each in plain if each.kind is list]
         self._defaults = {each.name: each.default for each in plain}
+        self._checker: Checker | None = None
 
-    @cached_property
-    def prepare(self) -> Callable[[Any], CheckedArguments]:
+    def prepare(self, args: Any) -> CheckedArguments:
         """Returns the arguments that fit, with defaults, in the function's order. Raises `ToolArgumentsError`."""
-        return self._accept if self._exactly else self._checker.prepare
-
-    def _accept(self, args: Any) -> CheckedArguments:
-        if type(args) is not dict:
-            return self._checker.prepare(args)
+        if type(args) is not dict or not self._kinds:
+            return self._check(args)
         given: dict[str, Any] = args  # pyright: ignore[reportUnknownVariableType]
         # In the function's order. An unknown name makes it longer; for a missing one it has `PydanticUndefined`, which is of no plain type.
         shown = taken = {**self._defaults, **given}
-        if len(taken) != len(self._defaults):
-            return self._checker.prepare(given)
-        for name, kind, items, may_be_none in self._exactly:
+        kinds = [*map(type, taken.values())]
+        if kinds != self._kinds and not self._are_none(kinds):
+            return self._check(given)
+        for name in self._floats:
             value = taken[name]
-            if type(value) is not kind:
-                if value is not None or not may_be_none:
-                    return self._checker.prepare(given)
-            elif kind is list:
+            if value is not None and value - value != 0.0:
+                return self._check(given)
+        for name, items in self._lists:
+            value = taken[name]
+            if value is not None:
                 for each in value:
                     if type(each) is not items or (items is float and each - each != 0.0):  # `fits`, without a call
-                        return self._checker.prepare(given)
+                        return self._check(given)
                 if shown is taken:  # a tool may change a list among its arguments: the record gets copies
                     shown = taken.copy()
                 taken[name], shown[name] = [*value], [*value]
-            elif kind is float and value - value != 0.0:
-                return self._checker.prepare(given)
         return CheckedArguments((), taken, shown)
 
-    @cached_property
-    def _checker(self) -> Checker:
-        from ferrule.tools.arguments.checker import Checker  # late: it imports all repairs and explanations
+    def _are_none(self, kinds: list[type]) -> bool:
+        """Whether the arguments of other types are all None, where a parameter may be that."""
+        wanted = zip(kinds, self._kinds, self._may_be_none, strict=False)
+        return len(kinds) == len(self._kinds) and all(kind is own or (kind is NoneType and may) for kind, own, may in wanted)
 
-        return Checker(self._tool, self._found, self.parameters)
+    def _check(self, args: Any) -> CheckedArguments:
+        if self._checker is None:
+            from ferrule.tools.arguments.checker import Checker  # late: it imports all repairs and explanations
+
+            self._checker = Checker(self._tool, self._found, self.parameters)
+        return self._checker.prepare(args)

@@ -228,19 +228,20 @@ class _Raw:
     """The attribute `Response.raw` over its slot."""
 
     def __init__(self, slot: Any) -> None:
-        self._slot = slot
+        self.slot = slot
+        """What a response that is being made sets."""
 
     def __get__(self, response: Response | None, owner: type[Response]) -> Any:
         if response is None:
             return self
-        found = self._slot.__get__(response)
+        found = self.slot.__get__(response)
         if type(found) is Undecoded:
             found = vars(found).setdefault("decoded", from_json(found))  # the same for all threads
-            self._slot.__set__(response, found)
+            self.slot.__set__(response, found)
         return found
 
     def __set__(self, response: Response, value: Any) -> None:
-        self._slot.__set__(response, value)
+        self.slot.__set__(response, value)
 
 
 Response.raw = _Raw(Response.raw)

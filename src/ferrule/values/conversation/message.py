@@ -182,9 +182,9 @@ class Messages(Log[Message]):
         self._joined: dict[str, tuple[int, bytes]] = {}
         """For each wire, how many messages were joined, and their form."""
 
-    def _view(self) -> Messages:
+    def _view(self, length: int) -> Messages:
         view = object.__new__(Messages)
-        view._items, view._length, view._digests, view._joined = self._items, self._length, self._digests, self._joined
+        view._items, view._length, view._digests, view._joined = self._items, length, self._digests, self._joined
         return view
 
     def _fork(self, items: tuple[Message, ...]) -> None:
