@@ -35,7 +35,7 @@ def for_forward(
     frame: Frame, program: Any, name: str, args: tuple[Any, ...], inputs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:  # fmt: skip
     """The arguments of a program's `forward` or `aforward`, with the `Context` that it may take. See `with_context`."""
-    parameter = _of_method(getattr(program.__class__, name))
+    parameter = _context_of(program, name)
     return (args, inputs) if parameter is None else with_context(frame, parameter, _what(program, name), args, inputs)
 
 
@@ -43,10 +43,16 @@ def _what(program: Any, name: str) -> str:
     return f"`{program.name}.{name}`"
 
 
+def _context_of(program: Any, name: str) -> ContextParameter | None:
+    method = getattr(program, name)
+    function = getattr(method, "__func__", None)  # None: it is no method of the class
+    return context_parameter(method) if function is None else _of_method(function)
+
+
 @lru_cache(maxsize=512)
-def _of_method(method: Any) -> ContextParameter | None:
-    found = context_parameter(method) if method is not None else None
-    return found and replace(found, at=found.at - 1)  # `self` is passed already
+def _of_method(function: Any) -> ContextParameter | None:
+    found = context_parameter(function)
+    return found if found is None or found.at is None else replace(found, at=found.at - 1)  # `self` is passed already
 
 
 def check_program_deps(program: Program, deps: Any) -> None:
@@ -63,7 +69,7 @@ def _check(program: Any, deps: Any, seen: set[int]) -> None:
     seen.add(id(program))  # an agent may be among its own tools
     if not program.is_flow:
         for name in ("forward", "aforward"):
-            if (parameter := _of_method(getattr(program.__class__, name, None))) is not None:
+            if (parameter := _context_of(program, name)) is not None:
                 check_type(_what(program, name), parameter.deps_type, deps)
         return
     for tool in _tools(program):

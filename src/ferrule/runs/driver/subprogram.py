@@ -120,6 +120,7 @@ async def call_code(frame: Frame, code: Callable[[Callable[..., Awaitable[Any]]]
     blocks = frame.blocks
 
     async def call(function: Callable[..., Any], *args: Any, context: ContextParameter | None, is_async: bool, what: str) -> Any:
+        settings.scope().frame.blocks = not is_async  # how the function itself waits
         named: Mapping[str, Any] = {}
         if context is not None:
             args, named = with_context(frame, context, what, args, named)
@@ -128,7 +129,11 @@ async def call_code(frame: Frame, code: Callable[[Callable[..., Awaitable[Any]]]
             return offload.run_async(cancellable(frame.life, work())) if blocks else await work()
         return work() if blocks else await offload.in_worker_thread(work)
 
-    return await record((lambda: offload.run_blocking(code(call))) if blocks else partial(code, call), name, blocks=blocks)
+    frame.failures = []
+    try:
+        return await record((lambda: offload.run_blocking(code(call))) if blocks else partial(code, call), name, blocks=blocks)
+    finally:
+        hand_up(frame)  # a `forward` around this program may catch them
 
 
 async def _made(make: Callable[[], Any], *, blocks: bool) -> Any:
