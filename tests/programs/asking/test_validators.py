@@ -19,6 +19,7 @@ from ferrule import (
     Module,
     Predict,
     ReAct,
+    ReplayMismatchError,
     Run,
     ScriptedLM,
     ToolRetry,
@@ -335,3 +336,34 @@ def test_a_failure_in_a_validator_that_a_forward_caught_is_replayed(*, blocks: b
     again.answer(again.pending[0].approve())
     again = again.resume() if blocks else asyncio.run(again.aresume())
     assert again.prediction == "failed A2 yes"
+
+
+@pytest.mark.parametrize("blocks", [True, False], ids=["sync", "async"])
+def test_a_version_that_records_verdicts_executes_nothing_in_a_run_that_has_none(*, blocks: bool) -> None:
+    """The validator ran, and what its judge answered made the run unreadable for the old version."""
+
+    def agent(*answers: Any) -> ReAct:
+        return ReAct("question -> order", [look.model_copy(update={"require_confirmation": True})], lm=ScriptedLM([*answers]))
+
+    def resumed(program: ReAct) -> Run:
+        run = Run.load(store, "r", program)
+        run.answer(run.pending[0].approve())
+        return run.resume() if blocks else asyncio.run(run.aresume())
+
+    def starts_with_a(answer: Any) -> None:
+        if answer.order == "B1":
+            raise ToolRetry("no")
+
+    store, old, new = MemoryStore(), agent(finish("B1"), LOOK, finish("A1")), agent(finish("A1"))
+    judge = Predict("order -> fits: bool", lm=ScriptedLM([{"outputs": {"fits": True}}]))
+    old.output_validator(starts_with_a)
+
+    @new.output_validator
+    async def fits(answer: Any) -> None:
+        await judge.acall(order=answer.order)
+
+    assert old.start(question="?", store=store, run_id="r").status == "waiting"
+    with pytest.raises(ReplayMismatchError):
+        _ = resumed(new).prediction
+    assert not judge.lm.requests
+    assert resumed(old).prediction.order == "A1"
