@@ -182,6 +182,16 @@ def test_if_no_answer_of_several_is_accepted_the_model_is_asked_again(function: 
     assert sorted(program(question="?", deps=Shop()).completions.order) == ["A1", "A2"]
 
 
+def test_the_model_corrects_the_first_of_several_answers_by_the_problem_of_that_one(function: Any) -> None:
+    lm = ScriptedLM(["?", outputs("B2"), outputs("A1"), outputs("A2")])
+    program = Predict("question -> order", n=2, lm=lm)
+    program.output_validator(function)
+    assert program(question="?", deps=Shop()).order == "A1"
+    said, wrong = lm.requests[-1].messages[-2:]
+    assert said.text == "?"
+    assert "`order`: is missing" in wrong.text
+
+
 def test_a_model_that_is_never_right_ends_the_run_with_the_objection(function: Any) -> None:
     program = made("Predict", function, [outputs("B1"), outputs("B2"), '{"order": "B3"}'])
     with pytest.raises(AdapterParseError, match="There is no order B3"):
