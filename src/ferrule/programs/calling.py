@@ -190,7 +190,11 @@ def take_deps(program: Any, inputs: dict[str, Any], deps: Any = None) -> Any:
 def _has_input(program: Any, name: str) -> bool:
     import inspect
 
+    from ferrule.tools.definition.deps import context_parameter
+
     plan = plan_of(program)
     fields = plan.inputs if plan is not None else ()
     written = program.flow if program.is_flow else program.aforward if program.is_only_async else program.forward
-    return name in fields or name in inspect.signature(written).parameters
+    if name in fields or name not in inspect.signature(written).parameters:
+        return name in fields
+    return (context := context_parameter(written)) is None or context.name != name

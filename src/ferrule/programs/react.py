@@ -95,7 +95,7 @@ class ReAct(Module[S, D, P]):
         self.stop_at_tools = tool_names(stop_at_tools)
         # Signature and tools belong to the predictor, so that they are saved, loaded and changed in one place.
         self.react = Predict(found, tools=check_tools(tools, intention=intention), demos=demos, lm=lm, **config)
-        check_stops(self.stop_at_tools, self.react.toolbox)
+        check_stops(self.stop_at_tools, self.react)
         self.extract = make_extractor(self.react)
 
     @property

@@ -25,11 +25,13 @@ from ferrule import (
     ToolCall,
     ToolCallError,
     ToolCalls,
+    ToolRetry,
     XMLAdapter,
     context,
 )  # fmt: skip
 from ferrule.errors import BoundaryError
 from ferrule.values.run import event as events
+from ferrule.values.signatures.compiled import InvalidOutputsError
 
 
 def add(a: int, b: int) -> int:
@@ -98,6 +100,20 @@ def test_the_error_is_that_of_the_last_answer_and_its_cause_that_of_the_first(ad
         Predict("q -> n: int")(q="?", lm=ScriptedLM(answers))
     assert isinstance(raised.value.__cause__, AdapterParseError)
     assert "first" in raised.value.__cause__.text
+
+
+def test_the_first_error_keeps_its_own_cause_if_the_answer_begins_as_the_fallback_writes() -> None:
+    program = Predict("q -> a: int", lm=ScriptedLM(['{"a": 1}\n[[ ## a ## ]]\n1', "?"]))
+
+    @program.output_validator
+    def never(answer: Any) -> None:
+        raise ToolRetry("never")
+
+    with context(adapter=ChatAdapter(repairs=0)), pytest.raises(AdapterParseError) as raised:
+        program(q="?")
+    first = raised.value.__cause__
+    assert isinstance(first, AdapterParseError)
+    assert isinstance(first.__cause__, InvalidOutputsError)
 
 
 @pytest.mark.parametrize("adapter", [ChatAdapter(), XMLAdapter(), ChatAdapter(repairs=0)], ids=["chat", "xml", "no repair"])

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import json
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import Annotated, Any, Optional, cast
 
 import pytest
 
 from ferrule import (
     AdapterParseError,
+    AuthenticationError,
     ChainOfThought,
     ConfigurationError,
     Context,
     MemoryStore,
+    Module,
     Predict,
     ReAct,
+    ReplayMismatchError,
     Run,
     ScriptedLM,
     ToolRetry,
+    aask_person,
+    acall_tool,
+    aonce,
+    ask_person,
+    call_tool,
+    once,
     tool,
 )
 
@@ -173,6 +182,16 @@ def test_if_no_answer_of_several_is_accepted_the_model_is_asked_again(function: 
     assert sorted(program(question="?", deps=Shop()).completions.order) == ["A1", "A2"]
 
 
+def test_the_model_corrects_the_first_of_several_answers_by_the_problem_of_that_one(function: Any) -> None:
+    lm = ScriptedLM(["?", outputs("B2"), outputs("A1"), outputs("A2")])
+    program = Predict("question -> order", n=2, lm=lm)
+    program.output_validator(function)
+    assert program(question="?", deps=Shop()).order == "A1"
+    said, wrong = lm.requests[-1].messages[-2:]
+    assert said.text == "?"
+    assert "`order`: is missing" in wrong.text
+
+
 def test_a_model_that_is_never_right_ends_the_run_with_the_objection(function: Any) -> None:
     program = made("Predict", function, [outputs("B1"), outputs("B2"), '{"order": "B3"}'])
     with pytest.raises(AdapterParseError, match="There is no order B3"):
@@ -230,3 +249,131 @@ async def returns(answer: Any) -> Any:
 def test_an_async_validator_changes_nothing(wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match="only checks"):
         made("Predict", wrong, [outputs("A1")])(question="?")
+
+
+def logged(function: Any) -> Any:
+    @wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        return function(*args, **named)
+
+    return call
+
+
+@pytest.mark.parametrize("wrong", [logged(acheck), logged(partial(afails)), partial(logged(acheck))], ids=["context", "plain", "partial"])
+def test_a_plain_function_that_returns_a_coroutine_is_reported(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="is not awaited"):
+        made("Predict", wrong, [outputs("A1")])(question="?", deps=Shop())
+
+
+def test_a_context_that_a_partial_binds_stays() -> None:
+    mine, other = Shop(), Shop()
+    program = made("Predict", partial(check, ctx=Context(deps=mine)), [outputs("A1")])
+    assert program(question="?", deps=other).order == "A1"
+    assert (mine.asked, other.asked) == (["A1"], [])
+
+
+ShopContext = Context[Shop]
+
+
+def by_alias(answer: Any, ctx: "ShopContext") -> None:  # noqa: UP037  as with `from __future__ import annotations`
+    check(answer, ctx)
+
+
+def by_optional(answer: Any, ctx: "Optional[Context[Shop]]") -> None:  # noqa: UP037, UP045
+    check(answer, cast("Any", ctx))
+
+
+def by_annotated(answer: Any, ctx: "Annotated[Context[Shop], 'the shop']") -> None:  # noqa: UP037
+    check(answer, ctx)
+
+
+@pytest.mark.parametrize("function", [by_alias, by_optional, by_annotated])
+def test_an_annotation_that_is_text_may_name_the_context_in_other_words(function: Any) -> None:
+    shop = Shop()
+    assert made("Predict", function, [outputs("B1"), outputs("A1")])(question="?", deps=shop).order == "A1"
+    assert shop.asked == ["B1", "A1"]
+
+
+@pytest.mark.parametrize("blocks", [True, False], ids=["sync", "async"])
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "awaited"])
+def test_a_validator_may_ask_a_person_and_call_tools(*, is_async: bool, blocks: bool) -> None:
+    def asks(answer: Any, ctx: Context) -> None:
+        assert once(lambda: 7) == 7
+        assert call_tool(look, place="x") == "x"
+        if ask_person(f"Is {answer.order} fine?") != "yes":
+            raise ToolRetry("no")
+
+    async def aasks(answer: Any) -> None:
+        assert await aonce(lambda: 7) == 7
+        assert await acall_tool(look, place="x") == "x"
+        if await aask_person(f"Is {answer.order} fine?") != "yes":
+            raise ToolRetry("no")
+
+    program, store = made("Predict", aasks if is_async else asks, [outputs("A1")]), MemoryStore()
+    keywords: dict[str, Any] = {"question": "?", "store": store, "run_id": "r"}
+    if blocks:
+        program.start(**keywords)
+    else:
+        asyncio.run(program.astart(**keywords))
+    run = Run.load(store, "r", program)
+    run.answer(run.pending[0].approve())
+    run = run.resume() if blocks else asyncio.run(run.aresume())
+    assert run.prediction.order == "A1"
+
+
+@pytest.mark.parametrize("blocks", [True, False], ids=["sync", "async"])
+def test_a_failure_in_a_validator_that_a_forward_caught_is_replayed(*, blocks: bool) -> None:
+    class Desk(Module):
+        def __init__(self, judged: list[Any], answers: list[Any], after: list[Any]) -> None:
+            self.judge = judge = Predict("order -> fits: bool", lm=ScriptedLM(judged))
+            self.answer = Predict("question -> order", lm=ScriptedLM(answers))
+            self.after = Predict("question -> order", lm=ScriptedLM(after), name="After")
+
+            @self.answer.output_validator
+            async def fits(answer: Any) -> None:
+                await judge.acall(order=answer.order)
+
+        def forward(self, question: str) -> str:
+            try:
+                found = self.answer(question=question).order
+            except AuthenticationError:
+                found = "failed"
+            return f"{found} {self.after(question=found).order} {ask_person('Fine?')}"
+
+    desk = Desk([AuthenticationError("no key")], [outputs("A1")], [outputs("A2")])
+    run = desk.start(question="?") if blocks else asyncio.run(desk.astart(question="?"))
+    again = Run.from_json(run.to_json(), Desk([{"outputs": {"fits": True}}], [], []))
+    again.answer(again.pending[0].approve())
+    again = again.resume() if blocks else asyncio.run(again.aresume())
+    assert again.prediction == "failed A2 yes"
+
+
+@pytest.mark.parametrize("blocks", [True, False], ids=["sync", "async"])
+def test_a_version_that_records_verdicts_executes_nothing_in_a_run_that_has_none(*, blocks: bool) -> None:
+    """The validator ran, and what its judge answered made the run unreadable for the old version."""
+
+    def agent(*answers: Any) -> ReAct:
+        return ReAct("question -> order", [look.model_copy(update={"require_confirmation": True})], lm=ScriptedLM([*answers]))
+
+    def resumed(program: ReAct) -> Run:
+        run = Run.load(store, "r", program)
+        run.answer(run.pending[0].approve())
+        return run.resume() if blocks else asyncio.run(run.aresume())
+
+    def starts_with_a(answer: Any) -> None:
+        if answer.order == "B1":
+            raise ToolRetry("no")
+
+    store, old, new = MemoryStore(), agent(finish("B1"), LOOK, finish("A1")), agent(finish("A1"))
+    judge = Predict("order -> fits: bool", lm=ScriptedLM([{"outputs": {"fits": True}}]))
+    old.output_validator(starts_with_a)
+
+    @new.output_validator
+    async def fits(answer: Any) -> None:
+        await judge.acall(order=answer.order)
+
+    assert old.start(question="?", store=store, run_id="r").status == "waiting"
+    with pytest.raises(ReplayMismatchError):
+        _ = resumed(new).prediction
+    assert not judge.lm.requests
+    assert resumed(old).prediction.order == "A1"

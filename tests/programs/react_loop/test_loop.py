@@ -594,3 +594,47 @@ def test_a_waiting_call_ends_the_run_once_it_is_approved_under_its_own_name(mode
 def test_stop_at_tools_names_tools_of_the_agent(wrong: Any, said: str):
     with pytest.raises(ConfigurationError, match=said):
         agent(stop_at_tools=wrong)
+
+
+def test_a_result_with_edited_arguments_is_the_output_without_the_note_for_the_model(mode: str):
+    careful = Tool(add, require_confirmation=True)
+    program = ReAct("question -> answer: int", [careful], native=mode == "native", stop_at_tools=[careful])
+    run = program.start(question="?", lm=ScriptedLM([STEPS[mode]("", "add", {"a": 2, "b": 3})]))
+    run.answer(run.pending[0].approve(a=30))
+    assert run.resume().prediction.answer == 33
+
+
+def test_a_reply_and_a_denial_end_nothing(mode: str):
+    careful = Tool(add, require_confirmation=True)
+    for decide in (lambda question: question.reply("7"), lambda question: question.deny("no")):
+        program = ReAct("question -> answer: int", [careful], native=mode == "native", stop_at_tools=[careful])
+        run = program.start(
+            question="?", lm=ScriptedLM([STEPS[mode]("", "add", {"a": 2, "b": 3}), STEPS[mode]("", "finish", {"answer": 9})])
+        )
+        run.answer(decide(run.pending[0]))
+        assert len(run.resume().trajectory.steps) == 2
+
+
+@pytest.mark.parametrize("guess", [{"answer": 99}, {"answer": "?"}, {}], ids=["fits", "misfit", "none"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_finish_in_the_same_turn_does_not_replace_the_result(guess: dict[str, Any], *, is_first: bool):
+    calls = (ToolCall(name="add", args={"a": 2, "b": 3}, id="1"), ToolCall(name="finish", args=guess, id="2"))
+    prediction = agent(stop_at_tools=[add])(question="?", lm=ScriptedLM([Response(None, calls[::-1] if is_first else calls)]))
+    assert prediction.answer == 5
+    assert [call.name for call in prediction.trajectory.steps[0].calls] == ["add", "finish"]
+
+
+def test_optional_outputs_that_the_dict_leaves_out_have_their_defaults(mode: str):
+    program = ReAct("question -> euros: float, why, note: str | None", [quoted], native=mode == "native", stop_at_tools=[quoted])
+    prediction = program(question="?", lm=ScriptedLM([STEPS[mode]("", "quoted", {"order": "A1"})]))
+    assert prediction.toDict() == {"euros": 30.0, "why": "A1 costs that", "note": None}
+
+
+def test_a_tool_that_an_input_declares_may_end_the_run():
+    program = agent("question, more: Tool -> answer: int", stop_at_tools=["quadruple"])
+
+    def quadruple(a: int) -> int:
+        """Times four."""
+        return 4 * a
+
+    assert program(question="?", more=Tool(quadruple), lm=ScriptedLM([native_step("", "quadruple", {"a": 2})])).answer == 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partialmethod
 from typing import Any
 
 import pytest
@@ -423,3 +424,78 @@ def test_a_forward_may_do_without_deps_if_its_context_says_so() -> None:
 def test_a_context_that_the_caller_passes_stays() -> None:
     assert First().forward(Context(deps=Shop("bo")), "?") == ("?", "bo")
     assert Last()("?", ctx=Context(deps=Shop("cy")), deps=Shop("bo")) == ("?", "cy")
+
+
+def told(question: str, ctx: Context[Shop]) -> tuple[str, str]:
+    return question, ctx.deps.owner
+
+
+class Static(Module):
+    forward = staticmethod(told)
+
+
+class OfClass(Module):
+    @classmethod
+    def forward(cls, question: str, ctx: Context[Shop]) -> tuple[str, str]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return told(question, ctx)
+
+
+class Compiled:
+    __hash__ = None  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+
+    def __call__(self, question: str, ctx: Context[Shop]) -> tuple[str, str]:
+        return told(question, ctx)
+
+
+class Called(Module):
+    forward = Compiled()  # pyright: ignore[reportAssignmentType]
+
+
+class Bound(Module):
+    def _told(self, mark: str, question: str, ctx: Context[Shop]) -> tuple[str, str]:
+        return told(question, ctx)
+
+    forward = partialmethod(_told, "!")  # pyright: ignore[reportAssignmentType]
+
+
+class OfInstance(Module):
+    def __init__(self) -> None:
+        self.forward = told  # pyright: ignore[reportAttributeAccessIssue]
+
+    def forward(self, question: str) -> None:
+        raise NotImplementedError
+
+
+ShopContext = Context[Shop]
+
+
+class ByAlias(Module):
+    def forward(self, question: str, ctx: "ShopContext") -> tuple[str, str]:  # noqa: UP037  as with `from __future__ import annotations`
+        return told(question, ctx)
+
+
+class NamedDeps(Module):
+    def forward(self, question: str, deps: Context[Shop]) -> tuple[str, str]:
+        return told(question, deps)
+
+
+@pytest.mark.parametrize("kind", [Static, OfClass, Called, Bound, OfInstance, ByAlias, NamedDeps])
+def test_any_callable_may_be_the_forward_that_takes_a_context(kind: Any) -> None:
+    program, shop = kind(), Shop("bo")
+    assert program("?", deps=shop) == program(question="?", deps=shop) == ("?", "bo")
+    assert asyncio.run(program.acall("?", deps=shop)) == ("?", "bo")
+    run = program.start(question="?", deps=shop)
+    assert (run.prediction, dict(run.inputs)) == (("?", "bo"), {"question": "?"})
+
+
+def test_a_context_that_is_passed_by_name_takes_no_place_of_another_argument() -> None:
+    class Words(Module):
+        def forward(self, *words: str, ctx: Context[Shop]) -> tuple[tuple[str, ...], str]:
+            return words, ctx.deps.owner
+
+    assert Words()("a", "b", "c", deps=Shop("bo")) == (("a", "b", "c"), "bo")
+
+
+def test_an_input_with_the_name_of_the_context_is_refused() -> None:
+    with pytest.raises(TypeError, match="`ctx` takes the `Context` of the run, found 'mine'"):
+        First()(question="?", ctx="mine", deps=Shop())

@@ -249,9 +249,9 @@ def _in_another_form(  # noqa: PLR0917  `_parse`, and why it failed
     try:
         return _parse(other, signature, response, read)
     except AdapterParseError as found:
-        if first_form is None or len(found.absent) >= len(error.absent):
-            raise error from None
-        raise
+        if first_form is not None and len(found.absent) < len(error.absent):
+            raise
+    raise error
 
 
 def _as_request(made: Any) -> Request:

@@ -32,10 +32,11 @@ def ask_several(
 ) -> Generator[Act, Any, Answers]:
     """The fields of each answer that can be parsed. If none can, the model corrects them as it does a single one."""
     found: Answers = []
+    failed: list[AdapterParseError] = []
 
     def read_each(adapter: Adapter, response: Response) -> dict[str, Any]:
         found.clear()
-        failed: list[AdapterParseError] = []
+        failed.clear()
         for each in (response, *response.others):
             try:
                 found.append((read(adapter, each), each))
@@ -45,12 +46,13 @@ def ask_several(
             raise failed[0]
         return found[0][0]
 
-    def check_each(adapter: Adapter, _fields: dict[str, Any], _response: Response) -> Generator[Act, Any, None]:
+    def check_each(adapter: Adapter, _fields: dict[str, Any], first: Response) -> Generator[Act, Any, None]:
         verdicts = yield from judged([outputs for outputs, _ in found])
         kept = [each for each, verdict in zip(found, verdicts, strict=True) if verdict is None]
         if not kept:
             (outputs, response), problem = found[0], verdicts[0] or ""
-            raise rejected(adapter, response, outputs, [("", problem)])
+            # The model corrects the first answer, so it needs the problem of that one.
+            raise rejected(adapter, response, outputs, [("", problem)]) if response is first else failed[0]
         found[:] = kept
 
     several = replace(asker, lm=SeveralLM(asker.lm, asker.n))

@@ -45,11 +45,12 @@ class OutputValidator(Record):
         given = signature.model_construct(**inputs, **outputs)
         try:
             if call is None:
-                found = refuse_awaitable(self.function(given), self.what)
+                found = self.function(given)
             else:
                 found = await call(self.function, given, context=self.context, is_async=self.is_async, what=self.what)
         except ToolRetry as error:
             return str(error) or "not accepted, change it and try again"
+        refuse_awaitable(found, self.what)
         if (found is not None and found is not given) or any(getattr(given, name) is not value for name, value in outputs.items()):
             msg = "An output validator only checks: it raises `ToolRetry`, or returns None. Pydantic's validators may change outputs."
             raise ConfigurationError(msg)

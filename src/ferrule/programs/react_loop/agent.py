@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from ferrule.adapters.render import RenderedText
+from ferrule.adapters.render import RenderedText, tool_inputs
 from ferrule.errors import ConfigurationError, DuplicateToolError, SignatureError, shown
 from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool
 from ferrule.programs.predict import ChainOfThought, Predict
@@ -15,6 +15,7 @@ from ferrule.tools.definition.export import check_no_intention_argument
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import LiveToolbox, Toolbox
 from ferrule.values.content.convert import content_text
+from ferrule.values.run.act import CallTools
 from ferrule.values.signatures.fields import declare, without_none
 from ferrule.values.signatures.signature import as_signature
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ferrule.adapters.adapter import Adapter
+    from ferrule.programs.tool_use.use import UsingTools
     from ferrule.runs.limits import Limits
     from ferrule.values.calls.call import ToolResult
     from ferrule.values.confirmation.policy import Policy
@@ -163,23 +165,46 @@ def tool_names(tools: Any) -> frozenset[str]:
     return frozenset(each if isinstance(each, str) else Tool.of(each).name for each in cast("Iterable[Any]", tools))
 
 
-def check_stops(names: frozenset[str], own: Toolbox) -> None:
-    """Raise `ConfigurationError` for a name of no tool. A server may yet list it."""
-    missing = names - {tool.name for tool in own} - {tool.name for tool in own.shelf or ()} if names and not own.servers else None
-    if missing:
+def check_stops(names: frozenset[str], react: Predict) -> None:
+    """Raise `ConfigurationError` for a name of no tool. A server may yet list it, or an input be it."""
+    own = react.toolbox
+    if not names or own.servers or tool_inputs(react.signature):
+        return
+    if missing := names - {tool.name for tool in own} - {tool.name for tool in own.shelf or ()}:
         raise ConfigurationError(f"`stop_at_tools` names {', '.join(map(repr, sorted(missing)))}, and the agent has no such tool.")
+
+
+def note_results(acts: UsingTools, names: frozenset[str], returned: dict[str | None, ToolResult]) -> UsingTools:
+    """The acts of a turn. `returned` gets what the tools of these names returned, by the ids of the calls.
+
+    A result of the turn is for the model: it may hold a note, or what a person said in its place.
+    """
+    answer: Any = None
+    while True:
+        try:
+            act = acts.send(answer)
+        except StopIteration as end:
+            return end.value
+        answer = yield act
+        if type(act) is CallTools:
+            for checked, result in zip(act.calls, answer, strict=True):
+                if checked.tool.name in names and not result.is_error:
+                    returned.setdefault(checked.call.id, result)
 
 
 def outputs_of_result(signature: type[Signature], result: ToolResult) -> dict[str, Any] | None:
     """A tool's result as the outputs: as the one output, or a JSON object with several. None if it does not fit."""
-    fields = signature.plan.outputs
+    fields, optional = signature.plan.outputs, signature.plan.optional
     text = result.content
     try:
         if not isinstance(text, str):
             return None
         given = {next(iter(fields)): text} if len(fields) == 1 else json.loads(text)
-        return {name: signature.check_output(name, given[name]) for name in fields}
-    except (ValueError, TypeError, KeyError):
+        absent = fields.keys() - given.keys()
+        if absent == fields.keys() or absent - optional.keys():
+            return None
+        return {name: signature.output_default(name) if name in absent else signature.check_output(name, given[name]) for name in fields}
+    except (ValueError, TypeError, AttributeError):
         return None
 
 

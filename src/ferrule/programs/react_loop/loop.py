@@ -20,7 +20,7 @@ from ferrule.errors import (
 from ferrule.programs.asking.ask import Asker, ask_model, calls_natively, check_positive, list_demos, make_asker, split_inputs
 from ferrule.programs.asking.refusals import refuses_tools
 from ferrule.programs.instructions import is_builtin
-from ferrule.programs.react_loop.agent import OWN_KEYWORDS, check_names, outputs_of_result, render_trajectory, with_builtin
+from ferrule.programs.react_loop.agent import OWN_KEYWORDS, check_names, note_results, outputs_of_result, render_trajectory, with_builtin
 from ferrule.programs.react_loop.modes import Mode, Turn, make_mode
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.use import UsingTools, has_changes, use_tools
@@ -128,6 +128,8 @@ class _Loop:
             self.live = after_turns(agent.react.toolbox, self.host, asker.conditions)
         self.news = ""
         """What changed in the tools, in words: rendered with the current step."""
+        self.returned: dict[str | None, ToolResult] = {}
+        """What tools of `stop_at_tools` returned in this turn, by the ids of the calls."""
         self.steps: list[Step] = []
         self.shown = self.steps
         self.request: Any = None
@@ -257,10 +259,13 @@ class _Loop:
             results: list[ToolResult] = yield from self._use_tools(turn, turn.calls)
             if has_changes(results):
                 results, self.news = self.host.apply(results)
-            stop = (yield from self._stop(turn.calls, results)) if self.agent.stop_at_tools else None
+            stop = (yield from self._stop(turn.calls)) if self.agent.stop_at_tools else None
             return make_step(turn.thought, turn.calls, tuple(results)), stop
         others = tuple(call for call in turn.calls if call is not finish)
         results = (yield from self._use_tools(turn, others)) if others else []
+        if self.agent.stop_at_tools and (stop := (yield from self._stop(others))) is not None:  # `finish` was written without the result
+            last = ToolResult("finish", "Not used: the run ends with the result of a tool.", finish.id)
+            return Step(turn.thought, (*others, finish), (*results, last)), stop
         outputs, problems = yield from self._outputs(finish)
         if problems:
             refusal = str(ToolArgumentsError("finish", problems))
@@ -271,13 +276,11 @@ class _Loop:
             last = ToolResult("finish", "Completed.", finish.id)
         return Step(turn.thought, (*others, finish), (*results, last)), None if problems else _End(outputs)
 
-    def _stop(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> Generator[Act, Any, _End | None]:
+    def _stop(self, calls: Sequence[ToolCall]) -> Generator[Act, Any, _End | None]:
         """The end of the loop if a tool of `stop_at_tools` returned. If its result does not fit the outputs, they must be extracted."""
-        for call, result in zip(calls, results, strict=True):
-            called = self.toolbox.get(call.name)
-            if called is not None and called.name in self.agent.stop_at_tools and not result.is_error:
-                break
-        else:
+        returned, self.returned = self.returned, {}
+        result = next((returned[call.id] for call in calls if call.id in returned), None)
+        if result is None:
             return None
         outputs = outputs_of_result(self.agent.react.signature, result)
         if outputs is not None and self.agent.react.is_validated:
@@ -285,7 +288,8 @@ class _Loop:
         return _End(outputs)
 
     def _use_tools(self, turn: Turn, calls: Sequence[ToolCall]) -> UsingTools:
-        return use_tools(self.toolbox, calls, self.host, self.asker.conditions, thought=turn.thought, policy=self.agent.policy)
+        acts = use_tools(self.toolbox, calls, self.host, self.asker.conditions, thought=turn.thought, policy=self.agent.policy)
+        return note_results(acts, self.agent.stop_at_tools, self.returned) if self.agent.stop_at_tools else acts
 
     def _outputs(self, finish: ToolCall) -> Validating:
         """The outputs in the arguments of `finish`, typed; or None and what is wrong with them.

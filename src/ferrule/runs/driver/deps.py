@@ -35,7 +35,7 @@ def for_forward(
     frame: Frame, program: Any, name: str, args: tuple[Any, ...], inputs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:  # fmt: skip
     """The arguments of a program's `forward` or `aforward`, with the `Context` that it may take. See `with_context`."""
-    parameter = _of_method(getattr(program.__class__, name))
+    parameter = _context_of(program, name)
     return (args, inputs) if parameter is None else with_context(frame, parameter, _what(program, name), args, inputs)
 
 
@@ -43,11 +43,16 @@ def _what(program: Any, name: str) -> str:
     return f"`{program.name}.{name}`"
 
 
-def _of_method(method: Any) -> ContextParameter | None:
-    if method not in _found:
-        found = context_parameter(method)
-        _found[method] = found and replace(found, at=found.at - 1)  # `self` is passed already
-    return _found[method]
+def _context_of(program: Any, name: str) -> ContextParameter | None:
+    method = getattr(program, name, None)
+    function = getattr(method, "__func__", None)
+    if function is None:  # it is no method of the class
+        return context_parameter(method) if callable(method) else None
+    if function not in _found:
+        found = context_parameter(function)
+        # `self` is passed already.
+        _found[function] = found if found is None or found.at is None else replace(found, at=found.at - 1)
+    return _found[function]
 
 
 _found: WeakKeyDictionary[Any, ContextParameter | None] = WeakKeyDictionary()
@@ -68,8 +73,7 @@ def _check(program: Any, deps: Any, seen: set[int]) -> None:
     seen.add(id(program))  # an agent may be among its own tools
     if not program.is_flow:
         for name in ("forward", "aforward"):
-            method = getattr(program.__class__, name, None)
-            if method is not None and (parameter := _of_method(method)) is not None:
+            if (parameter := _context_of(program, name)) is not None:
                 check_type(_what(program, name), parameter.deps_type, deps)
         return
     for tool in _tools(program):

@@ -78,8 +78,11 @@ def cannot_wait(checked: CheckedCall, error: ConfirmationRequired) -> RunError:
     )
 
 
-async def record(make: Callable[[], Any], name: str, *, blocks: bool) -> Any:
-    """`once`; `blocks` says whether it waits by blocking this thread, or on this event loop."""
+async def record(make: Callable[[], Any], name: str, *, blocks: bool, is_needed: bool = False) -> Any:
+    """`once`; `blocks` says whether it waits by blocking this thread, or on this event loop.
+
+    `is_needed`: the program does not go on without the value, so a journal that goes on without it is that of another program.
+    """
     if not isinstance(name, str) or not name.replace("-", "_").isidentifier():  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
         raise InputError(f"The name of a value of `once` is a word of letters, digits, `_` and `-`; found {shown(name)}.")
     here = settings.scope()
@@ -88,7 +91,7 @@ async def record(make: Callable[[], Any], name: str, *, blocks: bool) -> Any:
         return await _made(make, blocks=blocks)
     frame.check()
     journal, slot = frame.run.journal, frame.numbered(f"once:{name}")
-    entry = journal.take(slot, "once", name) if journal.has(slot) else None
+    entry = journal.take(slot, "once", name) if is_needed or journal.has(slot) else None
     if entry is None:
         await keep_caught(frame, blocks=blocks)
         inside = frame.inner(f"{slot}/")  # programs that the function calls are replayed until there is a value, as those in a tool
@@ -120,6 +123,7 @@ async def call_code(frame: Frame, code: Callable[[Callable[..., Awaitable[Any]]]
     blocks = frame.blocks
 
     async def call(function: Callable[..., Any], *args: Any, context: ContextParameter | None, is_async: bool, what: str) -> Any:
+        settings.scope().frame.blocks = not is_async  # how the function itself waits
         named: Mapping[str, Any] = {}
         if context is not None:
             args, named = with_context(frame, context, what, args, named)
@@ -128,7 +132,12 @@ async def call_code(frame: Frame, code: Callable[[Callable[..., Awaitable[Any]]]
             return offload.run_async(cancellable(frame.life, work())) if blocks else await work()
         return work() if blocks else await offload.in_worker_thread(work)
 
-    return await record((lambda: offload.run_blocking(code(call))) if blocks else partial(code, call), name, blocks=blocks)
+    frame.failures = []
+    try:
+        make = (lambda: offload.run_blocking(code(call))) if blocks else partial(code, call)
+        return await record(make, name, blocks=blocks, is_needed=True)
+    finally:
+        hand_up(frame)  # a `forward` around this program may catch them
 
 
 async def _made(make: Callable[[], Any], *, blocks: bool) -> Any:

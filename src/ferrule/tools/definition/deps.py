@@ -7,8 +7,8 @@ import types
 import typing
 from typing import Any
 
-from ferrule.errors import ConfigurationError
-from ferrule.tools.definition.inspect_function import find_context, is_context_annotation, resolve_annotation
+from ferrule.errors import ConfigurationError, shown
+from ferrule.tools.definition.inspect_function import bound_names, find_context, is_context_annotation, resolve_annotation
 from ferrule.values.calls.context import HOW_TO_GIVE_DEPS, Context
 from ferrule.values.record import Record
 
@@ -20,17 +20,19 @@ class ContextParameter(Record):
     """The parameter of a plain function that takes a `Context`."""
 
     name: str
-    at: int
-    """Its place among the parameters."""
+    at: int | None
+    """Its place among the arguments; None if it is passed by name alone."""
     is_named: bool
     """Whether it can be passed by name."""
     deps_type: Any
 
     def fill(self, args: tuple[Any, ...], named: Mapping[str, Any], context: Context[Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-        """The arguments of a call with the context among them, unless they have one."""
+        """The arguments of a call with the context among them, unless they have one. Raises `TypeError` for another value in its place."""
         if any(isinstance(each, Context) for each in (*args, named.get(self.name))):
             return args, named
-        if len(args) <= self.at and self.is_named:
+        if self.is_named and self.name in named:
+            raise TypeError(f"`{self.name}` takes the `Context` of the run, found {shown(named[self.name])}.")
+        if self.at is None or (self.is_named and len(args) <= self.at):
             return args, {**named, self.name: context}
         return (*args[: self.at], context, *args[self.at :]), named
 
@@ -47,9 +49,12 @@ def context_parameter(function: Callable[..., Any]) -> ContextParameter | None:
         parameters = list(inspect.signature(function).parameters.values())
     except (ValueError, TypeError):  # a function in C may have no signature
         return None
+    bound = bound_names(function)
     for at, each in enumerate(parameters):
-        if is_context_annotation(function, each.annotation):
-            return ContextParameter(each.name, at, each.kind is not each.POSITIONAL_ONLY, deps_type(function, each.annotation))
+        hint = each.annotation
+        if each.name not in bound and (is_context_annotation(function, hint) or find_context(resolve_annotation(function, hint))):
+            place = None if each.kind is each.KEYWORD_ONLY else at
+            return ContextParameter(each.name, place, each.kind is not each.POSITIONAL_ONLY, deps_type(function, hint))
     return None
 
 

@@ -96,7 +96,7 @@ def inspect_function(
     caller = caller and not is_context_annotation(function, found[0].annotation)
     if caller:
         del found[0]
-    bound = _bound_names(function)
+    bound = bound_names(function)
     found = [each for each in found if each.name not in bound]
     annotations = {each.name: each.annotation for each in found if each.annotation is not each.empty}
     context = next((each for each, hint in annotations.items() if is_context_annotation(function, hint)), "")
@@ -218,7 +218,8 @@ def _bind_classmethod(function: Any) -> Any:
     return function.__get__(None, object) if isinstance(function, classmethod) else function  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
-def _bound_names(function: Any) -> set[str]:
+def bound_names(function: Any) -> set[str]:
+    """The parameters that a `partial` binds by name."""
     bound: set[str] = set()
     while isinstance(function, functools.partial):
         partial = cast("functools.partial[Any]", function)
