@@ -168,6 +168,21 @@ def test_a_program_that_a_validator_calls_belongs_to_the_run(*, blocks: bool) ->
     assert sum(entry["kind"] == "model" for entry in json.loads(run.to_json())["journal"]) == 4
 
 
+@pytest.mark.parametrize("blocks", [True, False], ids=["sync", "async"])
+def test_a_program_in_a_validator_uses_the_model_of_the_call(*, blocks: bool) -> None:
+    judge = Predict("order -> fits: bool")
+
+    def fits(answer: Any, ctx: Context) -> None:
+        assert judge(order=answer.order).fits
+
+    async def afits(answer: Any) -> None:
+        assert (await judge.acall(order=answer.order)).fits
+
+    program = Predict("question -> order")
+    program.output_validator(fits if blocks else afits)
+    assert program(question="?", lm=ScriptedLM([outputs("A1"), {"outputs": {"fits": True}}])).order == "A1"
+
+
 def test_each_of_several_answers_gets_its_verdict(function: Any) -> None:
     shop = Shop()
     program = Predict("question -> order", n=3, lm=ScriptedLM([outputs(each) for each in ("A1", "B1", "A2")]))

@@ -132,10 +132,12 @@ async def call_code(frame: Frame, code: Callable[[Callable[..., Awaitable[Any]]]
             return offload.run_async(cancellable(frame.life, work())) if blocks else await work()
         return work() if blocks else await offload.in_worker_thread(work)
 
+    here, lm = settings.scope(), {} if frame.lm is None else {"lm": frame.lm}  # that of this call of the program, as for its tools
+    make = (lambda: offload.run_blocking(code(call))) if blocks else partial(code, call)
     frame.failures = []
     try:
-        make = (lambda: offload.run_blocking(code(call))) if blocks else partial(code, call)
-        return await record(make, name, blocks=blocks, is_needed=True)
+        with settings.entered(Scope({**here.overrides, **lm}, here.frame, here.call)):
+            return await record(make, name, blocks=blocks, is_needed=True)
     finally:
         hand_up(frame)  # a `forward` around this program may catch them
 
