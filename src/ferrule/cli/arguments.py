@@ -259,7 +259,7 @@ def _describe(error: BaseException) -> str:
 
 def find_program(place: str) -> Module:
     """The program at `module:attribute` or `file.py:attribute`."""
-    found = _find_attribute(place, "program")
+    found = find_attribute(place, "program")
     if not isinstance(found, Module):
         raise ConfigurationError(f"{place!r} is not a program: found {shown(found)}.")
     return cast("Module", found)
@@ -269,7 +269,7 @@ def make_deps(place: str | None) -> Any:
     """The value at `module:attribute` or `file.py:attribute`; of a function or a class, what it returns. None for None."""
     if place is None:
         return None
-    found = _find_attribute(place, "deps")
+    found = find_attribute(place, "deps")
     if not callable(found):
         if found is None:
             raise ConfigurationError(f"`--deps {place}`: there is no such name, or it is None.")
@@ -289,7 +289,8 @@ def make_deps(place: str | None) -> Any:
     return made
 
 
-def _find_attribute(place: str, what: str) -> Any:
+def find_attribute(place: str, what: str) -> Any:
+    """What is at `module:attribute` or `file.py:attribute`; None if there is no such name."""
     where, _, name = place.rpartition(":")
     if not where or not name:
         raise ConfigurationError(f"Name the {what} as module:attribute or file.py:attribute; found {place!r}.")

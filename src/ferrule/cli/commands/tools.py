@@ -10,12 +10,12 @@ from contextlib import redirect_stdout
 from functools import partial
 from hmac import compare_digest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.text import Text
 
-from ferrule.cli.arguments import find_program, load_tools, open_servers
+from ferrule.cli.arguments import find_attribute, find_program, load_tools, open_servers
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.screen import console_on, print_json, say
 from ferrule.errors import ConfigurationError, DuplicateToolError
@@ -215,8 +215,8 @@ def _tools_or_program(place: str, served_name: str) -> list[Any]:
     where, _, name = place.rpartition(":")
     if where.endswith(".py"):
         return [serve_one(find_program(place), served_name)]
-    tools = load_tools([place])
-    named: object = getattr(sys.modules.get(where), name, None) if where else None
+    named = find_attribute(place, "tool") if where and not {"/", "\\"} & {*where} else None
     if isinstance(named, Module):
-        return [serve_one(named, served_name)]
+        return [serve_one(cast("Module", named), served_name)]
+    tools = load_tools([place])
     return [serve_one(tools[0], served_name)] if served_name != name and len(tools) == 1 else [*tools]
