@@ -77,12 +77,16 @@ def _check_deps(run: RunState, outer: CallPlace | None) -> None:
     """Raise `ConfigurationError` if the program lacks its `deps`. A run started by a tool, without `deps`, has those of the tool's run."""
     if run.deps is None and outer is not None and outer.frame is not None:
         run.deps = outer.frame.deps
-    find = getattr(run.program, "tool_users", None) if run.program.is_flow else None
-    users = find() if find is not None else ()
-    if not run.program.is_flow or any(each.toolbox.servers or each.toolbox.asks_deps or each.output_validators for each in users):
-        from ferrule.runs.driver.deps import check_program_deps  # late: most runs have no such tool
+    if run.program.is_flow:
+        find = getattr(run.program, "tool_users", None)
+        for user in find() if find is not None else ():
+            if user.toolbox.servers or user.toolbox.asks_deps or user.output_validators:
+                break
+        else:
+            return
+    from ferrule.runs.driver.deps import check_program_deps  # late: most runs have no such tool
 
-        check_program_deps(run.program, run.deps)
+    check_program_deps(run.program, run.deps)
 
 
 async def _run_to_rest(
