@@ -787,6 +787,7 @@ def test_without_psycopg_the_extra_is_named() -> None:
 
 @pytest.mark.parametrize("wrong", [None, 3, Path("runs.db"), "postgres:/nowhere ="], ids=repr)
 def test_anything_but_a_dsn_is_refused_without_showing_it(wrong: Any) -> None:
+    pytest.importorskip("psycopg", reason="needs the extra: pip install 'ferrule[postgres]'")
     with pytest.raises(ConfigurationError, match="This is not a Postgres DSN: postgresql://USER"):
         PostgresStore(wrong)
 
