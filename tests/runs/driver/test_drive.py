@@ -41,7 +41,7 @@ from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
 from ferrule.values.confirmation.question import Question
 from ferrule.values.conversation.exchange import Request, Response
 from ferrule.values.conversation.message import Message, Messages
-from ferrule.values.run.act import AskPerson, CallModel, CallTools, Once, Tell, Within
+from ferrule.values.run.act import AskPerson, CallCode, CallModel, CallTools, Once, Tell, Within
 from ferrule.values.run.event import Custom, Migrated
 from ferrule.values.run.outcome import Prediction
 
@@ -161,6 +161,7 @@ JUNK: dict[str, tuple[Any, str]] = {
     "unchecked calls": (CallTools((ToolCall(name="add"),)), "CallTools((checked_call, ...))"),  # type: ignore[arg-type]
     "no questions": (AskPerson("really?"), "AskPerson((Question(...), ...))"),  # type: ignore[arg-type]
     "no function": (Once(5), "Once(function, name)"),  # type: ignore[arg-type]
+    "no code": (CallCode(5, "check"), "CallCode(function, name)"),  # type: ignore[arg-type]
     "no limits": (Within({"calls": 1}), "Within(Limits(...))"),
 }
 

@@ -1,6 +1,6 @@
 """The `deps` of a run: checked before a program acts, and given to plain Python that takes a `Context`.
 
-Checked is that each tool, and those of programs that are tools, gets what it declares; so does each output validator.
+Each tool, each output validator and each `forward` gets the `deps` that it declares; so do the tools of programs that are tools.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Acts: everything that a program asks of its driver.
 
 A program is a generator that yields acts and is sent their answers. A test that answers acts by hand may send None for `ReadConditions`,
-`CheckDue`, `Tell` and `Within`.
+`CallCode`, `CheckDue`, `Tell` and `Within`.
 
 The acts of every step are `MutableRecord`s, though nothing changes them: a frozen record takes three times as long to make.
 """
@@ -194,7 +194,7 @@ def refuse_misuse(act: Any, error: Exception) -> None:
             fits, form = are(CheckedCall, found), f"{type(act).__name__}((checked_call, ...))"
         case AskPerson(questions=found):
             fits, form = are(Question, found), "AskPerson((Question(...), ...))"
-        case Once(make=found) | CheckDue(is_due=found):
+        case Once(make=found) | CheckDue(is_due=found) | CallCode(code=found):
             fits, form = callable(found), f"{type(act).__name__}(function, name)"
         case Within(limits=found):
             fits, form = hasattr(found, "wall_s"), "Within(Limits(...))"
