@@ -487,7 +487,7 @@ def test_a_parked_run_goes_on_with_the_option_that_the_message_names(here: Path,
         monkeypatch.setattr("ferrule.runs.store.sql_store.is_held", lambda run_id, token: None)
         resume = ("resume", "r", "--program", "billing:agent")
         message = said(capsys, *resume, "--max-recoveries", "0", code=1)
-        assert "crashed 1 times, and was parked as failed" in message
+        assert "crashed 1 times, and was marked as failed" in message
         assert "to continue anyway, add `--max-recoveries 1`." in message
         assert said(capsys, *resume, "--max-recoveries", "1").startswith("r: done")
         del taken  # until here nothing gave its lease back

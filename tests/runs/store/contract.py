@@ -308,7 +308,7 @@ def test_a_run_that_kills_its_process_again_and_again_is_parked(kept: Kept, stor
     with pytest.raises(StoreError, match="crashed 6 times"):
         store.take("r", after=0)
     [found] = store.list()
-    assert (found.status, found.error, found.recoveries) == ("failed", "crashed 6 times, and was parked", 6)
+    assert (found.status, found.error, found.recoveries) == ("failed", "crashed 6 times, and was marked as failed", 6)
     assert json.loads(store.load("r").head)["error"]["text"] == found.error
     with pytest.raises(StoreError, match="crashed 6 times"):
         store.take("r", after=0)

@@ -623,9 +623,9 @@ def test_a_parked_run_says_why(hotel: Hotel, monkeypatch: pytest.MonkeyPatch) ->
     hotel.at_look = lambda: _steal(hotel.store)
     hotel.start(LOOK, run_id="r")
     monkeypatch.setattr(sqlite_store, "is_dead", lambda owner: True)
-    with pytest.raises(StoreError, match="was parked as failed"):
+    with pytest.raises(StoreError, match="was marked as failed"):
         hotel.go_on(hotel.load("r"), FINISH)
-    with pytest.raises(StoreError, match="crashed 1 times, and was parked"):
+    with pytest.raises(StoreError, match="crashed 1 times, and was marked as failed"):
         _ = hotel.load("r").prediction
 
 

@@ -38,7 +38,7 @@ _QuestionId = Annotated[str | None, typer.Argument(metavar="[QUESTION]", help="T
 
 
 _LEGEND = (
-    "(4.0 is the first call of act 4; p: what the policy says of its calls; ?: asked or recorded during a call, or after it was cut off)"
+    "(4.0 is the first call of act 4, or the first decision; p: verdicts on the next calls; ?: asked during a call, or after an interrupted one)"
 )
 _LONG_S = 60.0
 """After so long, a run that has work counts as stuck."""
@@ -145,7 +145,7 @@ def resume_run(  # noqa: PLR0917  one parameter an option
         typer.Option(help="restart-turn: if the program takes other steps than the run did, drop the recorded steps from there on."),
     ] = None,
     max_recoveries: Annotated[
-        int | None, typer.Option(min=0, help="How often the run may have killed its process before it is parked as failed. Default: 5.")
+        int | None, typer.Option(min=0, help="How often the run may have killed its process before it is marked as failed. Default: 5.")
     ] = None,
 ) -> int:
     """Resume a run until it ends or waits. Exit status: 0 done, 1 failed, 3 a person must decide."""

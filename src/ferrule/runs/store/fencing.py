@@ -222,7 +222,7 @@ def give_back(db: Any, *, owner: str, run_id: str, token: int, status: str) -> N
 
 def park(db: Any, run_id: str, head: str, times: int) -> None:
     """Store a run that crashed its process too often as failed."""
-    error = {"type": "StoreError", "text": f"crashed {times} times, and was parked"}
+    error = {"type": "StoreError", "text": f"crashed {times} times, and was marked as failed"}
     with suppress(StoreError):  # a head that cannot be read may be why
         head = json_text({**parse_object(head, "the head of a run"), "error": error})
     db.execute(

@@ -144,7 +144,7 @@ class SQLStore:
         db.execute("UPDATE runs SET error = ?, updated_at = ? WHERE id = ? AND owner IS NULL", values)
 
     def take(self, run_id: str, *, after: int) -> Stored:
-        """See `Store`. A run whose process died too often is parked as failed; later calls raise."""
+        """See `Store`. A run whose process died too often is marked as failed; later calls raise."""
         taken: list[tuple[Lease, Stored]] = []
         try:
             recoveries = self._take(run_id, after, taken)
@@ -155,7 +155,7 @@ class SQLStore:
             raise
         if not taken:
             msg = (
-                f"The run {run_id!r} crashed {recoveries} times, and was parked as failed. Look at it with `ferrule show {run_id}`; "
+                f"The run {run_id!r} crashed {recoveries} times, and was marked as failed. Look at it with `ferrule show {run_id}`; "
                 f"to continue anyway, open the store with `max_recoveries={recoveries}` or more."
             )
             raise StoreError(msg)
@@ -166,7 +166,7 @@ class SQLStore:
     @_writes
     @reading("A run in the store")
     def _take(self, db: Any, run_id: str, after: int, taken: list[tuple[Lease, Stored]]) -> int:
-        """Put the run with its lease into `taken`, unless it is parked; returns how often it was recovered."""
+        """Put the run with its lease into `taken`, unless it is marked as failed; returns how often it was recovered."""
         now = self._now(db)
         status, owner, token, recoveries, head, no = self._row(db, run_id, "status, owner, token, recoveries, head, no", self._LOCK)
         is_own = is_held(run_id, token) if owner == self._owner else None

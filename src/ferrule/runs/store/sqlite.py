@@ -36,8 +36,8 @@ class SQLiteStore(SQLStore):
 
     With `full_sync=False`, a commit may be lost in a power cut (but not when the process dies). `lease_s` is how long a process keeps a
     run without renewing the lease; a process that died on this machine loses its runs at once. A run that killed its process
-    `max_recoveries` times is parked as failed. `clock` returns seconds since 1970. With `read_only=True`
-    the file must exist, and every write raises `StoreError`.
+    more than `max_recoveries` times is marked as failed. `clock` returns seconds since 1970. With `read_only=True` the file must exist,
+    and every write raises `StoreError`.
     """
 
     _LEASED = "until", "?"

@@ -136,7 +136,7 @@ def test_a_run_whose_tickets_fail_again_and_again_is_parked(store: PostgresStore
         made.append(sweep(store))
     assert made == [1, 1, 1, 0, 0, 0]
     found = store.summary("r")
-    assert (found.status, found.error, found.recoveries) == ("failed", "crashed 4 times, and was parked", 4)
+    assert (found.status, found.error, found.recoveries) == ("failed", "crashed 4 times, and was marked as failed", 4)
     assert store.summary("healthy").status == "queued"
     with context(lm=ScriptedLM([DONE])):
         assert advance(store, "r", agent) == "failed"

@@ -37,11 +37,12 @@ R = TypeVar("R")
 class PostgresStore(SQLStore):
     """Keeps runs in the tables of `schema`, which are created at first use.
 
-    `dsn` is libpq's: `postgresql://USER:PASSWORD@HOST/DATABASE?sslmode=verify-full`. `lease_s` is how long a process that is stopped or cut
-    off keeps its runs; those of one that died are free after five seconds. A run that killed its process `max_recoveries` times is parked
-    as failed. `liveness="heartbeat"` keeps no session open, for a pooler that shares sessions (PgBouncer's transaction mode): then a dead
-    process keeps its runs for `lease_s` too. With `full_sync=False` the server may have `synchronous_commit` off. `engine` queues the work
-    of runs for workers. Raises `ConfigurationError` for a malformed DSN, and warns of one that may send runs unencrypted.
+    `dsn` is libpq's: `postgresql://USER:PASSWORD@HOST/DATABASE?sslmode=verify-full`. `lease_s` is how long a process that is stopped or
+    disconnected keeps its runs; those of one that died are free after five seconds. A run that killed its process more than
+    `max_recoveries` times is marked as failed. `liveness="heartbeat"` keeps no session open, for a pooler that shares sessions (PgBouncer's
+    transaction mode): then a dead process keeps its runs for `lease_s` too. With `full_sync=False` the server may have `synchronous_commit`
+    off. `engine` queues the work of runs for workers. Raises `ConfigurationError` for a malformed DSN, and warns of one that may send runs
+    unencrypted.
     """
 
     _LOCK = " FOR UPDATE"

@@ -154,7 +154,7 @@ def _loose(connection: Any, store: Sweepable, live: list[str], *, every: bool) -
 
 
 def _again(connection: Any, store: Sweepable, engine: Engine, at: tuple[str, int], *, failed: bool) -> int:
-    """Make the next ticket of a run, unless another process did. A run whose tickets fail again and again is parked instead."""
+    """Make the next ticket of a run, unless another process did. A run whose tickets fail too often is marked as failed instead."""
     row = connection.execute(
         f'UPDATE "{store.schema}".runs SET segment = segment + 1, recoveries = recoveries + %s, '  # noqa: S608  the name was checked
         "queue = coalesce(queue, %s) WHERE id = %s AND segment = %s RETURNING segment, priority, queue_key, queue, recoveries, owner",
