@@ -37,9 +37,7 @@ _Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run, or 
 _QuestionId = Annotated[str | None, typer.Argument(metavar="[QUESTION]", help="The id of the question, or its beginning, if several wait.")]
 
 
-_LEGEND = (
-    "(4.0 is the first call of act 4, or the first decision; p: verdicts on the next calls; ?: asked during a call, or after an interrupted one)"
-)
+_LEGEND = "(4.0 is the first call of act 4, or its first decision; p: verdicts on the next calls; ?: asked in a call, or after a crash)"
 _LONG_S = 60.0
 """After so long, a run that has work counts as stuck."""
 
