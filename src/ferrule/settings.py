@@ -135,7 +135,7 @@ def configure(**changes: Unpack[Changes]) -> None:
 
 @contextmanager
 def context(**changes: Unpack[Changes]) -> Generator[None]:
-    """Set settings for a `with` block, and for the tasks and worker threads started in it."""
+    """Set settings for a `with` block: also for asyncio tasks that it starts and for ferrule's threads, but not for threads of your own."""
     scope = _scope.get()
     with entered(Scope({**scope.overrides, **_checked(changes)}, scope.frame, scope.call)):
         yield

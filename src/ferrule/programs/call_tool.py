@@ -46,12 +46,12 @@ _SHOWN_AS_STARS = '"writeOnly":true'
 def call_tool(tool: Tool | Callable[..., Any], /, **arguments: Any) -> Any:
     """Call a tool from a `forward`, and record the result; a resumed run gets the recorded result.
 
-    It is a call like one by a model: policies, grants and `require_confirmation` hold, and the run waits for a decision; the tool's
-    `effect` says what happens after a crash. Outside a run, a call that needs a decision raises `ConfirmationRequired`, as a program does.
+    Policies, grants and `require_confirmation` apply as for a call by a model, and the run waits for a decision. The tool's `effect` says
+    what happens after a crash. Outside a run, a call that needs a decision raises `ConfirmationRequired`, as a program does.
 
     Args:
         tool: The tool, or a function to make one of.
-        arguments: The tool's arguments, by name. They reach it as they are, and are recorded and shown as JSON.
+        arguments: The tool's arguments, by name. The tool gets these objects; the record and a question have them as JSON.
 
     Returns:
         The result, as the type that the function says it returns. It is read from the text that a model would see, because a run records

@@ -198,7 +198,7 @@ class Module(Batches[S, D, P]):
     def stream(
         self, /, *args: Any, store: Store | None = None, run_id: str | None = None, deps: D | None = None, **inputs: Any
     ) -> EventStream[S]:  # fmt: skip
-        """The run's events as they happen, for `for`; then `.prediction`. Leaving the loop early cancels the run."""
+        """The run's events as they happen, for `for` (`astream`: `async for`); then `.prediction`. Leaving the loop cancels the run."""
         deps = take_deps(self, inputs, deps)
         if "resume_state" in inputs and (state := inputs.pop("resume_state")) is not None:
             from ferrule.programs.lifecycle.resume import resume_stream

@@ -54,14 +54,24 @@ OPTIONS = (
 class Predict(Module[S, D, P]):
     """Ask a model for the outputs of a signature. With tools, the model may call them first, for at most `max_turns` turns.
 
-    With `auto_execute_tools=False`, the first calls are returned unexecuted in `prediction.tool_calls`; outputs that the answer lacks are
-    None. `calls` is how tools are called: `"native"`, `"prompted"` or `"constrained"`, as for `ReAct`. Other keywords are sampling
-    settings (`temperature=0`). A call takes `lm=`, `config=`, `demos=` and `max_turns=` besides the inputs, unless an input has that name;
-    `config` also holds `tool_choice` and `parallel_tool_calls`. `n=3` asks for three answers (`prediction.completions`); not with tools.
+    A call takes `lm=`, `config=`, `demos=`, `max_turns=` and `deps=` besides the inputs, unless an input has that name. `config` also holds
+    `tool_choice` and `parallel_tool_calls`.
 
     Inputs of the type `Tool` or `list[Tool]` declare tools too, after the program's own. With an output of the type `ToolCalls` the model
     is asked once, and its calls are that output; they are not run. `calls=None` then leaves the choice to the adapter first. See
     docs/how-to/tools/tool-calls.md.
+
+    Args:
+        signature: The inputs and outputs: a class, or text such as `"question -> answer: int"`.
+        tools: Functions, tools, `program.as_tool()`, MCP servers, or a `Toolbox`.
+        auto_execute_tools: False returns the first calls unexecuted in `prediction.tool_calls`; outputs that the answer lacks are None.
+        max_turns: The maximum number of turns with calls.
+        demos: Examples of inputs and outputs for the prompt.
+        native: True is `calls="native"`, False is `calls="prompted"`.
+        calls: How the model calls tools: `"native"`, `"prompted"` or `"constrained"`, as for `ReAct`.
+        lm: The model; by default that of the settings.
+        name: The program's name in events, traces and stored runs, and as a tool.
+        config: Settings of the model, such as `temperature=0`; and `n=3` for three answers (`prediction.completions`), without tools.
 
     Raises:
         ConfigurationError: A keyword holds a key (`api_key`). It belongs to the model, `LM(..., api_key=...)`; here it would be saved.

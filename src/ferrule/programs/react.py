@@ -30,23 +30,40 @@ if TYPE_CHECKING:
 
 
 class ReAct(Module[S, D, P]):
-    """An agent with tools. Returns the signature's outputs, typed, and the steps in `prediction.trajectory`.
+    """An agent: the model calls tools until it returns the outputs. `prediction.trajectory` has the steps.
 
-    The tools `finish` and `user_clarification` are built in; `enable_user_clarification=False` removes the second. `calls` is how the
-    model calls tools: `"native"` by declarations, `"prompted"` in the text of its answer, `"constrained"` by declarations with calls that
-    are valid by construction; None chooses by its capabilities, constrained first. The predictions are equal. `native=True` and
-    `native=False` are the older form of the first two. `intention=True` asks the model why it
-    makes each call: the reason is in `call.intention` in steps, events and questions, and is not passed to the tool. `policy` says
-    which calls run, which need a decision and which are denied. `parallel=False` runs the calls of one turn one at a time, in their order:
-    for tools that share state. `compact` keeps the conversation below the model's context: a number of
-    tokens, a share of the context such as `0.8`, or a `Compact`. After a turn in which one of `stop_at_tools` returned, the run ends: its
-    result is the output. `lm=` and other keywords are as for `Predict`: a model, sampling settings.
-    A call of the agent takes `max_iters=`, `limits=`, `lm=`, `config=` and `demos=` besides the inputs; agents that are its tools use the
-    same `lm`, unless they have their own. `name` appears in events, traces and stored runs, and names the tool.
+    The tools `finish` and `user_clarification` are built in. The model reads a tool's failure and an invalid call as a result, and so it
+    does if outputs in `finish` do not fit. At `max_iters`, at one of the `limits`, or when outputs were refused `limits.same_error` times,
+    it is asked for an answer from the steps so far, and `prediction.reason` says why.
 
-    Tool failures and faulty calls become observations, and so do outputs in `finish` that do not fit; after `limits.same_error` faulty
-    turns in a row the run raises `TooManyFaultsError`. At `max_iters`, when one of the `limits` is reached, or when outputs were refused
-    that often, an answer is extracted from the steps so far, and `prediction.reason` names the limit.
+    A call takes `max_iters=`, `limits=`, `lm=`, `config=`, `demos=` and `deps=` besides the inputs. Agents that are its tools use the same
+    `lm`, unless they have their own.
+
+    Args:
+        signature: The inputs and outputs: a class, or text such as `"question -> answer: int"`.
+        tools: Functions, tools, `program.as_tool()`, MCP servers, or a `Toolbox`.
+        max_iters: The maximum number of steps.
+        native: True is `calls="native"`, False is `calls="prompted"`.
+        calls: How the model calls tools: `"native"` by declarations, `"prompted"` in the text of its answer, `"constrained"` by
+            declarations with calls that are valid by construction. None: the model's capabilities decide, constrained first.
+        intention: Whether the model says why it makes each call: `call.intention`, which is not passed to the tool.
+        limits: Bounds on the agent and all that it calls.
+        enable_user_clarification: Whether the model has the tool `user_clarification`, which asks a person.
+        policy: Which calls run, which need a decision, and which are denied.
+        parallel: False runs the calls of one step one at a time, in their order: for tools that share state.
+        compact: When old messages are left out: at a number of tokens, at a share of the context such as `0.8`, or a `Compact`.
+        stop_at_tools: Tools, functions or names. After a step in which one of them returned, the run ends: its result is the output.
+        demos: Examples of inputs and outputs for the prompt.
+        lm: The model; by default that of the settings.
+        name: The agent's name in events, traces and stored runs, and as a tool.
+        config: Settings of the model, such as `temperature=0`.
+
+    Raises:
+        ConfigurationError: An option is unknown or invalid.
+        SignatureError: The signature is invalid, or has a name that the agent uses itself.
+        ToolDefinitionError: One of `tools` cannot become a tool.
+        TooManyFaultsError: In a run, after `limits.same_error` steps in a row in which all calls were faulty.
+
     """
 
     def __init__(

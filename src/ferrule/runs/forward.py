@@ -125,8 +125,8 @@ async def gather(*branches: Awaitable[T]) -> list[T]: ...
 async def gather(*branches: Awaitable[Any]) -> Any:
     """Like `asyncio.gather(a.acall(...), b.acall(...))`, with results in order, but replayable even if branches are equal.
 
-    Every branch runs as far as it can: if some wait for a person, all their questions are pending together. Otherwise the first error, in
-    branch order, is raised after all have ended.
+    Every branch runs as far as it can. If one raises, the first error in branch order is raised after all have ended, and no branch asks
+    its question. Otherwise the questions of all branches that wait for a person are pending together.
     """
     import asyncio
 

@@ -120,7 +120,7 @@ class Store(Protocol):
         ...
 
     def transact(self, lease: Lease, work: Callable[[Any], R]) -> R:
-        """Call `work` with a connection; its changes and the entries written meanwhile are committed when it returns, else undone.
+        """Call `work` with a connection; its changes and the entries written meanwhile are committed when it returns, otherwise undone.
 
         `ctx.db` uses its `execute`, `executemany`, `in_transaction` and (from another thread) `interrupt`, as in `sqlite3.Connection`.
         """

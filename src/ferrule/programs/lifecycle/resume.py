@@ -161,9 +161,9 @@ def run_until_done(
 ) -> Prediction[S]:
     """Run a program to its end and return the prediction; `decide` is called with each question.
 
-    It returns a decision (`question.approve()`) or a person's words ("yes", "no", changed arguments, text); with None the run stays
-    waiting. After an empty line, a question about a call is asked again. Raises `ConfirmationRequired`, which carries the run, for a
-    question without a decision or after `max_confirmations`.
+    It returns a decision (`question.approve()`), True or False, or a person's words ("yes", "no", changed arguments, text); with None the
+    run stays waiting. After an empty line, a question about a call is asked again. Raises `ConfirmationRequired`, which carries the run,
+    for a question without a decision or after `max_confirmations`.
     """
     run: Run[S] = cast("Any", program).bind(**(inputs or {})).start(deps=deps)
     asked = 0

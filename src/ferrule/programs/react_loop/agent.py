@@ -70,7 +70,7 @@ def check_signature(signature: Any) -> type[Signature]:
     for name, field in found.plan.inputs.items():
         is_no_history = name == "history" and not _takes_history(field.annotation)
         if name in {"trajectory", *OWN_KEYWORDS} or name.startswith("next_") or is_no_history:
-            why = "`ReAct` uses it itself" if name != "history" else "it is reserved for the conversation: give it the type `History`"
+            why = "`ReAct` uses this name itself" if name != "history" else "the name is for a conversation, of the type `History`"
             raise SignatureError(f"An input of a ReAct agent cannot be called `{name}`: {why}. Choose another name.")
     if "trajectory" in found.plan.outputs:
         msg = (

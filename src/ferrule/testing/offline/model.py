@@ -24,7 +24,7 @@ _NO = re.compile(r"\b(no|not|false|never|none)\b")
 
 
 class OfflineLM(LocalLM):
-    """Rules, no neural network: for demos and tests without a key. It understands nothing; it only looks as if it did.
+    """Follows fixed rules and has no neural network: for demos and tests without a key. It understands nothing, although it may look so.
 
     It picks the declared tool whose name and description share the most words with the question, fills the arguments by their types and
     names (a sum from the question into `expression`, dates into dates, numbers into numbers, quoted or remaining words into the rest),
@@ -125,5 +125,5 @@ def _plain(result: str) -> str:
 
 def _nothing_fits(task: Task) -> str:
     names = ", ".join(tool.name for tool in task.tools)
-    found = f"none of the tools I was given ({names}) fits this question" if names else "I was given no tool for this question"
-    return f"I am ferrule's offline model, rules and no neural network, and {found}: I cannot answer it."
+    found = f"None of the tools I was given ({names}) fits this question" if names else "I was given no tool for this question"
+    return f"I am ferrule's offline model: I follow fixed rules, and have no neural network. {found}, so I cannot answer it."

@@ -39,7 +39,7 @@ class ModuleCallback:
 def module_callback(function: Callable[[Any], Any]) -> ModuleCallback:
     """Make a callback of a sync or async function: a tool returns it, and it is called with a `ModuleContext`.
 
-    It may call `context.module.init_module(tools=[...])`, and must return the observation for the model, a string.
+    It may call `context.module.init_module(tools=[...])`, and returns a text, which the model sees as the result of the tool's call.
     """
     callback = ModuleCallback(function)
     update_wrapper(callback, function)

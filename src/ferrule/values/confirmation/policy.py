@@ -40,22 +40,22 @@ class Compared(Record):
 
 
 def gt(bound: Any) -> Compared:
-    """Greater than."""
+    """A condition of a rule: the argument is greater than `bound`."""
     return Compared(">", bound)
 
 
 def ge(bound: Any) -> Compared:
-    """Greater than, or equal."""
+    """A condition of a rule: the argument is greater than `bound`, or equal to it."""
     return Compared(">=", bound)
 
 
 def lt(bound: Any) -> Compared:
-    """Less than."""
+    """A condition of a rule: the argument is less than `bound`."""
     return Compared("<", bound)
 
 
 def le(bound: Any) -> Compared:
-    """Less than, or equal."""
+    """A condition of a rule: the argument is less than `bound`, or equal to it."""
     return Compared("<=", bound)
 
 
@@ -95,7 +95,11 @@ class Rule(Record):
 
 
 def allow(tool: str = "*", /, *, reason: str = "", where: Mapping[str, Any] | None = None, **args: Any) -> Rule:
-    """Such calls run without a question, even if the tool requires confirmation. `where` is for arguments named like a keyword here."""
+    """A rule for a `Policy`: calls that match run without a question, even if their tool requires confirmation.
+
+    `tool` is a name or a pattern, such as `"search*"`. `args` are conditions by argument: a value to be equal to, a pattern for text,
+    `gt(100)` and the like, or a function of the value that is not async. `where` is for arguments named like a keyword here.
+    """
     return Rule("allow", tool, {**args, **(where or {})}, reason)
 
 
@@ -108,21 +112,22 @@ def check_expiry(expires_s: Any) -> None:
 def ask(
     tool: str = "*", /, *, reason: str = "", expires_s: float | None = None, where: Mapping[str, Any] | None = None, **args: Any
 ) -> Rule:
-    """Such calls need a person's decision. After `expires_s` seconds without one they count as denied."""
+    """A rule: calls that match (see `allow`) need a person's decision. After `expires_s` seconds without one they count as denied."""
     check_expiry(expires_s)
     return Rule("ask", tool, {**args, **(where or {})}, reason, expires_s)
 
 
 def deny(tool: str = "*", /, *, reason: str = "", where: Mapping[str, Any] | None = None, **args: Any) -> Rule:
-    """Such calls do not run; the model gets the reason."""
+    """A rule: calls that match (see `allow`) do not run; the model sees `reason`."""
     return Rule("deny", tool, {**args, **(where or {})}, reason)
 
 
 class Policy(Record):
     """Rules for an agent (`ReAct(..., policy=)`) or for all programs (`configure(policy=)`). Their order does not matter.
 
-    The strictest rule that covers a call wins: deny, then ask, then allow. `otherwise` is the verdict on calls that no rule covers; None
-    leaves those to the tool's own `require_confirmation`. If the settings and the agent both have a policy, the stricter verdict wins.
+    The strictest rule that matches a call wins: deny, then ask, then allow. `otherwise` is the verdict on calls that no rule matches
+    (`"allow"`, `"ask"` or `"deny"`); None leaves those to the tool's own `require_confirmation`. If the settings and the agent both have
+    a policy, the stricter verdict wins.
     """
 
     rules: Sequence[Rule]
@@ -179,8 +184,9 @@ def strictest(rules: Sequence[Rule]) -> Rule:
 class Grant(Record):
     """Consent to further calls of one tool in the same run: `question.approve(always=Grant(...))`. It can be revoked.
 
-    It ends with its run, with `calls`, with `until`, when it is revoked, or when the tool's definition changes. It applies to the program
-    that asked, but not to an equal tool of an agent that this program calls as a tool.
+    `args` says which calls: `"same"` (the arguments of the question), `"any"`, or patterns and values by argument. It ends with its run,
+    after `calls` calls, at the time `until` (seconds since 1970), when it is revoked, or when the tool's definition changes. It applies to
+    the program that asked, but not to an equal tool of an agent that this program calls as a tool.
     """
 
     args: Literal["same", "any"] | Mapping[str, Any] = "same"

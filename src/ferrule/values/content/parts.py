@@ -18,7 +18,7 @@ from ferrule.values.encoding.pattern import pattern
 
 
 class Text(Type):
-    """Plain text beside other parts."""
+    """Plain text beside other parts of a message: `Text(text="Look at this:")`."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 
@@ -115,7 +115,10 @@ class _Media(Type):
 
 
 class Image(_Media):
-    """A picture."""
+    """A picture: `Image.from_path("a.png")`, `Image.from_bytes(content, "image/png")`, `Image(url="https://...")`, or base64 in `data`.
+
+    ferrule does not download a `url`; the provider does.
+    """
 
     media_type: str = "image/png"
 
@@ -134,7 +137,7 @@ class Image(_Media):
 
 
 class Audio(_Media):
-    """A sound."""
+    """A sound: `Audio.from_path("a.wav")`, `Audio.from_bytes(content, "audio/wav")`, or base64 in `data`."""
 
     media_type: str = "audio/wav"
 
@@ -150,7 +153,7 @@ class Audio(_Media):
 
 
 class File(_Media):
-    """Any other file."""
+    """Any other file, such as a PDF: `File.from_path("a.pdf")`, `File.from_bytes(content, "application/pdf")`, `File(url="https://...")`."""
 
     name: str = "file"
 

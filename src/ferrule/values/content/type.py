@@ -155,7 +155,7 @@ def _in_strings(part: dict[str, Any], strings: int) -> dict[str, Any]:
 class Reasoning(str):
     """What a model thought before it answered: the type of an output. A text like any other.
 
-    Where the model thinks natively, and tells it, the output is what it told; otherwise the model writes it as a field.
+    If the provider returns the model's own reasoning, the output is that; otherwise the model writes it as a field.
     """
 
     __slots__ = ()

@@ -68,7 +68,7 @@ Calls = Literal["native", "prompted", "constrained"]
 
 
 class Capabilities(Record):
-    """The known capabilities of a model; programs choose their mode by them."""
+    """What a model is known to support. Programs choose how to ask it by this."""
 
     native_tools: bool = True
     """Accepts tool declarations and answers with structured calls."""

@@ -97,7 +97,7 @@ class CallTools(MutableRecord):
 
 
 class AskPerson(Record):
-    """Ask a person: answered with a list of `Decision`s in question order. Without them the run is suspended here."""
+    """Ask a person: answered with a list of `Decision`s in question order. Until all are there, the run waits."""
 
     questions: tuple[Question, ...]
     denials: tuple[str | None, ...] = ()
@@ -114,7 +114,7 @@ class Once(Record):
 class CallCode(Record):
     """Call functions of the user, such as those that check an answer: answered with JSON data, which a replay takes from the journal.
 
-    It shifts no slot of an act. Programs that the functions call belong to the run.
+    It does not change the numbers of other acts. Programs that the functions call belong to the run.
     """
 
     code: Callable[[Callable[..., Awaitable[Any]]], Coroutine[Any, Any, Any]]

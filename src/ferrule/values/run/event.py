@@ -60,7 +60,7 @@ class Event(MutableRecord, kw_only=True):
 
     @property
     def span_id(self) -> str:
-        """Of what the event is about: a program, a model call, a tool call, an adapter's work. Unique, and equal at its start and end."""
+        """Identifies what the event is about: a program, a model call, a tool call, an adapter's work. Unique; equal at start and end."""
         return f"{self.root_id}/{self.path}{self._work}".rstrip("/")
 
     @property

@@ -36,7 +36,7 @@ _LOG_LEVEL = "ferrule_log_level"
 
 
 class MCPCall:
-    """A call of an MCP client, as seen by the tool that it runs. It stands in for a run's call place."""
+    """A call of an MCP client, as the tool that it runs sees it."""
 
     __slots__ = ("_key", "call_id", "caller", "frame", "outer", "over", "params", "request", "run_id", "tell")
 

@@ -142,7 +142,8 @@ class LoweredTools(Record):
 def lower_schema(schema: Mapping[str, Any], target: Target) -> LoweredSchema:
     """Lower the schema of a tool's arguments for one target. Walks the schema, so callers keep the result (once a `Declarations`).
 
-    Raises `ConfigurationError` for an unknown target and for a schema that is not a mapping (`true` and `false` are none of arguments).
+    `target` is `"openai-strict"`, `"anthropic"`, `"gemini"`, or `"grammar"` for models in this process. Raises `ConfigurationError` for
+    another target, and for a schema that is not a dict, such as `true`.
     """
     if not isinstance(schema, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  of a programmer without types
         raise ConfigurationError(f"A schema is lowered from a dict, found {shown(schema)}.")
