@@ -98,6 +98,10 @@ def test_a_query_without_words_is_told_to_the_model(query: str) -> None:
         search_documents(query)
 
 
+def test_a_quoted_passage_has_no_marks_of_bold_text():
+    assert search_documents("trajectory").startswith("A step is one round of an agent")
+
+
 def test_what_no_document_mentions_is_said_so() -> None:
     assert search_documents("zyzzyva") == "No passage of ferrule's documents mentions zyzzyva."
 

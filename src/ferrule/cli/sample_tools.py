@@ -169,7 +169,7 @@ def search_documents(query: str) -> str:
     score, _, text, place = max(scored, default=(0.0, 0, "", ""))
     if not score:
         return f"No passage of ferrule's documents mentions {' or '.join(sorted(words))}."
-    return f"{text} ({place})"
+    return _BOLD.sub(r"\1", text) + f" ({place})"
 
 
 TOOLS: tuple[Callable[..., object], ...] = (calculate, days_between, date_after, search_documents)
@@ -191,6 +191,8 @@ class _Passage:
         return found * (4 if f"**{phrase}**" in folded else 2 if phrase in folded else 1)
 
 
+_BOLD = re.compile(r"(?<!\w)\*\*(.+?)\*\*(?!\w)")
+"""Bold text in Markdown; `2**10` is a power."""
 _WORD = re.compile(r"\w+")
 _FEW_WORDS = frozenset(
     _WORD.findall(

@@ -59,6 +59,7 @@ def _options(
 app = typer.Typer(
     name="ferrule",
     callback=_options,
+    epilog='Start with: ferrule ask "How many days are there between 2026-01-01 and 2026-12-24?"',
     result_callback=_exit,
     add_completion=False,
     no_args_is_help=True,

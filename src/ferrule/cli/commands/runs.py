@@ -124,7 +124,7 @@ def reply_to_question(
 
 
 def cancel_run(run: _Run, store: StorePlace = DEFAULT_STORE) -> int:
-    """Cancel a run. A waiting run is cancelled immediately, an executing one before its next step."""
+    """Cancel a run. A waiting run is cancelled immediately, a running one before its next step."""
     with open_store(store) as opened:
         found = _find_run(opened, run)
         opened.cancel(found.id)
@@ -140,13 +140,13 @@ def resume_run(  # noqa: PLR0917  one parameter an option
     deps: DEPS = None,
     migrate: Annotated[
         str | None,
-        typer.Option(help="restart-turn: if the program takes other steps than the run did, drop the recorded steps from there on."),
+        typer.Option(help="restart-turn: if the program takes other steps than the run recorded, continue from the first difference."),
     ] = None,
     max_recoveries: Annotated[
         int | None, typer.Option(min=0, help="How often the run may have killed its process before it is marked as failed. Default: 5.")
     ] = None,
 ) -> int:
-    """Resume a run until it ends or waits. Exit status: 0 done, 1 failed, 3 a person must decide."""
+    """Resume a run until it ends or waits. Exit status: 0 if it is done, 1 if it failed, 3 if a person must decide."""
     from ferrule.runs.run import Run
 
     if migrate not in {None, "restart-turn"}:

@@ -38,7 +38,10 @@ MCP = Annotated[
     typer.Option("--mcp", help="An MCP server: a command line, a URL, or an editor's JSON file. May be repeated."),
 ]
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, and nothing else.")]
-DEPS = Annotated[str | None, typer.Option("--deps", help="The tools' `ctx.deps`: module:factory, a function without arguments.")]
+DEPS = Annotated[
+    str | None,
+    typer.Option("--deps", help="What tools get as `ctx.deps`: module:factory, where factory is a function without arguments, or a value."),
+]
 _FOLDERS = re.compile(r".*[./\\]")
 _TOKEN_VARIABLE = "FERRULE_SERVE_TOKEN"  # noqa: S105  a name
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
@@ -79,7 +82,7 @@ def lint_tools(
 ) -> int:
     """Show what providers do not enforce in schemas.
 
-    Exit status: 0 if nothing is lost, 1 if something is.
+    Exit status: 0 if they enforce everything, 1 if not.
     """
     targets = choose_targets(target or ())
     losses = find_losses(places or (), targets)
@@ -141,7 +144,7 @@ def serve_tools(  # noqa: PLR0917  one parameter an option
         str | None, typer.Option(help="A SQLite file for the runs of programs, so that clients' tasks continue after a restart.")
     ] = None,
 ) -> int:
-    """Serve tools and programs to MCP clients. It uses standard input and output or, with --http, HTTP."""
+    """Serve tools and programs to MCP clients. The transport is standard input and output or, with --http, HTTP."""
     from ferrule.bridges.mcp.server.app import MCPApp
     from ferrule.runs.store.sqlite import SQLiteStore
 
