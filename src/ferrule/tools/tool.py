@@ -62,7 +62,7 @@ class Tool(attributes.ToolAttributes, Type, late=True):
         reconcile: Called with the call's key and arguments before a repetition. Returns the call's result, `NotDone` or `Unknown`.
         unknown: If it is unknown whether a crashed call has run: `"ask"` a person, `"tell"` the model, or `"fail"`.
         timeout_s: The time limit of a call in seconds.
-        concurrent: Whether calls of one turn may run at the same time. `Toolbox(concurrent=False)` says it for all its tools.
+        concurrent: Whether calls of one step may run at the same time. `Toolbox(concurrent=False)` says it for all its tools.
         keywords: None are known; a misspelled option is an error.
 
     Raises:

@@ -63,8 +63,8 @@ class Toolbox:
         shelf: Tools that are not offered until a tool returns `Load("billing.*")` or a `@module_callback` loads them.
         search: `"bm25"` puts all tools on the shelf except `keep`, and offers `search_tools(query, limit)`.
         keep: Names or globs of tools that stay offered.
-        keep_turns: After so many turns without a call, a tool that was loaded from the shelf is put back there. None: it stays.
-        concurrent: Whether calls of one turn, also of tools loaded later, may run at once. False: in order, for tools that share state.
+        keep_turns: After so many steps without a call, a tool that was loaded from the shelf is put back there. None: it stays.
+        concurrent: Whether calls of one step, also of tools loaded later, may run at once. False: in order, for tools that share state.
 
     """
 

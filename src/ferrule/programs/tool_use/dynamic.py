@@ -169,7 +169,7 @@ class Host:
 
     def __init__(self, owner: Owner, conditions: Conditions, *, concurrent: bool) -> None:
         self.concurrent = concurrent
-        """Whether calls of one turn may run at the same time."""
+        """Whether calls of one step may run at the same time."""
         self._owner = ref(owner)  # weak, as the owner holds the host: the memory of a run is freed at its end
         self._start = owner.toolbox
         self._extra_tools = conditions.extra_tools

@@ -306,14 +306,14 @@ class Compacted(Event):
 
 
 class ServerUnavailable(Event):
-    """An MCP server could not be connected and is left out; or it could not list its tools between two turns, and keeps its last list."""
+    """An MCP server could not be connected and is left out; or it could not list its tools between two steps, and keeps its last list."""
 
     server: str
     error: BaseException
 
 
 class StepFinished(Event):
-    """One turn of a loop is complete."""
+    """A step of an agent is complete."""
 
     index: int
     step: Step

@@ -39,14 +39,14 @@ class Observation(str):
 
 
 class Step(Record):
-    """One turn of a loop: the model's thought, its calls, and their results in the same order."""
+    """One round of an agent: the model's thought, its calls, and their results in the same order."""
 
     thought: str = ""
     calls: tuple[ToolCall, ...] = ()
     results: tuple[ToolResult, ...] = ()
 
     def entry(self, key: str) -> Any:
-        """One of `thought`, `tool_name`, `tool_args`, `observation`; all but the thought are lists if the turn had several calls."""
+        """One of `thought`, `tool_name`, `tool_args`, `observation`; all but the thought are lists if the step had several calls."""
         if key == "thought":
             return self.thought
         read = _OF_CALL.get(key, _observation)
