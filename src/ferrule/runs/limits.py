@@ -33,13 +33,14 @@ class Limits(Record, kw_only=True):
     """Bounds on a program together with everything it calls: `ReAct(..., limits=)`, `agent(..., limits=)`, or the setting `limits`.
 
     Once a limit is reached, no further model call is made, except an agent's last one, which extracts an answer from the steps so far;
-    `prediction.reason` then names the limit. Other programs raise `LimitReachedError`. None means no limit.
+    `prediction.reason` then names the limit. Other programs raise `LimitReachedError`. None means no limit. `cost` is in US dollars;
+    `wall_s` and `tool_s` are in seconds.
     """
 
     steps: int | None = None
-    """Turns of all loops together."""
+    """Steps of all agents together."""
     tool_calls: int | None = None
-    """Tool calls. Calls of one turn beyond the limit are not run; the model gets an error result for each."""
+    """Tool calls. Calls of one step beyond the limit are not run; the model gets an error result for each."""
     tokens: int | None = None
     """Input and output tokens of all model calls."""
     cost: float | None = None

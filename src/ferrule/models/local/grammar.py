@@ -21,7 +21,7 @@ _COMPACT = {"whitespace_flexible": False}
 
 
 class CallForm(Record, kw_only=True):
-    """What an answer consists of."""
+    """The form of a constrained answer: a thought, the call and the text around it. Lengths are in characters."""
 
     call: bool = True
     """Whether a call must come; otherwise free text may come instead."""

@@ -170,7 +170,10 @@ def call_at(entry: Any, index: int) -> ToolCall:
 
 
 class ToolResult(Record):
-    """The result of one call, as the model sees it."""
+    """The result of one call: `content` is what the model sees, `value` what the function returned (None in a run that was loaded).
+
+    With `is_error`, the call failed or did not run; with `is_fault`, by the model's mistake: an unknown tool, bad arguments, `ToolRetry`.
+    """
 
     name: str
     """The tool's name, as the call gave it."""

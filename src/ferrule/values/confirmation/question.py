@@ -37,7 +37,7 @@ def names_of_programs(path: str) -> list[str]:
 
 
 class Question(Record):
-    """A question to a person. The run sets `id`."""
+    """A question to a person. `approve`, `edit`, `deny`, `reply`, `fill` and `decide` make a `Decision` for `run.answer`."""
 
     kind: Literal["confirm", "clarify", "unknown", "input", "migration"]
     """`input`: an MCP server needs input before it continues a call; see `form` and `fill`. `migration`: the call waited, or had begun, and

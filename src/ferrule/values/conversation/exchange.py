@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Usage(Record):
-    """Tokens and cost of one or more model calls; add with `+`."""
+    """Tokens of one or more model calls, and their `cost` in US dollars (None if it is unknown). Add with `+`."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -191,7 +191,7 @@ class Undecoded(bytes):
 
 
 class Response(Record):
-    """One answer of a model, in the same form for all providers."""
+    """One answer of a model, in the same form for all providers. `cost` is in US dollars; None if it is unknown."""
 
     text: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
@@ -202,7 +202,7 @@ class Response(Record):
     usage: Usage = Usage()
     model: str | None = None
     cost: float | None = None
-    """US dollars: as the provider reports it, else by the setting `prices`; None if it is unknown."""
+    """US dollars: as the provider reports it, otherwise by the setting `prices`; None if it is unknown."""
     extra: Mapping[str, Any] | None = None
     """Data that the provider needs back unchanged in the next request."""
     raw: Any = field(default=None, compare=False, repr=False)
