@@ -82,7 +82,7 @@ def lint_tools(
 ) -> int:
     """Show what providers do not enforce in schemas.
 
-    Exit status: 0 if they enforce everything, 1 if not.
+    Exit status: 0 if nothing is lost, 1 if something is.
     """
     targets = choose_targets(target or ())
     losses = find_losses(places or (), targets)
