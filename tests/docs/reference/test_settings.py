@@ -10,8 +10,11 @@ import pytest
 
 import ferrule
 from ferrule import settings
+from ferrule.bridges.mcp.client.options import ServerOptions
 from ferrule.bridges.otel import options as otel
 from ferrule.models.providers import PROVIDERS
+from ferrule.tools.mcp.result import ShowRules
+from ferrule.tools.mcp.tool import ConversionRules
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
@@ -79,6 +82,15 @@ def test_the_page_lists_every_option_with_its_default(heading: str, callable_: o
     found = rows(heading)
     assert {name: default for name, default in found.items() if name not in more} == options_of(callable_, without=without)
     assert found.keys() >= more
+
+
+def test_the_page_lists_every_option_of_an_mcp_server_with_its_default() -> None:
+    defaults = {**vars_of(ShowRules()), **vars_of(ConversionRules()), **vars_of(ServerOptions())}
+    assert rows("`mcp(...)`") == {name: written(value) for name, value in defaults.items() if name not in {"rules", "show"}}
+
+
+def vars_of(record: object) -> dict[str, object]:
+    return {name: getattr(record, name) for name in type(record).__record_fields__}
 
 
 def test_tool_has_the_options_of_the_decorator() -> None:

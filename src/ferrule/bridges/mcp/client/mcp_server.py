@@ -39,7 +39,7 @@ _LOOP_ANSWERS_WITHIN_S = 10.0
 class MCPServer(ServerOffers):
     """An MCP server: `MCPServer.stdio("npx", ["-y", "..."])`, `.http(url)`, `.sse(url)`, `.in_memory(server)`, or `mcp("...")`.
 
-    As a context manager, sync or async, it connects, yields its tools and closes. Options: see `ServerOptions`. Failures raise
+    As a context manager, sync or async, it connects, yields its tools and closes. docs/reference/settings.md lists the options. Failures raise
     `MCPConnectionError`, `MCPTimeoutError` or `MCPProtocolError`, all `MCPError`.
     """
 
