@@ -39,8 +39,8 @@ _LOOP_ANSWERS_WITHIN_S = 10.0
 class MCPServer(ServerOffers):
     """An MCP server: `MCPServer.stdio("npx", ["-y", "..."])`, `.http(url)`, `.sse(url)`, `.in_memory(server)`, or `mcp("...")`.
 
-    As a context manager, sync or async, it connects, yields its tools and closes. docs/reference/settings.md lists the options. Failures raise
-    `MCPConnectionError`, `MCPTimeoutError` or `MCPProtocolError`, all `MCPError`.
+    As a context manager, sync or async, it connects, yields its tools and closes. docs/reference/settings.md lists the options. Failures
+    raise `MCPConnectionError`, `MCPTimeoutError` or `MCPProtocolError`, all `MCPError`.
     """
 
     def __init__(self, spec: ServerSpec, options: ServerOptions, live: Mapping[str, Any] | None = None) -> None:
