@@ -76,6 +76,9 @@ def options_of(callable_: object, *, without: tuple[str, ...]) -> dict[str, str]
         ("`ReAct(...)`", ferrule.ReAct.__init__, ("self", "signature", "tools"), set()),
         ("`Predict(...)`", ferrule.Predict.__init__, ("self", "signature"), {"n"}),
         ("`@tool(...)`", ferrule.tool, (), set()),
+        ("`MCPApp(...)`", ferrule.MCPApp.__init__, ("self", "tools"), set()),
+        ("`SQLiteStore(...)`", ferrule.SQLiteStore, ("path", "clock"), set()),
+        ("`PostgresStore(...)`", ferrule.PostgresStore, ("dsn",), set()),
     ],
 )
 def test_the_page_lists_every_option_with_its_default(heading: str, callable_: object, without: tuple[str, ...], more: set[str]) -> None:
