@@ -12,15 +12,14 @@ from ferrule.adapters.render import RenderedText, Shown, read_verbatim, render_p
 from ferrule.values.content.type import TEXTS
 from ferrule.values.encoding.mark import Mark
 from ferrule.values.encoding.pattern import pattern
+from ferrule.values.signatures.compiled import derived
 from ferrule.values.signatures.fields import without_none
-from ferrule.values.signatures.signature import kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ferrule.values.content.convert import Piece
     from ferrule.values.conversation.exchange import FieldReader
-    from ferrule.values.signatures.fields import SignatureField
     from ferrule.values.signatures.signature import Signature
 
 _JSON = JSONAdapter()
@@ -103,10 +102,11 @@ def _escape_json(_name: str, json: str) -> str:
 
 
 def _markers(signature: type[Signature]) -> Markers:
-    return kept(signature, Markers, lambda: _build_markers(signature.plan.outputs))
+    return derived(signature, _build_markers)
 
 
-def _build_markers(outputs: Mapping[str, SignatureField]) -> Markers:
+def _build_markers(signature: type[Signature]) -> Markers:
+    outputs = signature.plan.outputs
     structured = [name for name, field in outputs.items() if without_none(field.annotation) not in TEXTS]
     return Markers(outputs, _end(outputs), structured=structured)
 
