@@ -124,7 +124,7 @@ class Markers:
     JSON string of an unfinished object or array (in fields that are not plain text).
     """
 
-    __slots__ = ("end", "known", "names", "opening", "partial", "pattern", "structured")
+    __slots__ = ("end", "headings", "names", "opening", "partial", "pattern", "structured")
 
     def __init__(self, names: Iterable[str], end: str, *, structured: Iterable[str] = ()) -> None:
         self.names = tuple(names)
@@ -133,11 +133,12 @@ class Markers:
         """The fields that are not plain text."""
         self.opening = "\n[[ ## " if self.structured else "[[ ## "
         """How the prompt begins a marker. Where a field is not plain text, one within a line may be inside a JSON string."""
-        self.known = frozenset((*self.names, end))
+        self.headings = [(name, f"{name} ## ]]") for name in (*self.names, end)]
+        """Each field, and the rest of its marker."""
         known = "|".join(map(re.escape, (*self.names, end)))
         longest = max(map(len, (*self.names, end)))
-        self.pattern = re.compile(rf"\[\[[ \t]*##[ \t]*({known})[ \t]*##[ \t]*\]\]")
-        self.partial = re.compile(rf"\[\[[ \t]*(#(#[ \t]*(\w{{1,{longest}}}[ \t]*(#(#[ \t]*\]?)?)?)?)?)?\Z")
+        self.pattern = pattern(rf"\[\[[ \t]*##[ \t]*({known})[ \t]*##[ \t]*\]\]")
+        self.partial = pattern(rf"\[\[[ \t]*(#(#[ \t]*(\w{{1,{longest}}}[ \t]*(#(#[ \t]*\]?)?)?)?)?)?\Z")
         """An incomplete marker at the end of the text."""
 
     def split(self, text: str) -> dict[str, str]:
@@ -145,18 +146,24 @@ class Markers:
         return self._split_simple(text) or self._split_any(text)
 
     def _split_simple(self, text: str) -> dict[str, str] | None:
-        """Split the usual answer: each marker once, as the prompt writes it, the end marker last, no backticks. None for any other."""
-        if "`" in text:
-            return None
+        """Split the usual answer: its markers as the prompt writes them, in that order, none twice, and no backticks. None for any other."""
         before, *parts = f"\n{text}".split(self.opening)
+        if "`" in text or "[[" in before:
+            return None
         found: dict[str, str] = {}
-        name = self.end
+        headings = iter(self.headings)
         for part in parts:
-            name, mark, value = part.partition(" ## ]]")
-            if not mark or name not in self.known or name in found or "[[" in value:
+            for name, heading in headings:  # those behind the last one that was found
+                value = part.removeprefix(heading)
+                if value != part:
+                    break
+            else:
+                return None
+            if "[[" in value:
                 return None
             found[name] = value.strip()
-        return found if "[[" not in before and (found.pop(self.end, None) is None or name == self.end) else None
+        found.pop(self.end, None)
+        return found
 
     def leading(self, text: str, at: int, opened: Iterable[str]) -> set[str]:
         """The fields whose marker starts a line, with `opened` before a position and those of the answer's text behind it."""
