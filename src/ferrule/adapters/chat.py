@@ -101,11 +101,8 @@ def _escape_json(_name: str, json: str) -> str:
     return _MARKER_IN_JSON.sub(r"\1\\u005b", json) if "##" in json else json
 
 
+@derived
 def _markers(signature: type[Signature]) -> Markers:
-    return derived(signature, _build_markers)
-
-
-def _build_markers(signature: type[Signature]) -> Markers:
     outputs = signature.plan.outputs
     structured = [name for name, field in outputs.items() if without_none(field.annotation) not in TEXTS]
     return Markers(outputs, _end(outputs), structured=structured)

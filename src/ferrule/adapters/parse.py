@@ -58,12 +58,9 @@ class OutputSpec(Record):
         return is_empty and bool(text) and not text.isspace() and _MARK.search(text) is None
 
 
+@derived
 def output_spec(signature: type[Signature]) -> OutputSpec:
     """Return the `OutputSpec` of a signature, built once."""
-    return derived(signature, _build_spec)
-
-
-def _build_spec(signature: type[Signature]) -> OutputSpec:
     calls = calls_output(signature)
     kind = calls_type(signature.plan.outputs[calls].annotation) if calls else None
     others = [(name, field) for name, field in signature.plan.outputs.items() if name != calls]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from copy import copy
+from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.errors import InputError, SignatureError, nearest
@@ -184,10 +185,18 @@ class CompiledSignature:
         return _schema_of(self.outputs, [], "serialization")
 
 
-def derived(signature: Any, make: Callable[[Any], T]) -> T:
-    """`make(signature)`, made once: for what every answer needs. `signature.kept`, a method of a metaclass, takes three times as long."""
-    kept = (signature.__plan__ or signature.plan).kept
-    return kept[make] if make in kept else kept.setdefault(make, make(signature))
+def derived(make: Callable[[Any], T]) -> Callable[[Any], T]:
+    """Decorate a function of a signature that is called for every answer: its value is made once, and kept with the signature.
+
+    `signature.kept` does the same in three times as long, because it is a method of a metaclass.
+    """
+
+    @wraps(make)
+    def find(signature: Any) -> T:
+        kept = (signature.__plan__ or signature.plan).kept
+        return kept[make] if make in kept else kept.setdefault(make, make(signature))
+
+    return find
 
 
 def _may_be_omitted(field: SignatureField) -> SignatureField:
