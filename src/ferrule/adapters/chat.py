@@ -143,7 +143,7 @@ class Markers:
         return self._split_simple(text) or self._split_any(text)
 
     def _split_simple(self, text: str) -> dict[str, str] | None:
-        """Split the usual answer: its markers as the prompt writes them, in that order, none twice, and no backticks. None for any other."""
+        """Split the usual answer: its markers as the prompt writes them, in that order, each once, and no backticks. None for any other."""
         before, *parts = f"\n{text}".split(self.opening)
         if "`" in text or "[[" in before:
             return None
@@ -153,12 +153,12 @@ class Markers:
             for name, heading in headings:  # those behind the last one that was found
                 value = part.removeprefix(heading)
                 if value != part:
+                    found[name] = value.strip()
                     break
             else:
                 return None
             if "[[" in value:
                 return None
-            found[name] = value.strip()
         found.pop(self.end, None)
         return found
 

@@ -214,7 +214,8 @@ def to_result(call: ToolCall, value: Any) -> ToolResult:
             msg = f"`{call.name}` returned an async generator, which cannot be shown to a model. Collect its values and return a list."
             return failure(call, TypeError(msg), is_raised=True)
     content = value if type(value) is str else render(value)
-    return make_result(call.name, content, call.id, False, False, value, None, None, call.repairs)  # by position: keywords take a fifth more
+    # By position: keywords take a fifth more.
+    return make_result(call.name, content, call.id, False, False, value, None, None, call.repairs)
 
 
 def failure(call: ToolCall, error: BaseException, *, is_raised: bool = False) -> ToolResult:

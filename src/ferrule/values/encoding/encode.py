@@ -38,7 +38,7 @@ def json_bytes(value: object) -> bytes:
     return _written(value, is_flat(value))
 
 
-def _written(value: object, is_settled: bool) -> bytes:  # noqa: FBT001  a keyword takes longer, in what every step does
+def _written(value: object, is_settled: bool) -> bytes:
     try:
         if is_settled or _settled(value):
             made = to_json(value, inf_nan_mode="strings", fallback=_unknown)
@@ -75,7 +75,7 @@ def json_text(value: object) -> str:
 
 def flat_text(value: object) -> str | None:
     """`json_text` of a flat value; None for any other."""
-    return _written(value, True).decode() if is_flat(value) else None  # noqa: FBT003  as above
+    return _written(value, True).decode() if is_flat(value) else None
 
 
 def jsonable(value: object) -> Any:
