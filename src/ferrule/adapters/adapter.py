@@ -178,7 +178,7 @@ class Adapter(Pieces):
             bare = self.outside(signature, text)
             if spec.is_bare(raw, bare):
                 raw, is_value = {**raw, spec.text: bare}, False
-        cut = _cut_field(raw, response) if response.finish_reason == "length" and not is_value else None
+        cut = _cut_field(raw, response) if response.finish_reason == "length" and not is_value else ""
         if text and "\\" in text and not is_value:
             raw = {name: self.unescape(name, found) if isinstance(found, str) else found for name, found in raw.items()}
         try:
@@ -291,13 +291,13 @@ class Adapter(Pieces):
         return [*pieces, f"\n\n{reminder}" if pieces else reminder]
 
 
-def _cut_field(raw: Mapping[str, Any], response: Response) -> str | None:
-    """The last field, if the text ends with it. Behind a whole value stands an end tag or an end marker, or it is JSON with its own end."""
+def _cut_field(raw: Mapping[str, Any], response: Response) -> str:
+    """The last field if the text ends with it, or "". Behind a whole value stands an end tag or marker, or it is JSON with its own end."""
     *_, name = ("", *raw)
     value = raw.get(name)
     if not isinstance(value, str) or value[:1] + value[-1:] in {"{}", "[]"}:
-        return None
-    return name if (response.text or "").rstrip().endswith(value) else None
+        return ""
+    return name if (response.text or "").rstrip().endswith(value) else ""
 
 
 def _find_calls(text: Any, tools: Iterable[Any]) -> tuple[list[dict[str, Any]], str]:

@@ -12,15 +12,14 @@ from ferrule.adapters.render import RenderedText, Shown, read_verbatim, render_p
 from ferrule.values.content.type import TEXTS
 from ferrule.values.encoding.mark import Mark
 from ferrule.values.encoding.pattern import pattern
+from ferrule.values.signatures.compiled import derived
 from ferrule.values.signatures.fields import without_none
-from ferrule.values.signatures.signature import kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ferrule.values.content.convert import Piece
     from ferrule.values.conversation.exchange import FieldReader
-    from ferrule.values.signatures.fields import SignatureField
     from ferrule.values.signatures.signature import Signature
 
 _JSON = JSONAdapter()
@@ -102,11 +101,9 @@ def _escape_json(_name: str, json: str) -> str:
     return _MARKER_IN_JSON.sub(r"\1\\u005b", json) if "##" in json else json
 
 
+@derived
 def _markers(signature: type[Signature]) -> Markers:
-    return kept(signature, Markers, lambda: _build_markers(signature.plan.outputs))
-
-
-def _build_markers(outputs: Mapping[str, SignatureField]) -> Markers:
+    outputs = signature.plan.outputs
     structured = [name for name, field in outputs.items() if without_none(field.annotation) not in TEXTS]
     return Markers(outputs, _end(outputs), structured=structured)
 
@@ -124,7 +121,7 @@ class Markers:
     JSON string of an unfinished object or array (in fields that are not plain text).
     """
 
-    __slots__ = ("end", "known", "names", "opening", "partial", "pattern", "structured")
+    __slots__ = ("end", "headings", "names", "opening", "partial", "pattern", "structured")
 
     def __init__(self, names: Iterable[str], end: str, *, structured: Iterable[str] = ()) -> None:
         self.names = tuple(names)
@@ -133,11 +130,12 @@ class Markers:
         """The fields that are not plain text."""
         self.opening = "\n[[ ## " if self.structured else "[[ ## "
         """How the prompt begins a marker. Where a field is not plain text, one within a line may be inside a JSON string."""
-        self.known = frozenset((*self.names, end))
+        self.headings = [(name, f"{name} ## ]]") for name in (*self.names, end)]
+        """Each field, and the rest of its marker."""
         known = "|".join(map(re.escape, (*self.names, end)))
         longest = max(map(len, (*self.names, end)))
-        self.pattern = re.compile(rf"\[\[[ \t]*##[ \t]*({known})[ \t]*##[ \t]*\]\]")
-        self.partial = re.compile(rf"\[\[[ \t]*(#(#[ \t]*(\w{{1,{longest}}}[ \t]*(#(#[ \t]*\]?)?)?)?)?)?\Z")
+        self.pattern = pattern(rf"\[\[[ \t]*##[ \t]*({known})[ \t]*##[ \t]*\]\]")
+        self.partial = pattern(rf"\[\[[ \t]*(#(#[ \t]*(\w{{1,{longest}}}[ \t]*(#(#[ \t]*\]?)?)?)?)?)?\Z")
         """An incomplete marker at the end of the text."""
 
     def split(self, text: str) -> dict[str, str]:
@@ -145,18 +143,24 @@ class Markers:
         return self._split_simple(text) or self._split_any(text)
 
     def _split_simple(self, text: str) -> dict[str, str] | None:
-        """Split the usual answer: each marker once, as the prompt writes it, the end marker last, no backticks. None for any other."""
-        if "`" in text:
-            return None
+        """Split the usual answer: its markers as the prompt writes them, in that order, each once, and no backticks. None for any other."""
         before, *parts = f"\n{text}".split(self.opening)
+        if "`" in text or "[[" in before:
+            return None
         found: dict[str, str] = {}
-        name = self.end
+        headings = iter(self.headings)
         for part in parts:
-            name, mark, value = part.partition(" ## ]]")
-            if not mark or name not in self.known or name in found or "[[" in value:
+            for name, heading in headings:  # those behind the last one that was found
+                value = part.removeprefix(heading)
+                if value != part:
+                    found[name] = value.strip()
+                    break
+            else:
                 return None
-            found[name] = value.strip()
-        return found if "[[" not in before and (found.pop(self.end, None) is None or name == self.end) else None
+            if "[[" in value:
+                return None
+        found.pop(self.end, None)
+        return found
 
     def leading(self, text: str, at: int, opened: Iterable[str]) -> set[str]:
         """The fields whose marker starts a line, with `opened` before a position and those of the answer's text behind it."""

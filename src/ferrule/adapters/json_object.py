@@ -6,11 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ferrule.adapters.adapter import Adapter
-from ferrule.adapters.render import Shown, calls_output, has_no_parts, type_name
+from ferrule.adapters.render import Shown, calls_output, type_name
 from ferrule.errors import AdapterParseError
 from ferrule.values.content.convert import pieces_of
 from ferrule.values.conversation.exchange import Shape
-from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.encode import is_flat, json_text
 from ferrule.values.encoding.pattern import pattern
 from ferrule.values.encoding.repair import objects_in, read_json, strict_json
 
@@ -45,7 +45,7 @@ class JSONAdapter(Adapter):
 
     def drawn_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
         """See `Adapter`."""
-        if all(map(has_no_parts, fields.values())):
+        if all(map(is_flat, fields.values())):
             return [json_text(fields)]
         return pieces_of(dict(fields)) or [json_text(fields)]
 

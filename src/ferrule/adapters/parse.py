@@ -17,8 +17,8 @@ from ferrule.values.content.type import Type
 from ferrule.values.encoding.pattern import pattern
 from ferrule.values.encoding.repair import read_json
 from ferrule.values.record import Record
+from ferrule.values.signatures.compiled import derived
 from ferrule.values.signatures.fields import calls_type, without_none
-from ferrule.values.signatures.signature import kept
 
 if TYPE_CHECKING:
     from ferrule.values.calls.tool_calls import ToolCalls
@@ -58,12 +58,9 @@ class OutputSpec(Record):
         return is_empty and bool(text) and not text.isspace() and _MARK.search(text) is None
 
 
+@derived
 def output_spec(signature: type[Signature]) -> OutputSpec:
     """Return the `OutputSpec` of a signature, built once."""
-    return kept(signature, OutputSpec, lambda: _build_spec(signature))
-
-
-def _build_spec(signature: type[Signature]) -> OutputSpec:
     calls = calls_output(signature)
     kind = calls_type(signature.plan.outputs[calls].annotation) if calls else None
     others = [(name, field) for name, field in signature.plan.outputs.items() if name != calls]
@@ -82,17 +79,17 @@ def parse_outputs(
     response: Response,
     *,
     is_value: bool,
-    cut: str | None = None,
+    cut: str = "",
 ) -> dict[str, Any]:
     """Check the raw values of an answer. With `is_value` they come out of JSON, otherwise they are text; `cut` is one without its end.
 
     Raises `AdapterParseError` with every problem and with the outputs that could be read.
     """
-    own = spec.calls
+    own = spec.calls or ""  # a text, as `cut` is: to compare a name with None takes ten times as long
     values: dict[str, Any] = {}
     problems: list[tuple[str, str]] = []
     missing: list[str] = []
-    calls, fault = _calls(spec.calls_type, raw.get(spec.calls or ""), response) if spec.calls_type is not None else (None, None)
+    calls, fault = _calls(spec.calls_type, raw.get(own), response) if spec.calls_type is not None else (None, None)
     for name, check in spec.checks:
         if name in raw and name != own and not (calls and raw[name] in _NOTHING):
             try:
@@ -120,7 +117,7 @@ def parse_outputs(
     code = fault.code if fault is not None else "missing_required_outputs" if len(missing) == len(problems) else "invalid_outputs"
     if not text.strip() and not response.tool_calls:
         problems = [("", "the answer is empty"), *problems]
-    elif not text.strip() and own is None:
+    elif not text.strip() and not own:
         called = ", ".join(f"`{call.name}`" for call in response.tool_calls)
         problems = [("", f"the answer only calls {called}, and this request has no tools"), *problems]
     if response.finish_reason == "length":

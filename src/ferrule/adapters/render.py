@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Union, get_args, get_origi
 from ferrule.errors import SignatureError
 from ferrule.values.content.convert import content_of, pieces_of
 from ferrule.values.content.type import PART_END, PART_START, TEXTS, Type
-from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.encode import flat_text, json_text
 from ferrule.values.record import Record
 from ferrule.values.schema.nodes import is_object, map_children
 from ferrule.values.signatures.compiled import default_instructions
@@ -172,8 +172,8 @@ def render_text(name: str, value: Any, escape: Escape, escape_json: Escape) -> s
     """Render a field's value without parts; None for one with parts."""
     if type(value) is str:
         return escape(name, value)
-    if has_no_parts(value):
-        return escape_json(name, json_text(value))
+    if (flat := flat_text(value)) is not None:
+        return escape_json(name, flat)
     if pieces_of(value):
         return None
     text = _value_text(value)
@@ -188,12 +188,6 @@ def render_parts(name: str, value: Any, escape: Escape) -> Iterator[Piece]:
     for part in (content,) if isinstance(content, str) else content:
         text = part.text if isinstance(part, Text) else part
         yield escape(name, text) if isinstance(text, str) else text
-
-
-def has_no_parts(value: Any) -> bool:
-    """Whether a value surely holds no parts, judged by its type and, in a dict, the types of its values."""
-    kind: type[Any] = type(value)  # pyright: ignore[reportUnknownVariableType]
-    return kind in _PLAIN or (kind is dict and _PLAIN.issuperset(map(type, value.values())))
 
 
 def join_pieces(pieces: Iterable[Piece]) -> str:

@@ -137,8 +137,9 @@ class _TextMode(Record):
         return (self._step_message(self.asker.adapter, step, index, news),)
 
     def _step_message(self, adapter: Adapter, step: Step, i: int, news: str = "") -> Message:
+        thought, tool_name, tool_args, observation = _step_fields(i)
         if not step.calls and _is_summary(step):
-            return adapter.step_message({f"observation_{i}": step.results[0].content})
+            return adapter.step_message({observation: step.results[0].content})
         if len(step.calls) == len(step.results) == 1:  # the usual step, without calls of `entry` and lists
             [call], [result] = step.calls, step.results
             name, args, intention = call.name, call.args, call.intention
@@ -148,13 +149,19 @@ class _TextMode(Record):
             intentions = [call.intention for call in step.calls if call.intention is not None]
             intention = _one_or_all(intentions) if intentions else None
             seen = _one_or_all([shorten(result.content, self.observation_chars) for result in step.results])
-        fields: dict[str, Any] = {f"thought_{i}": step.thought}
+        fields: dict[str, Any] = {thought: step.thought}
         if intention is not None:
             fields[f"intention_{i}"] = intention
-        fields[f"tool_name_{i}"], fields[f"tool_args_{i}"], fields[f"observation_{i}"] = name, args, seen
+        fields[tool_name], fields[tool_args], fields[observation] = name, args, seen
         if news:
             fields[f"tools_{i}"] = news
         return adapter.step_message(fields)
+
+
+@lru_cache(maxsize=256)
+def _step_fields(i: int) -> tuple[str, str, str, str]:
+    """The names of a step's fields, which are the same in all runs."""
+    return f"thought_{i}", f"tool_name_{i}", f"tool_args_{i}", f"observation_{i}"
 
 
 def _one_or_all(found: list[Any]) -> Any:

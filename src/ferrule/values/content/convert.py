@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,6 +16,8 @@ from ferrule.values.encoding.encode import inside_of, json_text
 from ferrule.values.encoding.mark import Mark
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from typing_extensions import TypeIs
 
     from ferrule.values.content.parts import Audio, Content, Part
@@ -49,9 +51,8 @@ def is_part(value: Any) -> TypeIs[Part]:
     return isinstance(value, (Text, Image, Audio, File))
 
 
-def content_of(pieces: Iterable[Piece]) -> Content:
+def content_of(pieces: Sequence[Piece]) -> Content:
     """Content of pieces in order; a plain string if all are text. Adjacent texts are joined."""
-    pieces = list(pieces)
     try:
         # Nearly always there is only text; without a `cast`, which costs a call at every message.
         return "".join(pieces)  # pyright: ignore[reportArgumentType, reportCallIssue, reportUnknownVariableType]
@@ -82,7 +83,7 @@ def read_content(value: Any) -> Content:
         return content_of([value])
     if not isinstance(value, (list, tuple)):
         raise InputError(f"The content of a message must be a string or a list of parts, found {shown(value)}.")
-    return content_of(read_part(each) for each in cast("list[Any]", value))
+    return content_of([read_part(each) for each in cast("list[Any]", value)])
 
 
 def read_part(value: Any) -> Part:

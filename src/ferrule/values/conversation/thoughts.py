@@ -36,6 +36,8 @@ _LONGEST = max(map(len, _TAGS))
 _FIRST = frozenset(tag[0] for tag in _TAGS)
 _NO_PROSE = frozenset("{[<`")
 """The first characters of an answer in a form: a JSON object, a field's marker, a tag, a fence."""
+_NO_THOUGHTS = _NO_PROSE | _FIRST
+"""And those of the tags: an answer that begins with one of these, and with no tag, holds no thoughts."""
 _OPENING_QUOTES, _CLOSING_QUOTES = frozenset("`\"'([{“«"), frozenset("`\"')]}.,;:!?”»")
 _ENDS_OF_SENTENCES = frozenset(".!?:;…)]}\"'`*。")
 
@@ -55,12 +57,11 @@ def split_thoughts(response: Response, request: Request | None = None) -> Respon
     `request` is what it answers: a tag that is a field of the answer's form is no thought.
     """
     text = response.text or ""
-    head = text if not text[:1].isspace() else text.lstrip()
-    first = head[:1]
-    if first in _FIRST:
-        if head[:2].lower() not in _BEGINNINGS or _tag().match(head) is None:
+    head = text.lstrip()  # the text itself, where it begins with no blank
+    if head[:2].lower() in _BEGINNINGS:
+        if _tag().match(head) is None:
             return response
-    elif first in _NO_PROSE or not ("</" in text or "[/" in text or "◁/" in text):
+    elif head[:1] in _NO_THOUGHTS or not ("</" in text or "[/" in text or "◁/" in text):
         return response
     splitter = ThoughtSplitter(request, follows_reasoning=bool(response.reasoning))
     parts: dict[Kind, list[str]] = {"thought": [], "text": []}

@@ -35,16 +35,29 @@ _PLAIN_BITS = 64
 
 def json_bytes(value: object) -> bytes:
     """The value as UTF-8 JSON. NaN and the infinities become strings: bare `NaN` is not JSON (RFC 8259, section 6)."""
+    return _written(value, is_flat(value))
+
+
+def _written(value: object, is_settled: bool) -> bytes:
     try:
-        kind = type(value)
-        # Most values are a scalar, or a dict of scalars: checking for these first saves 8 to 10 % of an agent's step.
-        if kind in _LEAVES or (kind is dict and _LEAVES.issuperset(map(type, value.values()))) or _settled(value):  # pyright: ignore[reportAttributeAccessIssue]
+        if is_settled or _settled(value):
             made = to_json(value, inf_nan_mode="strings", fallback=_unknown)
             if len(made) <= _MOST_DIGITS or _TOO_MANY not in made.translate(_DIGITS):
                 return made
     except Exception:  # noqa: BLE001, S110  serialisers, mappings and `__str__` of users may raise anything; the slow path guards each call
         pass
     return _slowly(value)
+
+
+def is_flat(value: Any) -> bool:
+    """Whether a value is a scalar or bytes, or a dict of these. Most are: looking no further saves 8 to 10 % of an agent's step."""
+    kind = type(value)
+    if kind is not dict:
+        return kind in _LEAVES
+    for each in value.values():  # noqa: SIM110  a plain loop, in what every step does
+        if type(each) not in _LEAVES:
+            return False
+    return True
 
 
 def to_json(value: object, **options: Any) -> bytes:
@@ -58,6 +71,11 @@ def to_json(value: object, **options: Any) -> bytes:
 def json_text(value: object) -> str:
     """The value as JSON text; see `json_bytes`."""
     return json_bytes(value).decode()
+
+
+def flat_text(value: object) -> str | None:
+    """`json_text` of a flat value; None for any other."""
+    return _written(value, True).decode() if is_flat(value) else None
 
 
 def jsonable(value: object) -> Any:

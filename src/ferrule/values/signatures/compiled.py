@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.errors import InputError, SignatureError, nearest
 from ferrule.values.content.convert import marked_parts, read_marked
@@ -44,6 +45,7 @@ _ELSEWHERE = {
 """Options of ferrule or of another library that calls pass where inputs are expected; and what to do."""
 
 
+T = TypeVar("T")
 MADE_LATER = object()
 """The default of a parameter whose input has a factory."""
 
@@ -181,6 +183,20 @@ class CompiledSignature:
     def written_schema(self) -> dict[str, Any]:
         """The JSON Schema of an object with some outputs, as they are written: a model may write other names than it reads."""
         return _schema_of(self.outputs, [], "serialization")
+
+
+def derived(make: Callable[[Any], T]) -> Callable[[Any], T]:
+    """Decorate a function of a signature that is called for every answer: its value is made once, and kept with the signature.
+
+    `signature.kept` does the same in three times as long, because it is a method of a metaclass.
+    """
+
+    @wraps(make)
+    def find(signature: Any) -> T:
+        kept = (signature.__plan__ or signature.plan).kept
+        return kept[make] if make in kept else kept.setdefault(make, make(signature))
+
+    return find
 
 
 def _may_be_omitted(field: SignatureField) -> SignatureField:

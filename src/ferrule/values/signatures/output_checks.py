@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from ferrule.values.signatures.fields import SignatureField
 
 _QUOTES = "`\"'*"
-_FIRST_OF_JSON = frozenset('{["-0123456789`')
+_FIRST_OF_WORDS = frozenset("tfn")
+_FIRST_OF_JSON = frozenset('{["-0123456789`') | _FIRST_OF_WORDS
 """The backtick: of a fence around it."""
 _FIRST_OF_MANY = ("{", "[", "`")
 """The first characters of an object or an array, or of a fence around one."""
@@ -79,7 +80,7 @@ def _check_anything(value: Any, *, is_value: bool = False) -> Any:
     if not text:
         return value
     first = text[0]
-    if first not in _FIRST_OF_JSON and text not in _JSON_WORDS:
+    if first not in _FIRST_OF_JSON or (first in _FIRST_OF_WORDS and text not in _JSON_WORDS):
         return value
     try:
         return strict_json(text)

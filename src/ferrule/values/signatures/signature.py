@@ -262,8 +262,6 @@ class SignatureType(LateModelType):
         return f"{cls.__name__}({cls.signature})" if cls.__dict__.get("__plan__") is not None else super().__repr__()
 
 
-kept = SignatureType.kept
-"""For what every answer needs: Python takes three times as long for `signature.kept`, a method of a metaclass."""
 _METHODS = frozenset(name for name, value in vars(SignatureType).items() if not name.startswith("_") and not isinstance(value, property))
 _PROPERTIES = frozenset(name for name, value in vars(SignatureType).items() if not name.startswith("_") and isinstance(value, property))
 
