@@ -164,8 +164,7 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
     def __init__(self, /, **outputs: Any) -> None:
         self._outputs = outputs
         self._signature: Any = None
-        self._trajectory = Trajectory()
-        self._usage: Usage | Callable[[], Usage] = Usage()
+        self._usage: Usage | Callable[[], Usage] = _NO_USAGE
         self._messages: Messages | None = None
         self._reason: str | None = None
         self._calls: tuple[ToolCall, ...] = ()
@@ -228,6 +227,9 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
                 return self.get_lm_usage()
             if name in _FURTHER:
                 return getattr(self, f"_{name}")
+        if name == "_trajectory":  # without steps, it is made when it is first read: most predictions are given theirs
+            self._trajectory = Trajectory()
+            return self._trajectory
         known = ", ".join(self._outputs) if not name.startswith("_") else ""
         raise AttributeError(f"`{name}` is not an output of this prediction; its outputs are: {known or 'none'}.")
 
@@ -303,6 +305,7 @@ class Completions(Sequence["Prediction[S]"]):
 
 
 _FURTHER = frozenset({"trajectory", "messages", "reason"})
+_NO_USAGE = Usage()
 
 
 def _as_instance(signature: Any, outputs: Mapping[str, Any]) -> Any:
