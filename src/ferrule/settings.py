@@ -160,9 +160,9 @@ def is_observed() -> bool:
     return bool(here.overrides.get("callbacks", _configured.callbacks)) if inside is None else inside.tell is not None
 
 
-def frozen(here: Settings) -> dict[str, Any]:
+def frozen(here: Settings) -> Mapping[str, Any]:
     """Settings as overrides for all of them, so that a later `configure` does not change them."""
-    return dict(vars(here))
+    return vars(here)
 
 
 def scope() -> Scope:

@@ -301,9 +301,10 @@ class RunState:
         """
         if deps is not None:
             self.deps = deps
-        with _BEGINNING:
-            if not self.executing and (resumed or self.status != "running"):
-                self.cancelled = False
+        if resumed or self.status != "running":
+            with _BEGINNING:
+                if not self.executing:
+                    self.cancelled = False
 
     def forget_untaken(self) -> None:
         """Drop unused decisions after a cancellation: their questions are asked again."""

@@ -11,7 +11,6 @@ from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import InputError, LimitReachedError, LMError, RunError, shown
 from ferrule.runs.driver.model_call import call_model
@@ -20,6 +19,7 @@ from ferrule.runs.driver.tool_calls import call_tools
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import cancellable, started
+from ferrule.settings import Scope, entered, scope, setting
 from ferrule.values.record import MutableRecord
 from ferrule.values.run import event as events
 from ferrule.values.run.act import (
@@ -150,7 +150,7 @@ def perform_as_tool(program: Any, inputs: Mapping[str, Any]) -> Any:
     inside = _inside_call()
     if inside is None:
         return program(**inputs)
-    with settings.entered(inside):
+    with entered(inside):
         return offload.run_blocking(perform(inside.frame, program, (), inputs, blocks=True))
 
 
@@ -159,13 +159,13 @@ async def aperform_as_tool(program: Any, inputs: Mapping[str, Any]) -> Any:
     inside = _inside_call()
     if inside is None:
         return await program.acall(**inputs)
-    with settings.entered(inside):
+    with entered(inside):
         return await perform(inside.frame, program, (), inputs, blocks=False)
 
 
-def _inside_call() -> settings.Scope | None:
-    here = settings.scope()
-    return settings.Scope(here.overrides, here.frame) if here.call is not None and here.frame is not None else None
+def _inside_call() -> Scope | None:
+    here = scope()
+    return Scope(here.overrides, here.frame) if here.call is not None and here.frame is not None else None
 
 
 def _flow(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Flow:
@@ -327,7 +327,7 @@ async def _check_due(frame: Frame, act: CheckDue) -> Any:
 
 
 def _conditions(frame: Frame) -> Conditions:
-    run, setting = frame.run, settings.setting
+    run = frame.run
     is_observed, is_resumed = run.tell is not None and run.tell.has_details, run.journal.replaying
     due = frozenset([entry.digest for entry in run.journal.entries if entry.kind == "once"]) if is_resumed else _NONE_DUE
     place = (run.key, frame.path)  # the key, as ids may be equal in two stores

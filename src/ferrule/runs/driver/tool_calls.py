@@ -11,12 +11,12 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import ConfirmationRequired, ToolError
 from ferrule.runs.driver.subprogram import cannot_wait, close_frame, recount, refuse, refuse_over_limit
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.observers import CallPlace, without_traces
+from ferrule.settings import Scope, scope
 from ferrule.tools.execution.run import arun_call, awaited_in, run_call
 from ferrule.values.calls.call import ToolResult, failure
 from ferrule.values.calls.context import key_of
@@ -268,9 +268,9 @@ def _ainvoke(place: CallPlace, inside: Frame | None, checked: CheckedCall) -> Aw
     return awaited_in(context, context.run(_scope_of_call(place, inside).run, arun_call, checked))
 
 
-def _scope_of_call(place: CallPlace, inside: Frame | None) -> settings.Scope:
-    overrides, lm = settings.scope().overrides, place.frame.lm
-    return settings.Scope(overrides if lm is None else {**overrides, "lm": lm}, inside, place)
+def _scope_of_call(place: CallPlace, inside: Frame | None) -> Scope:
+    overrides, lm = scope().overrides, place.frame.lm
+    return Scope(overrides if lm is None else {**overrides, "lm": lm}, inside, place)
 
 
 def _transact(frame: Frame, slot: str, digest: str | CallQuestion, checked: CheckedCall) -> ToolResult:
