@@ -53,14 +53,10 @@ if TYPE_CHECKING:
 
 _NONE_DUE: frozenset[str] = frozenset()
 _LOOKS_AGAIN_S = 0.01
+_OVER: Any = object()
+"""In place of an act: the flow returned."""
 _LAST_CALLS = 4
 """An extraction call, two calls to repair its answer, and one by the fallback adapter."""
-
-
-class _Finished(MutableRecord):
-    """The flow returned."""
-
-    value: Any
 
 
 class _Failure(MutableRecord):
@@ -181,7 +177,8 @@ def _flow(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) ->
 async def drive(frame: Frame, flow: Flow) -> Any:
     """Run a flow to its end; raises `Suspended` if a question has no answer."""
     answer: Any = None
-    act: Act | _Finished | None = None
+    act: Act | None = None
+    found: Any = None
     failure: _Failure | None = None
     try:
         while True:
@@ -189,7 +186,7 @@ async def drive(frame: Frame, flow: Flow) -> Any:
             try:
                 act = flow.send(answer) if failure is None else flow.throw(failure.error)
             except StopIteration as end:
-                act = _Finished(end.value)
+                act, found = _OVER, end.value
             if failure is not None:
                 if not failure.recorded:
                     await frame.write(failure.entry)
@@ -207,8 +204,8 @@ async def drive(frame: Frame, flow: Flow) -> Any:
                 answer = _tell(frame, act.event)
             elif type(act) is Once:
                 answer = await _once(frame, act)
-            elif type(act) is _Finished:
-                return act.value
+            elif act is _OVER:
+                return found
             else:
                 answer = await _answer(frame, act)  # pyright: ignore[reportArgumentType]  the others are handled above
     except (AttributeError, TypeError) as error:
