@@ -94,11 +94,6 @@ class Scope:
         place = self.call if self.call is not None else self.frame
         return place.tell if place is not None else None
 
-    def run(self, function: Callable[[A], R], argument: A) -> R:
-        """Call a function in this scope, which stays in force for the rest of the context: call this in a copy made for one call."""
-        _scope.set(self)
-        return function(argument)
-
 
 _OF_ADAPTERS = ("opening", "request", "read", "repairs")
 _configured = Settings()
@@ -168,6 +163,12 @@ def frozen(here: Settings) -> Mapping[str, Any]:
 def scope() -> Scope:
     """The scope in force here: settings, frame, tool call."""
     return _scope.get()
+
+
+def run_in(here: Scope, function: Callable[[A], R], argument: A) -> R:
+    """Call a function in a scope, which stays in force for the rest of the context: call this in a copy made for one call."""
+    _scope.set(here)
+    return function(argument)
 
 
 def restore_scope(here: Scope) -> None:

@@ -43,7 +43,7 @@ def use_tools(
     is_ruled = conditions.is_resumed or policy is not None or conditions.policy is not None
     if len(calls) == 1 and not is_ruled:  # the usual turn, without the bookkeeping
         only = check_call(toolbox, calls[0], host)
-        if isinstance(only, ToolResult):
+        if not isinstance(only, CheckedCall):
             if conditions.is_observed:
                 yield Tell(CallRefused(calls[0], only))
             return [only]
@@ -158,7 +158,7 @@ def _sort(
 
 def _may_ask(checked: CheckedCall) -> bool:
     """Whether `_wish` may want a person asked. It does not call a condition of the tool's own."""
-    return bool(checked.tool.require_confirmation or checked.tool is CLARIFY or checked.call.repairs)
+    return checked.tool.require_confirmation or checked.tool is CLARIFY or checked.call.repairs != ()
 
 
 def _wish(checked: CheckedCall) -> Rule | None:
