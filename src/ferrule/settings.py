@@ -171,6 +171,21 @@ def run_in(here: Scope, function: Callable[[A], R], argument: A) -> R:
     return function(argument)
 
 
+def enter(here: Scope) -> Token[Scope]:
+    """Put a scope in force until `leave`. Code that an interrupt may hit before it has the token uses `entered`."""
+    return _scope.set(here)
+
+
+def leave(token: Token[Scope]) -> None:
+    """Put the scope in force that was there before `enter`."""
+    # A block inside a generator may be left in another context than it was entered in (an async fixture, an abandoned stream).
+    # The scope was never in force there, so there is nothing to restore.
+    try:  # noqa: SIM105  `suppress` costs more than the rest of this function
+        _scope.reset(token)
+    except ValueError:
+        pass
+
+
 def restore_scope(here: Scope) -> None:
     """Put a scope in force again, after an interrupt that may have come while a block was left."""
     _scope.set(here)
@@ -193,12 +208,7 @@ class entered:  # noqa: N801  used like a function; a class costs a third of `@c
             raise
 
     def __exit__(self, *_: object) -> None:
-        # A block inside a generator may be left in another context than it was entered in (an async fixture, an abandoned stream).
-        # The scope was never in force there, so there is nothing to restore.
-        try:  # noqa: SIM105  `suppress` costs more than the rest of this method
-            _scope.reset(self._token)
-        except ValueError:
-            pass
+        leave(self._token)
 
 
 def _checked(settings: Changes) -> dict[str, Any]:

@@ -260,12 +260,12 @@ class RunState:
         self.root = root = Frame(self, "", execution, tell, budget, self.deps)
         self.tell = tell
         self.wants_deltas = wants_deltas
-        self.journal.rewind()
-        for what, (then, now) in self.changed.items():
-            self.journal.note_drift(what, then, now)
-        self.journal.on_note = (lambda differs: tell(events.Migrated(differs))) if tell is not None else None
-        self.resuming = self.journal.replaying
+        self.resuming = self.journal.rewind()
         root.live = not self.resuming
+        if self.changed:
+            for what, (then, now) in self.changed.items():
+                self.journal.note_drift(what, then, now)
+        self.journal.on_note = (lambda differs: tell(events.Migrated(differs))) if tell is not None else None
         return root
 
     def check(self) -> None:

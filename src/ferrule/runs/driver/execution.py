@@ -15,7 +15,7 @@ from ferrule.errors import RunCancelledError, RunError, StoreError
 from ferrule.runs.driver.drive import perform
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import Execution, started
-from ferrule.settings import Scope, current, entered, frozen, restore_scope, scope
+from ferrule.settings import Scope, current, enter, frozen, leave, restore_scope, scope
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Suspended
 from ferrule.values.run.observers import Observers, observing
@@ -96,7 +96,8 @@ async def _run_to_rest(
     elif run.persistence is not None:
         await offload.run_or_cancel(partial(run.persistence.open, execution))
     here = _begin(run, execution, observers, wants_deltas=wants_deltas, is_silent=is_silent)
-    with entered(here):
+    token = enter(here)  # `_execute` puts the former scope back if an interrupt comes before `try`
+    try:
         try:
             if run.tell is not None:
                 await _open_for_observers(run, run.tell, blocks=blocks)
@@ -127,6 +128,8 @@ async def _run_to_rest(
                 await _rest(run, execution, in_thread=not blocks and not isinstance(run.error, GeneratorExit))
         finally:
             _announce_end(run)
+    finally:
+        leave(token)
 
 
 async def _rest(run: RunState, execution: Execution, *, in_thread: bool) -> None:

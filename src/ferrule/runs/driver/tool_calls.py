@@ -28,9 +28,7 @@ from ferrule.values.run.act import Suspended
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ferrule.runs.driver.elicitation import Inputs
     from ferrule.runs.driver.recovery import CutOff
-    from ferrule.runs.driver.transaction import Database
     from ferrule.runs.state import Frame
     from ferrule.values.calls.call import CallQuestion, CheckedCall, ToolCall
     from ferrule.values.run.act import CallTools
@@ -229,17 +227,16 @@ async def _run(frame: Frame, slot: str, digest: str | CallQuestion, checked: Che
             journal.add(entry) if frame.blocks or journal.sink is None else await journal.aadd(entry)
         if tell is not None:
             tell(events.CallStarted(_told(checked, digest), checked.tool))
-    result = await _perform(frame, slot, checked, tell, inputs)
+    place = CallPlace(tell, checked.call.id or slot, frame.run.id, frame, slot, checked, None, inputs)
+    result = await _perform(frame, checked, place)
     frame.check_alive()  # in the thread of an abandoned call: its result is discarded
     entry = Entry(slot, "result", digest, result)
     journal.add(entry) if frame.blocks or journal.sink is None else await journal.aadd(entry)
     return [_report(tell, checked, digest, result)]
 
 
-async def _perform(
-    frame: Frame, slot: str, checked: CheckedCall, tell: Observers | None, inputs: Inputs | None, database: Database | None = None
-) -> ToolResult:
-    place = CallPlace(tell, checked.call.id or slot, frame.run.id, frame, slot, checked, database, inputs)
+async def _perform(frame: Frame, checked: CheckedCall, place: CallPlace) -> ToolResult:
+    slot, database, inputs = place.slot, place.db, place.inputs
     inside = frame.tool_frame(slot, checked.tool.name, place) if checked.tool.is_program else None
     blocks = frame.blocks or database is not None  # a transaction has its own thread
     try:
@@ -291,7 +288,8 @@ def _transact(frame: Frame, slot: str, digest: str | CallQuestion, checked: Chec
 
     def work(connection: Any) -> Entry:
         database = Database(connection)
-        result = offload.run_blocking(_perform(frame, slot, checked, tell, None, database))
+        place = CallPlace(tell, checked.call.id or slot, frame.run.id, frame, slot, checked, database)
+        result = offload.run_blocking(_perform(frame, checked, place))
         if database.undone and not result.is_error:
             result = failure(checked.call, ToolError(UNDONE))
         if result.is_error:

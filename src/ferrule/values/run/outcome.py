@@ -73,7 +73,7 @@ class Trajectory(Displayed, Mapping[str, Any]):
     __slots__ = ("steps",)
 
     def __init__(self, steps: Iterable[Step] = ()) -> None:
-        self.steps: Log[Step] = steps if isinstance(steps, Log) else Log(steps)
+        self.steps: Log[Step] = steps if type(steps) is Log else Log(steps)
         """The steps in order."""
 
     def then(self, step: Step) -> Self:
