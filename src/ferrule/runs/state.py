@@ -17,7 +17,7 @@ from ferrule.runs.observers import CallPlace, Execution, cancelled_around
 from ferrule.runs.protocols import check_run_id
 from ferrule.values.confirmation.tally import Tally
 from ferrule.values.content.type import Type
-from ferrule.values.encoding.encode import digest_of, is_read_once
+from ferrule.values.encoding.encode import SCALARS, digest_of, is_read_once
 from ferrule.values.record import MutableRecord, field
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Suspended, status_after
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 _BEGINNING = threading.RLock()
 """Reentrant: garbage collection while it is held may finalize an unreferenced stream, which cancels its run."""
-
-_SCALARS = frozenset({str, int, float, bool, type(None)})  # most inputs; nothing changes one of these
 
 
 class Frame(MutableRecord):
@@ -152,7 +150,7 @@ def snapshot(value: Any) -> Any:
 
 
 def _copied(value: Any) -> Any:
-    if type(value) in _SCALARS:
+    if type(value) in SCALARS:  # most inputs
         return value
     if type(value) is dict:
         return {key: _copied(each) for key, each in cast("dict[Any, Any]", value).items()}
