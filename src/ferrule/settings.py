@@ -94,11 +94,6 @@ class Scope:
         place = self.call if self.call is not None else self.frame
         return place.tell if place is not None else None
 
-    def run(self, function: Callable[[A], R], argument: A) -> R:
-        """Call a function in this scope, which stays in force for the rest of the context: call this in a copy made for one call."""
-        _scope.set(self)
-        return function(argument)
-
 
 _OF_ADAPTERS = ("opening", "request", "read", "repairs")
 _configured = Settings()
@@ -160,14 +155,35 @@ def is_observed() -> bool:
     return bool(here.overrides.get("callbacks", _configured.callbacks)) if inside is None else inside.tell is not None
 
 
-def frozen(here: Settings) -> dict[str, Any]:
+def frozen(here: Settings) -> Mapping[str, Any]:
     """Settings as overrides for all of them, so that a later `configure` does not change them."""
-    return dict(vars(here))
+    return vars(here)
 
 
 def scope() -> Scope:
     """The scope in force here: settings, frame, tool call."""
     return _scope.get()
+
+
+def run_in(here: Scope, function: Callable[[A], R], argument: A) -> R:
+    """Call a function in a scope, which stays in force for the rest of the context: call this in a copy made for one call."""
+    _scope.set(here)
+    return function(argument)
+
+
+def enter(here: Scope) -> Token[Scope]:
+    """Put a scope in force until `leave`. Code that an interrupt may hit before it has the token uses `entered`."""
+    return _scope.set(here)
+
+
+def leave(token: Token[Scope]) -> None:
+    """Put the scope in force that was there before `enter`."""
+    # A block inside a generator may be left in another context than it was entered in (an async fixture, an abandoned stream).
+    # The scope was never in force there, so there is nothing to restore.
+    try:  # noqa: SIM105  `suppress` costs more than the rest of this function
+        _scope.reset(token)
+    except ValueError:
+        pass
 
 
 def restore_scope(here: Scope) -> None:
@@ -192,12 +208,7 @@ class entered:  # noqa: N801  used like a function; a class costs a third of `@c
             raise
 
     def __exit__(self, *_: object) -> None:
-        # A block inside a generator may be left in another context than it was entered in (an async fixture, an abandoned stream).
-        # The scope was never in force there, so there is nothing to restore.
-        try:  # noqa: SIM105  `suppress` costs more than the rest of this method
-            _scope.reset(self._token)
-        except ValueError:
-            pass
+        leave(self._token)
 
 
 def _checked(settings: Changes) -> dict[str, Any]:

@@ -240,7 +240,7 @@ class Adapter(Pieces):
         Tools come from the program and its inputs, in that order. Raises `ToolCallError` (`invalid_request`) for tools in `settings` and
         for the choice of an unknown tool.
         """
-        if not isinstance(settings, Mapping):
+        if type(settings) is not dict and not isinstance(settings, Mapping):
             msg = f"The settings of a request are a mapping, found {shown(settings)}."
             raise ToolCallError("invalid_request", msg, raw=settings)
         if "tools" in settings or "messages" in settings:

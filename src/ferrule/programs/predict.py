@@ -21,7 +21,7 @@ from ferrule.programs.asking.ask import (
     validated,
 )
 from ferrule.programs.asking.native_outputs import adapt_to_model, add_native_outputs
-from ferrule.programs.calling import given_name
+from ferrule.programs.calling import give_name
 from ferrule.programs.module import Module
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.run.outcome import Prediction
@@ -100,7 +100,7 @@ class Predict(Module[S, D, P]):
         **config: Any,
     ) -> None:
         self.signature = as_signature(signature)
-        vars(self).update(given_name(name))
+        give_name(self, name)
         self.auto_execute_tools = auto_execute_tools
         self.max_turns = check_positive("max_turns", max_turns)
         self.demos = list_demos(demos, ConfigurationError)
@@ -263,7 +263,7 @@ class ChainOfThought(Module[S, D, P]):
         **keywords: Any,
     ) -> None:
         found, self.reasoning_description = as_signature(signature), reasoning_description
-        vars(self).update(given_name(name))
+        give_name(self, name)
         self.predict = Predict(self._with_reasoning(found, reasoning_description), lm=lm, **keywords)
         self.predict.outputs_of = found
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ConfigurationError
-from ferrule.programs.calling import given_name
+from ferrule.programs.calling import give_name
 from ferrule.programs.module import Module
 from ferrule.settings import check_limits, check_policy
 from ferrule.values.typed import D, P, S
@@ -94,7 +94,7 @@ class ReAct(Module[S, D, P]):
         found = check_signature(signature)
         if wrong := config.keys() & {"max_turns", "auto_execute_tools"}:
             raise ConfigurationError(f"`ReAct` has no option `{min(wrong)}`: it runs the calls, and `max_iters` limits its steps.")
-        vars(self).update(given_name(name))
+        give_name(self, name)
         self.max_iters = check_positive("max_iters", max_iters)
         self.calls: Calls | None = choose_calls(calls, native)
         self.intention = intention

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 
-from ferrule.errors import ConfigurationError, StoreError, shown
+from ferrule.errors import ConfigurationError, InputError, StoreError, shown
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.record import Record, field
 
@@ -196,6 +196,17 @@ def check_store(store: Any) -> None:
     elif isinstance(store, str | Path):
         example = f"SQLiteStore({str(store)!r})"
     raise ConfigurationError(f"`store` takes a store, such as {example}; found {found}.")
+
+
+def check_run_id(given: Any) -> str:
+    """Check that any store can write an id; raises `InputError` otherwise."""
+    try:
+        if given.encode():
+            return given
+    except (AttributeError, UnicodeEncodeError):
+        pass
+    msg = f"`run_id` is a text that is not empty and is valid UTF-8; found {shown(given)}. Leave it out, and the run gets an id."
+    raise InputError(msg)
 
 
 def check_status(status: str | None, name: str = "status") -> str | None:

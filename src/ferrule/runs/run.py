@@ -9,7 +9,6 @@ from contextlib import contextmanager, nullcontext
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal, Never, Self
 
-from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import ConfigurationError, ConfirmationRequired, InputError, RunError, shown
 from ferrule.runs.driver.drive import perform
@@ -17,7 +16,7 @@ from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.journal.spending import spent
 from ferrule.runs.protocols import check_store
 from ferrule.runs.state import Frame, RunState
-from ferrule.settings import Scope
+from ferrule.settings import Scope, entered, scope
 from ferrule.values.conversation.message import Messages
 from ferrule.values.display import Displayed
 from ferrule.values.run.outcome import Trajectory
@@ -267,7 +266,7 @@ class Run(Displayed, RunState, Typed[S]):
         again.key, again.extra_tools = self.key, self.extra_tools
         again.answers, again.decisions = dict(self.answers), list(self.decisions)
         again.journal = DoneJournal(self.journal.entries)
-        with settings.entered(Scope(settings.scope().overrides)):  # a reader, perhaps inside a tool, is not charged for the replay
+        with entered(Scope(scope().overrides)):  # a reader, perhaps inside a tool, is not charged for the replay
             execute(again, is_silent=True)
         if again.error is not None:
             raise again.error
@@ -326,7 +325,7 @@ def _child(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mappin
         from ferrule.runs.driver.deps import check_program_deps  # late: most programs call no other
 
         check_program_deps(program, child.deps)
-        with settings.entered(Scope(settings.scope().overrides, child)):
+        with entered(Scope(scope().overrides, child)):
             yield child
     finally:
         frame.close_child(child)
@@ -345,5 +344,5 @@ def cancel_run_here() -> None:
 
 
 def _running_frame() -> Frame | None:
-    frame = settings.scope().frame
+    frame = scope().frame
     return frame if frame is not None and frame.run.status == "running" else None

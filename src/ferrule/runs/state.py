@@ -9,14 +9,15 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.errors import InputError, RunCancelledError, RunError, shown
+from ferrule.errors import InputError, RunCancelledError, RunError
 from ferrule.runs.journal.journal import Journal
 from ferrule.runs.journal.spending import spending
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import CallPlace, Execution, cancelled_around
+from ferrule.runs.protocols import check_run_id
 from ferrule.values.confirmation.tally import Tally
 from ferrule.values.content.type import Type
-from ferrule.values.encoding.encode import digest_of, is_read_once
+from ferrule.values.encoding.encode import SCALARS, digest_of, is_read_once
 from ferrule.values.record import MutableRecord, field
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Suspended, status_after
@@ -41,11 +42,6 @@ class Frame(MutableRecord):
 
     run: RunState
     path: str = ""
-    acts: int = 0
-    children: dict[str, int] = field(default_factory=dict[str, int])
-    """The number of the latest of each key here: children, `gather`s, values of `once`."""
-    active: dict[str, str] = field(default_factory=dict[str, str])
-    """Keys of the children executing right now, with their paths."""
     life: Execution | CallPlace = field(default_factory=Execution)
     """The execution, or the call of a program as a tool, whose end ends this frame."""
     tell: Observers | None = None
@@ -54,6 +50,11 @@ class Frame(MutableRecord):
     deps: Any = None
     """What tools find in `Context.deps` here; None if none were passed."""
 
+    acts: int = 0
+    children: dict[str, int] = field(default_factory=dict[str, int])
+    """The number of the latest of each key here: children, `gather`s, values of `once`."""
+    active: dict[str, str] = field(default_factory=dict[str, str])
+    """Keys of the children executing right now, with their paths."""
     last_calls: int = -1
     """Model calls left for the program to finish after a limit was reached; -1 before that."""
     live: bool = True
@@ -91,7 +92,7 @@ class Frame(MutableRecord):
 
     def slot(self) -> str:
         """The next act's position."""
-        slot = f"{self.path}{self.acts}"
+        slot = self.path + str(self.acts)
         self.acts += 1
         if self.tell is not None:
             self.tell.enter(slot)
@@ -124,14 +125,14 @@ class Frame(MutableRecord):
         live = not self.run.journal.replaying
         tell = self.tell.inside(path, depth=depth) if self.tell is not None else None
         life, budget, deps, blocks = self.life, self.budget, self.deps, self.blocks
-        return Frame(self.run, path, life=life, tell=tell, budget=budget, deps=deps, live=live, outer=self, blocks=blocks)
+        return Frame(self.run, path, life, tell, budget, deps, live=live, outer=self, blocks=blocks)
 
     def tool_frame(self, slot: str, name: str, place: CallPlace) -> Frame:
         """A frame for a program called as the tool `name`: its slots are below the call's slot."""
         tell = self.tell.inside(f"{slot}/{name}/", depth=1, call_id=place.call_id) if self.tell is not None else None
         live = not self.run.journal.has_begun(slot)
         budget = Budget(outer=self.budget)
-        return Frame(self.run, f"{slot}/{name}/", life=place, tell=tell, budget=budget, deps=self.deps, live=live, outer=self)
+        return Frame(self.run, f"{slot}/{name}/", place, tell, budget, self.deps, live=live, outer=self)
 
     def close_child(self, child: Frame) -> None:
         """A child's execution ended."""
@@ -149,6 +150,8 @@ def snapshot(value: Any) -> Any:
 
 
 def _copied(value: Any) -> Any:
+    if type(value) in SCALARS:  # most inputs
+        return value
     if type(value) is dict:
         return {key: _copied(each) for key, each in cast("dict[Any, Any]", value).items()}
     if type(value) is list:
@@ -160,31 +163,20 @@ def _copied(value: Any) -> Any:
     return [_copied(each) for each in value] if is_read_once(value) else value
 
 
-def _checked_id(given: Any) -> str:
-    """Check that any store can write an id; raises `InputError` otherwise."""
-    try:
-        if given.encode():
-            return given
-    except (AttributeError, UnicodeEncodeError):
-        pass
-    msg = f"`run_id` is a text that is not empty and is valid UTF-8; found {shown(given)}. Leave it out, and the run gets an id."
-    raise InputError(msg)
-
-
 class RunState:
     """One execution of one program, as its driver sees it."""
 
     __slots__ = (
-        "__weakref__", "answers", "args", "asked", "cancelled", "changed", "decisions", "deps", "error", "executing", "extra_tools", "id",
-        "inputs", "journal", "key", "latest_messages", "notes", "outcome", "pending", "persistence", "prices", "program", "replay_lock",
-        "resuming", "root", "status", "steps", "tally", "tell", "trace", "wants_deltas",
+        "__weakref__", "_tally", "answers", "args", "asked", "cancelled", "changed", "decisions", "deps", "error", "executing",
+        "extra_tools", "id", "inputs", "journal", "key", "latest_messages", "notes", "outcome", "pending", "persistence", "prices",
+        "program", "replay_lock", "resuming", "root", "status", "steps", "tell", "trace", "wants_deltas",
     )  # fmt: skip
 
     def __init__(
         self, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, run_id: str | None = None, deps: Any = None
     ) -> None:
         chance = os.urandom(32)
-        self.id = chance[:16].hex() if run_id is None else _checked_id(run_id)
+        self.id = chance[:16].hex() if run_id is None else check_run_id(run_id)
         self.program = program
         self.args = args
         # A flow's inputs are replayed: later changes by the caller to a list or a history must not affect them.
@@ -217,7 +209,7 @@ class RunState:
         self.tell: Observers | None = None
         self.wants_deltas = False
         self.decisions: list[Decision] = []
-        self.tally = Tally()
+        self._tally: Tally | None = None
         self.answers: dict[str, Decision] = {}
         self.key = chance[16:]
         """Secret from which the ids of this run's questions are made; kept with the run."""
@@ -238,6 +230,13 @@ class RunState:
         made = hmac.new(self.key, slot.encode(), "sha256").hexdigest()[:20]
         return made if made not in self.journal.kept else self.question_id(f"{slot} {made}")
 
+    @property
+    def tally(self) -> Tally:
+        """Counts the decisions; made when it is first read, as most runs have no question."""
+        if self._tally is None:
+            self._tally = Tally()
+        return self._tally
+
     def decision(self, question_id: str) -> Decision | None:
         """The decision on a question that is not in the journal yet."""
         return self.answers.get(question_id)
@@ -255,17 +254,16 @@ class RunState:
             self.executing = execution
         self.asked = self.pending or self.asked
         self.status, self.error, self.trace, self.pending, self.steps = "running", None, None, (), []
-        within: CallPlace | None = execution.outer
-        budget = within.frame.budget if within and within.frame else None
-        self.root = root = Frame(self, life=execution, tell=tell, budget=budget, deps=self.deps)
+        budget = execution.outer.frame.budget if execution.outer and execution.outer.frame else None
+        self.root = root = Frame(self, "", execution, tell, budget, self.deps)
         self.tell = tell
         self.wants_deltas = wants_deltas
-        self.journal.rewind()
-        for what, (then, now) in self.changed.items():
-            self.journal.note_drift(what, then, now)
-        self.journal.on_note = (lambda differs: tell(events.Migrated(differs))) if tell is not None else None
-        self.resuming = self.journal.replaying
+        self.resuming = self.journal.rewind()
         root.live = not self.resuming
+        if self.changed:
+            for what, (then, now) in self.changed.items():
+                self.journal.note_drift(what, then, now)
+        self.journal.on_note = (lambda differs: tell(events.Migrated(differs))) if tell is not None else None
         return root
 
     def check(self) -> None:
@@ -301,9 +299,10 @@ class RunState:
         """
         if deps is not None:
             self.deps = deps
-        with _BEGINNING:
-            if not self.executing and (resumed or self.status != "running"):
-                self.cancelled = False
+        if resumed or self.status != "running":
+            with _BEGINNING:
+                if not self.executing:
+                    self.cancelled = False
 
     def forget_untaken(self) -> None:
         """Drop unused decisions after a cancellation: their questions are asked again."""

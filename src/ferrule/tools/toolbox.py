@@ -168,10 +168,10 @@ class Toolbox:
 
     def kept(self, key: Any, make: Callable[[], Any]) -> Any:
         """The value of `make()`, made once for `key`. It is dropped with the toolbox, as tools may hold anything, such as a user's data."""
-        kept = self._kept
-        if len(kept) >= 256 and key not in kept:  # noqa: PLR2004  a program may make a signature for each question
-            self._kept = kept = {}
-        return kept[key] if key in kept else kept.setdefault(key, make())
+        if len(self._kept) >= 256 and key not in self._kept:  # noqa: PLR2004  a program may make a signature for each question
+            self._kept = {}
+        found = self._kept.get(key, self)  # looked up once: a signature in the key is hashed by Python code
+        return self._kept.setdefault(key, make()) if found is self else found
 
     def keys(self) -> tuple[str, ...]:
         """The names, in order."""

@@ -96,7 +96,9 @@ def make_asker(
     conditions: Conditions = (yield ReadConditions(own.get("lm"))) or Conditions()
     if _MADE_INPUTS in conditions.due:  # of a version whose inputs had factories; the others are taken by now
         yield CheckDue(bool, _MADE_INPUTS, "i")
-    found = next((each for each in (own.get("lm"), lm, conditions.lm) if each is not None), None)
+    found = own.get("lm")
+    if found is None:
+        found = conditions.lm if lm is None else lm
     if found is None:
         msg = (
             "No language model is set. Call `ferrule.configure(lm=LM('provider/model'))`, or give the program one: `program(lm=..., ...)`."
@@ -304,15 +306,16 @@ def split_inputs(
 
     An input field wins over a keyword of its name. What the factory of an input makes (an id, a time) is recorded for a resumed run.
     """
-    kept = {name: inputs[name] for name in own if name in inputs and name not in signature.plan.inputs}
+    plan = signature.plan
+    kept = {name: inputs[name] for name in own if name in inputs and name not in plan.inputs}
     given = {name: value for name, value in inputs.items() if name not in kept}
     if tool_inputs(signature):
         from ferrule.programs.tool_use.inputs import declare_tools  # late: few signatures declare tools
 
         given, toolbox = declare_tools(signature, given, toolbox)
-    if signature.plan.factories:
-        made = yield CheckDue(partial(signature.plan.made_inputs, given), _MADE_INPUTS, "i")
-        given = {**signature.plan.read_made(made), **given} if made else given
+    if plan.factories:
+        made = yield CheckDue(partial(plan.made_inputs, given), _MADE_INPUTS, "i")
+        given = {**plan.read_made(made), **given} if made else given
     return kept, given, toolbox
 
 

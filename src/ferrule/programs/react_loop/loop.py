@@ -26,8 +26,8 @@ from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.use import UsingTools, has_changes, use_tools
 from ferrule.settings import check_limits
 from ferrule.tools.toolbox import Toolbox
-from ferrule.values.calls.call import ToolCall, ToolResult
-from ferrule.values.conversation.message import Message
+from ferrule.values.calls.call import ToolCall, ToolResult, make_result
+from ferrule.values.conversation.message import make_message
 from ferrule.values.record import Record, replace
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Act, Flow, Tell, Within
@@ -72,7 +72,7 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     if outputs is None:
         outputs = yield from _extract(agent, asker, loop)
     # The answer is added as text: no provider accepts a call of `finish` without a result.
-    answer = Message("assistant", asker.adapter.answer_content(signature, outputs))
+    answer = make_message("assistant", asker.adapter.answer_content(signature, outputs))
     messages = loop.request.messages.then(answer)
     return Prediction.of(outputs, signature=signature, trajectory=Trajectory(loop.steps), messages=messages, reason=reason)
 
@@ -192,7 +192,7 @@ class _Loop:
                 self.shown.append(step)
             yield Tell(events.StepFinished(index, step))
             if end is not None:
-                ran = Step(step.thought, step.calls[:-1], step.results[:-1]) if step.calls[-1].name == "finish" else step
+                ran = make_step(step.thought, step.calls[:-1], step.results[:-1]) if step.calls[-1].name == "finish" else step
                 if ran.calls:  # what ran beside `finish` belongs to the conversation
                     self.request = self.request.following(self.request.messages.then(*self.mode.render(ran, len(self.shown) - 1, None)))
                 return end.outputs, None
@@ -261,7 +261,7 @@ class _Loop:
                 results, self.news = self.host.apply(results)
             stop = (yield from self._stop(turn.calls)) if self.agent.stop_at_tools else None
             return make_step(turn.thought, turn.calls, tuple(results)), stop
-        others = tuple(call for call in turn.calls if call is not finish)
+        others = tuple([call for call in turn.calls if call is not finish])
         results = (yield from self._use_tools(turn, others)) if others else []
         if self.agent.stop_at_tools and (stop := (yield from self._stop(others))) is not None:  # `finish` was written without the result
             last = ToolResult("finish", "Not used: the run ends with the result of a tool.", finish.id)
@@ -273,8 +273,8 @@ class _Loop:
             if self.asker.conditions.is_observed:
                 yield Tell(events.CallRefused(finish, last))
         else:
-            last = ToolResult("finish", "Completed.", finish.id)
-        return Step(turn.thought, (*others, finish), (*results, last)), None if problems else _End(outputs)
+            last = make_result("finish", "Completed.", finish.id)
+        return make_step(turn.thought, (*others, finish), (*results, last)), None if problems else _End(outputs)
 
     def _stop(self, calls: Sequence[ToolCall]) -> Generator[Act, Any, _End | None]:
         """The end of the loop if a tool of `stop_at_tools` returned. If its result does not fit the outputs, they must be extracted."""
@@ -299,7 +299,8 @@ class _Loop:
         if finish.fault is not None:
             return None, [("", finish.fault.reason)] if self.native else []
         signature, given = self.agent.react.signature, finish.args
-        fields, optional = signature.plan.outputs, signature.plan.optional
+        plan = signature.plan
+        fields, optional = plan.outputs, plan.optional
         if given.keys().isdisjoint(fields) and fields.keys() - optional.keys():
             return None, []
         outputs: dict[str, Any] = {}

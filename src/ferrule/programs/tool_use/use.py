@@ -158,7 +158,7 @@ def _sort(
 
 def _may_ask(checked: CheckedCall) -> bool:
     """Whether `_wish` may want a person asked. It does not call a condition of the tool's own."""
-    return bool(checked.tool.require_confirmation or checked.tool is CLARIFY or checked.call.repairs)
+    return checked.tool.require_confirmation or checked.tool is CLARIFY or checked.call.repairs != ()
 
 
 def _wish(checked: CheckedCall) -> Rule | None:

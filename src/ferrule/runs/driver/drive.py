@@ -11,7 +11,6 @@ from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import InputError, LimitReachedError, LMError, RunError, shown
 from ferrule.runs.driver.model_call import call_model
@@ -20,6 +19,7 @@ from ferrule.runs.driver.tool_calls import call_tools
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import cancellable, started
+from ferrule.settings import Scope, entered, scope, setting
 from ferrule.values.record import MutableRecord
 from ferrule.values.run import event as events
 from ferrule.values.run.act import (
@@ -53,14 +53,10 @@ if TYPE_CHECKING:
 
 _NONE_DUE: frozenset[str] = frozenset()
 _LOOKS_AGAIN_S = 0.01
+_OVER: Any = object()
+"""In place of an act: the flow returned."""
 _LAST_CALLS = 4
 """An extraction call, two calls to repair its answer, and one by the fallback adapter."""
-
-
-class _Finished(MutableRecord):
-    """The flow returned."""
-
-    value: Any
 
 
 class _Failure(MutableRecord):
@@ -150,7 +146,7 @@ def perform_as_tool(program: Any, inputs: Mapping[str, Any]) -> Any:
     inside = _inside_call()
     if inside is None:
         return program(**inputs)
-    with settings.entered(inside):
+    with entered(inside):
         return offload.run_blocking(perform(inside.frame, program, (), inputs, blocks=True))
 
 
@@ -159,13 +155,13 @@ async def aperform_as_tool(program: Any, inputs: Mapping[str, Any]) -> Any:
     inside = _inside_call()
     if inside is None:
         return await program.acall(**inputs)
-    with settings.entered(inside):
+    with entered(inside):
         return await perform(inside.frame, program, (), inputs, blocks=False)
 
 
-def _inside_call() -> settings.Scope | None:
-    here = settings.scope()
-    return settings.Scope(here.overrides, here.frame) if here.call is not None and here.frame is not None else None
+def _inside_call() -> Scope | None:
+    here = scope()
+    return Scope(here.overrides, here.frame) if here.call is not None and here.frame is not None else None
 
 
 def _flow(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Flow:
@@ -181,7 +177,8 @@ def _flow(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) ->
 async def drive(frame: Frame, flow: Flow) -> Any:
     """Run a flow to its end; raises `Suspended` if a question has no answer."""
     answer: Any = None
-    act: Act | _Finished | None = None
+    act: Act | None = None
+    found: Any = None
     failure: _Failure | None = None
     try:
         while True:
@@ -189,7 +186,7 @@ async def drive(frame: Frame, flow: Flow) -> Any:
             try:
                 act = flow.send(answer) if failure is None else flow.throw(failure.error)
             except StopIteration as end:
-                act = _Finished(end.value)
+                act, found = _OVER, end.value
             if failure is not None:
                 if not failure.recorded:
                     await frame.write(failure.entry)
@@ -207,8 +204,8 @@ async def drive(frame: Frame, flow: Flow) -> Any:
                 answer = _tell(frame, act.event)
             elif type(act) is Once:
                 answer = await _once(frame, act)
-            elif type(act) is _Finished:
-                return act.value
+            elif act is _OVER:
+                return found
             else:
                 answer = await _answer(frame, act)  # pyright: ignore[reportArgumentType]  the others are handled above
     except (AttributeError, TypeError) as error:
@@ -327,7 +324,7 @@ async def _check_due(frame: Frame, act: CheckDue) -> Any:
 
 
 def _conditions(frame: Frame) -> Conditions:
-    run, setting = frame.run, settings.setting
+    run = frame.run
     is_observed, is_resumed = run.tell is not None and run.tell.has_details, run.journal.replaying
     due = frozenset([entry.digest for entry in run.journal.entries if entry.kind == "once"]) if is_resumed else _NONE_DUE
     place = (run.key, frame.path)  # the key, as ids may be equal in two stores

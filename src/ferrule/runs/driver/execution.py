@@ -10,13 +10,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import RunCancelledError, RunError, StoreError
 from ferrule.runs.driver.drive import perform
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import Execution, started
-from ferrule.settings import Scope
+from ferrule.settings import Scope, current, enter, frozen, leave, restore_scope, scope
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Suspended
 from ferrule.values.run.observers import Observers, observing
@@ -49,7 +48,7 @@ async def aexecute(run: RunState, *, observers: tuple[Any, ...] = (), wants_delt
 
 async def _execute(run: RunState, observers: tuple[Any, ...], *, wants_deltas: bool, is_silent: bool, blocks: bool) -> None:
     run.goes_on()
-    outside = settings.scope()
+    outside = scope()
     if not is_silent:
         _check_deps(run, outside.call)
     execution, is_leased = Execution(outside.call), False
@@ -69,7 +68,7 @@ async def _execute(run: RunState, observers: tuple[Any, ...], *, wants_deltas: b
             if is_leased and run.persistence is not None:
                 run.persistence.lease = None
         if not isinstance(error, GeneratorExit):  # that may be raised in any context, by the garbage collector
-            settings.restore_scope(outside)
+            restore_scope(outside)
         raise
 
 
@@ -97,7 +96,8 @@ async def _run_to_rest(
     elif run.persistence is not None:
         await offload.run_or_cancel(partial(run.persistence.open, execution))
     here = _begin(run, execution, observers, wants_deltas=wants_deltas, is_silent=is_silent)
-    with settings.entered(here):
+    token = enter(here)  # `_execute` puts the former scope back if an interrupt comes before `try`
+    try:
         try:
             if run.tell is not None:
                 await _open_for_observers(run, run.tell, blocks=blocks)
@@ -124,9 +124,12 @@ async def _run_to_rest(
             with suppress(StoreError):  # then the next execution finds the differences again
                 await run.journal.note_migration(blocks=blocks)
         try:
-            await _rest(run, execution, in_thread=run.persistence is not None and not blocks and not isinstance(run.error, GeneratorExit))
+            if run.persistence is not None:
+                await _rest(run, execution, in_thread=not blocks and not isinstance(run.error, GeneratorExit))
         finally:
             _announce_end(run)
+    finally:
+        leave(token)
 
 
 async def _rest(run: RunState, execution: Execution, *, in_thread: bool) -> None:
@@ -138,7 +141,7 @@ async def _rest(run: RunState, execution: Execution, *, in_thread: bool) -> None
 
 
 def _begin(run: RunState, execution: Execution, observers: tuple[Any, ...], *, wants_deltas: bool, is_silent: bool) -> Scope:
-    here = settings.current()
+    here = current()
     outer: CallPlace | None = execution.outer
     # A program called by a tool reports to the observers of the tool's run.
     told = () if is_silent else (*(outer.tell.each if outer is not None and outer.tell is not None else here.callbacks), *observers)
@@ -148,7 +151,7 @@ def _begin(run: RunState, execution: Execution, observers: tuple[Any, ...], *, w
     run.prices = here.prices
     if here.limits is not None:
         frame.budget = Budget(here.limits, frame.budget)
-    return Scope(settings.frozen(here), frame)
+    return Scope(frozen(here), frame)
 
 
 async def _open_for_observers(run: RunState, tell: Observers, *, blocks: bool) -> None:

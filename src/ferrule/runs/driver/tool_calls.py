@@ -11,12 +11,12 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import ConfirmationRequired, ToolError
 from ferrule.runs.driver.subprogram import cannot_wait, close_frame, recount, refuse, refuse_over_limit
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.observers import CallPlace, without_traces
+from ferrule.settings import Scope, run_in, scope
 from ferrule.tools.execution.run import arun_call, awaited_in, run_call
 from ferrule.values.calls.call import ToolResult, failure
 from ferrule.values.calls.context import key_of
@@ -28,9 +28,7 @@ from ferrule.values.run.act import Suspended
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ferrule.runs.driver.elicitation import Inputs
     from ferrule.runs.driver.recovery import CutOff
-    from ferrule.runs.driver.transaction import Database
     from ferrule.runs.state import Frame
     from ferrule.values.calls.call import CallQuestion, CheckedCall, ToolCall
     from ferrule.values.run.act import CallTools
@@ -40,21 +38,25 @@ if TYPE_CHECKING:
     """Its place among the calls, its slot, its digest, and itself."""
 
 
-async def call_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
+def call_tools(frame: Frame, act: CallTools) -> Awaitable[list[ToolResult]]:
     """Run a batch; the results are in the order of the calls."""
     if len(act.calls) == 1 and frame.budget is None and frame.run.journal.is_first:
         checked = act.calls[0]
         if checked.refused is None and not checked.misfit:  # the usual turn, without the bookkeeping
             frame.live = True
             is_read = frame.tell is not None or frame.run.journal.sink is not None  # else few runs need the digest
-            return [await _run(frame, f"{frame.slot()}.0", checked.digest if is_read else checked.question, checked)]
+            return _run(frame, frame.slot() + ".0", checked.digest if is_read else checked.question, checked)
+    return _run_batch(frame, act)
+
+
+async def _run_batch(frame: Frame, act: CallTools) -> list[ToolResult]:
     results, live, left, refused = _sort(frame, act)
     for entry in refused:
         await frame.write(entry)
     waiting = await _settle(frame, left, results, live) if left else {}
     if len(live) == 1 and not waiting:
         at, slot, digest, checked = live[0]
-        results[at] = await _run(frame, slot, digest, checked)
+        [results[at]] = await _run(frame, slot, digest, checked)
     elif live or waiting:
         await _run_together(frame, live, results, waiting)
     return results  # pyright: ignore[reportReturnType]  every result is set by now
@@ -63,7 +65,7 @@ async def call_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
 async def _run_together(frame: Frame, live: list[Live], results: list[ToolResult | None], waiting: dict[int, Suspended]) -> None:
     async def fill(at: int, slot: str, digest: str, checked: CheckedCall) -> None:
         try:
-            results[at] = await _run(frame, slot, digest, checked)
+            [results[at]] = await _run(frame, slot, digest, checked)
         except Suspended as asking:  # the others continue: only this one waits
             waiting[at] = asking
 
@@ -209,10 +211,11 @@ async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[To
     return waiting
 
 
-async def _run(frame: Frame, slot: str, digest: str | CallQuestion, checked: CheckedCall) -> ToolResult:
+async def _run(frame: Frame, slot: str, digest: str | CallQuestion, checked: CheckedCall) -> list[ToolResult]:
+    """Run one call. The list of its result is the answer to the usual turn, which so awaits one coroutine less."""
     if checked.tool.effect == "transactional":
         work = partial(_transact, frame, slot, digest, checked)
-        return work() if frame.blocks else await offload.run_or_cancel(work)  # it holds the database, so it is waited for
+        return [work() if frame.blocks else await offload.run_or_cancel(work)]  # it holds the database, so it is waited for
     inputs = None
     if getattr(checked.tool, "mcp", None) is not None:
         from ferrule.runs.driver.elicitation import open_inputs  # imported late, like `Database` below: few tools need it
@@ -224,17 +227,16 @@ async def _run(frame: Frame, slot: str, digest: str | CallQuestion, checked: Che
             journal.add(entry) if frame.blocks or journal.sink is None else await journal.aadd(entry)
         if tell is not None:
             tell(events.CallStarted(_told(checked, digest), checked.tool))
-    result = await _perform(frame, slot, checked, tell, inputs=inputs)
+    place = CallPlace(tell, checked.call.id or slot, frame.run.id, frame, slot, checked, None, inputs)
+    result = await _perform(frame, checked, place)
     frame.check_alive()  # in the thread of an abandoned call: its result is discarded
     entry = Entry(slot, "result", digest, result)
     journal.add(entry) if frame.blocks or journal.sink is None else await journal.aadd(entry)
-    return _report(tell, checked, digest, result)
+    return [_report(tell, checked, digest, result)]
 
 
-async def _perform(
-    frame: Frame, slot: str, checked: CheckedCall, tell: Observers | None, *, database: Database | None = None, inputs: Inputs | None = None
-) -> ToolResult:
-    place = CallPlace(tell, checked.call.id or slot, frame.run.id, frame, slot, checked, database, inputs)
+async def _perform(frame: Frame, checked: CheckedCall, place: CallPlace) -> ToolResult:
+    slot, database, inputs = place.slot, place.db, place.inputs
     inside = frame.tool_frame(slot, checked.tool.name, place) if checked.tool.is_program else None
     blocks = frame.blocks or database is not None  # a transaction has its own thread
     try:
@@ -260,17 +262,17 @@ async def _perform(
 
 def _invoke(place: CallPlace, inside: Frame | None, checked: CheckedCall) -> ToolResult:
     # A copy of the caller's context: variables that the tool sets are discarded after the call.
-    return copy_context().run(_scope_of_call(place, inside).run, run_call, checked)
+    return copy_context().run(run_in, _scope_of_call(place, inside), run_call, checked)
 
 
 def _ainvoke(place: CallPlace, inside: Frame | None, checked: CheckedCall) -> Awaitable[ToolResult]:
     context = copy_context()
-    return awaited_in(context, context.run(_scope_of_call(place, inside).run, arun_call, checked))
+    return awaited_in(context, context.run(run_in, _scope_of_call(place, inside), arun_call, checked))
 
 
-def _scope_of_call(place: CallPlace, inside: Frame | None) -> settings.Scope:
-    overrides, lm = settings.scope().overrides, place.frame.lm
-    return settings.Scope(overrides if lm is None else {**overrides, "lm": lm}, inside, place)
+def _scope_of_call(place: CallPlace, inside: Frame | None) -> Scope:
+    overrides, lm = scope().overrides, place.frame.lm
+    return Scope(overrides if lm is None else {**overrides, "lm": lm}, inside, place)
 
 
 def _transact(frame: Frame, slot: str, digest: str | CallQuestion, checked: CheckedCall) -> ToolResult:
@@ -286,7 +288,8 @@ def _transact(frame: Frame, slot: str, digest: str | CallQuestion, checked: Chec
 
     def work(connection: Any) -> Entry:
         database = Database(connection)
-        result = offload.run_blocking(_perform(frame, slot, checked, tell, database=database))
+        place = CallPlace(tell, checked.call.id or slot, frame.run.id, frame, slot, checked, database)
+        result = offload.run_blocking(_perform(frame, checked, place))
         if database.undone and not result.is_error:
             result = failure(checked.call, ToolError(UNDONE))
         if result.is_error:
@@ -322,10 +325,10 @@ def _claim(frame: Frame, slot: str, digest: str | CallQuestion, checked: Checked
     It holds the effect, unless `once`, and the key, if the tool receives one.
     """
     frame.check()
-    if checked.tool.is_program and frame.run.journal.has_begun(slot):
+    tool, journal = checked.tool, frame.run.journal
+    if not journal.is_first and tool.is_program and journal.has_begun(slot):
         return None  # the program inside continues where it stopped
-    frame.run.journal.dispatch(slot)
-    tool = checked.tool
+    journal.dispatch(slot)
     if tool.takes_context or tool.reconcile is not None:
         key = key_of(frame.run.id, slot, tool.name, checked.arguments.shown)
         return Entry(slot, "begun", digest, {"key": key, "effect": tool.effect})

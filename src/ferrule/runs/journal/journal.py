@@ -100,10 +100,10 @@ class Journal:
         else:
             await self.aadd(entry)
 
-    def rewind(self) -> None:
-        """Start a replay: every answer written so far can be taken once."""
+    def rewind(self) -> bool:
+        """Start a replay: every answer written so far can be taken once. Returns whether there are any."""
         if not self.entries and not self._dispatched:  # the first execution of most runs
-            return
+            return False
         self.recorded, self.is_first, self.mismatch = len(self.entries), False, None
         self._dispatched, self._by_frame, self._begun, self._paused, self._unread = {}, None, {}, set(), {}
         self.kept, self._known, self._seen, self.drift, self.dropped = {}, {}, set(), {}, []
@@ -124,6 +124,7 @@ class Journal:
         done = {entry.slot for entry in self._unread.values() if entry.kind in {"result", "once"}}
         # A program called as a tool, or in a function of `once`, is not replayed once there is its result.
         self._unread = {slot: entry for slot, entry in self._unread.items() if not _below_any(slot, done)}
+        return self.replaying
 
     def has_begun(self, slot: str) -> bool:
         """Whether an earlier execution began the call at a slot."""

@@ -115,7 +115,7 @@ def is_late(cls: type) -> bool:
 
 def is_building(cls: type) -> bool:
     """Whether this thread is building the class."""
-    return _building.get(cls) == get_ident()
+    return bool(_building) and _building.get(cls) == get_ident()  # the second is slow: a signature is hashed by Python code
 
 
 class _Awaited:

@@ -173,7 +173,7 @@ def is_masked(value: object) -> bool:
 def is_read_once(value: object) -> bool:
     """Whether a value is an iterator, whose items are made while it is read. Mappings, models and dataclasses are shown by their fields."""
     kind = type(value)
-    if not hasattr(kind, "__next__") or not hasattr(kind, "__iter__"):
+    if kind in _LEAVES or not hasattr(kind, "__next__") or not hasattr(kind, "__iter__"):
         return False
     return not isinstance(value, Mapping) and not hasattr(kind, "__pydantic_serializer__") and not hasattr(kind, "__dataclass_fields__")
 

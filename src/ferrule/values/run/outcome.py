@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -73,7 +73,7 @@ class Trajectory(Displayed, Mapping[str, Any]):
     __slots__ = ("steps",)
 
     def __init__(self, steps: Iterable[Step] = ()) -> None:
-        self.steps: Log[Step] = steps if isinstance(steps, Log) else Log(steps)
+        self.steps: Log[Step] = steps if type(steps) is Log else Log(steps)
         """The steps in order."""
 
     def then(self, step: Step) -> Self:
@@ -131,6 +131,22 @@ class Trajectory(Displayed, Mapping[str, Any]):
             yield f"step_{i}", "\n".join(filter(None, [step.thought, *called, *results]))
 
 
+class _Further:
+    """An attribute of predictions besides their outputs, unless an output has its name."""
+
+    def __init__(self, read: Callable[[Any], Any]) -> None:
+        self._read = read
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, prediction: Any, owner: type) -> Any:
+        if prediction is None:
+            return self
+        outputs = prediction._outputs  # noqa: SLF001  of this module's own class
+        return outputs[self._name] if self._name in outputs else self._read(prediction)
+
+
 class Prediction(Displayed, Typed[S], Mapping[str, Any]):
     """Typed outputs by name, as attributes and as items: `Prediction(answer=42).answer`.
 
@@ -160,12 +176,19 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
         """The calls of the model that were not run (`auto_execute_tools=False`)."""
         reason: str | None
         """Why the run ended before the model finished (`max_iters`, or a limit); None for a normal end."""
+    else:
+        outputs = _Further(lambda made: _as_instance(made._signature, made._outputs))  # noqa: SLF001  of this class
+        trajectory, messages, reason = (_Further(attrgetter(name)) for name in ("_trajectory", "_messages", "_reason"))
+        usage = _Further(methodcaller("get_lm_usage"))
+        cost = _Further(lambda made: made.get_lm_usage().cost)
+        history = _Further(methodcaller("_make_history"))
+        completions = _Further(lambda made: Completions((made, *getattr(made, "_others", ()))))
+        tool_calls = _Further(methodcaller("_make_tool_calls"))
 
     def __init__(self, /, **outputs: Any) -> None:
         self._outputs = outputs
         self._signature: Any = None
-        self._trajectory = Trajectory()
-        self._usage: Usage | Callable[[], Usage] = Usage()
+        self._usage: Usage | Callable[[], Usage] = _NO_USAGE
         self._messages: Messages | None = None
         self._reason: str | None = None
         self._calls: tuple[ToolCall, ...] = ()
@@ -209,27 +232,18 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
         return len(self._outputs)
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_"):
-            if name in self._outputs:
-                return self._outputs[name]
-            if name == "outputs":
-                return _as_instance(self._signature, self._outputs)
-            if name == "history":
-                return self._make_history()
-            if name == "completions":
-                return Completions((self, *getattr(self, "_others", ())))
-            if name == "tool_calls":
-                from ferrule.values.calls.tool_calls import ToolCalls
-
-                return ToolCalls(tool_calls=list(self._calls))
-            if name == "cost":
-                return self.get_lm_usage().cost
-            if name == "usage":
-                return self.get_lm_usage()
-            if name in _FURTHER:
-                return getattr(self, f"_{name}")
+        if name == "_trajectory":  # without steps, it is made when it is first read: most predictions are given theirs
+            self._trajectory = Trajectory()
+            return self._trajectory
+        if not name.startswith("_") and name in self._outputs:
+            return self._outputs[name]
         known = ", ".join(self._outputs) if not name.startswith("_") else ""
         raise AttributeError(f"`{name}` is not an output of this prediction; its outputs are: {known or 'none'}.")
+
+    def _make_tool_calls(self) -> ToolCalls:
+        from ferrule.values.calls.tool_calls import ToolCalls
+
+        return ToolCalls(tool_calls=list(self._calls))
 
     def _make_history(self) -> History:
         if self._history is None:
@@ -302,7 +316,7 @@ class Completions(Sequence["Prediction[S]"]):
         return f"Completions({list(self._predictions)!r})"
 
 
-_FURTHER = frozenset({"trajectory", "messages", "reason"})
+_NO_USAGE = Usage()
 
 
 def _as_instance(signature: Any, outputs: Mapping[str, Any]) -> Any:

@@ -50,7 +50,7 @@ else:
 
         def __get__(self, signature: Any, kind: Any = None) -> Any:
             if signature is None or ("__plan__" in signature.__dict__ and not is_building(signature)):
-                return super().__get__(signature, kind)
+                return self if signature is None else self.fget(signature)
             try:
                 return signature.__dict__[self.fget.__name__]
             except KeyError:
