@@ -144,20 +144,20 @@ class Markers:
 
     def _split_simple(self, text: str) -> dict[str, str] | None:
         """Split the usual answer: its markers as the prompt writes them, in that order, each once, and no backticks. None for any other."""
-        before, *parts = f"\n{text}".split(self.opening)
-        if "`" in text or "[[" in before:
+        parts = iter(f"\n{text}".split(self.opening))
+        if "`" in text or "[[" in next(parts):
             return None
         found: dict[str, str] = {}
         headings = iter(self.headings)
         for part in parts:
+            if "[[" in part:
+                return None
             for name, heading in headings:  # those behind the last one that was found
                 value = part.removeprefix(heading)
                 if value != part:
                     found[name] = value.strip()
                     break
             else:
-                return None
-            if "[[" in value:
                 return None
         found.pop(self.end, None)
         return found

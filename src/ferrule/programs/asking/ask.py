@@ -148,10 +148,11 @@ def ask_model(
     parsed after `adapter.repairs` repairs and one try with the fallback adapter; its cause is the first such error.
     """
     adapter, is_observed = asker.adapter, asker.conditions.is_observed
-    last = 2 + adapter.repairs
+    attempt, last = 0, 2 + adapter.repairs
     first: AdapterParseError | None = None
     latest = first
-    for attempt in range(1, last + 1):
+    while attempt < last:  # a `range` takes as long as a call of a function: nearly every answer is read at the first attempt
+        attempt += 1
         if attempt == last:
             if adapter.fallback is None:
                 break
