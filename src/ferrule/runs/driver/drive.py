@@ -18,6 +18,7 @@ from ferrule.runs.driver.model_call import call_model
 from ferrule.runs.driver.subprogram import call_code, hand_up, keep_caught
 from ferrule.runs.driver.tool_calls import call_tools
 from ferrule.runs.journal.entry import Entry
+from ferrule.runs.journal.spending import spent_below
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import cancellable, started
 from ferrule.values.record import MutableRecord
@@ -41,6 +42,7 @@ from ferrule.values.run.act import (
     refuse_misuse,
     status_after,
 )
+from ferrule.values.run.outcome import Prediction
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
@@ -109,15 +111,18 @@ async def _perform_program(frame: Frame, program: Program, args: tuple[Any, ...]
         await keep_caught(outer, blocks=blocks)
     if program.is_flow:
         frame.blocks = blocks
-        return await drive(frame, _flow(program, args, inputs))
-    frame.check()
-    frame.blocks = not (program.is_only_async if blocks else program.is_async)
-    frame.failures = []
-    try:
-        found = await _perform_forward(frame, program, args, inputs, blocks=blocks)
-        await keep_caught(frame, blocks=blocks, has_returned=True)
-    finally:
-        hand_up(frame)
+        found = await drive(frame, _flow(program, args, inputs))
+    else:
+        frame.check()
+        frame.blocks = not (program.is_only_async if blocks else program.is_async)
+        frame.failures = []
+        try:
+            found = await _perform_forward(frame, program, args, inputs, blocks=blocks)
+            await keep_caught(frame, blocks=blocks, has_returned=True)
+        finally:
+            hand_up(frame)
+    if outer is not None and isinstance(found, Prediction):
+        found.counted(partial(spent_below, frame.run.journal.entries, frame.path))
     return found
 
 
