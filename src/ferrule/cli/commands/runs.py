@@ -297,7 +297,7 @@ def _entry_text(kind: str, value: Any, digest: str) -> str:
             who, way = (f"{word} {value[key]}" if value[key] else "" for word, key in (("by", "by"), ("via", "via")))
             changed = f"with {json_text(value['args'])}" if value["args"] else ""
             when = f"at {_time(value['at'])}" if value["at"] else ""
-            call = digest.partition(" ")[2]  # last: a long call cuts off nobody's name
+            call = digest.partition(" ")[2]  # last, so that a long call does not cut off the name
             return " ".join(filter(None, (value["kind"], changed, value["text"], who, way, when))) + (f": {call}" if call else "")
         case "once":
             return f"{digest.partition(' ')[0]} = {json_text(value)}"

@@ -273,7 +273,7 @@ class Core:
             return None if hook is None else partial(hook, tool)
 
         def report(done: float, total: float | None, message: str | None) -> Any:
-            if not place.cancelled:  # a run that has ended hears no more
+            if not place.cancelled:  # after that, the call is over for its run
                 place.progress(message or "", done, total)
             return None if hook is None else hook(tool, done, total, message)
 
