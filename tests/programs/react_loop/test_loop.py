@@ -31,10 +31,10 @@ from ferrule import (
     ScriptedLM,
     Signature,
     Text,
-    TooManyFaultsError,
     Tool,
     ToolCall,
     ToolRetry,
+    TooManyFaultsError,
     XMLAdapter,
     context,
 )
