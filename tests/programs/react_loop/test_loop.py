@@ -124,7 +124,8 @@ def test_all_limits_of_the_settings_hold_for_an_agent_beside_its_own(mode):
         return len(caught.value.faults)
 
     two, three = Limits(same_error=2), Limits(same_error=3)
-    assert [faults(), faults(around=two), faults(around=two, own=Limits(steps=9)), faults(around=two, limits=Limits(steps=9))] == [5, 2, 2, 2]
+    nine = Limits(steps=9)
+    assert [faults(), faults(around=two), faults(around=two, own=nine), faults(around=two, limits=nine)] == [5, 2, 2, 2]
     assert [faults(around=two, own=three), faults(around=two, own=two, limits=three)] == [3, 3]
 
     def look() -> str:
