@@ -106,9 +106,10 @@ async def _perform_told(frame: Frame, program: Program, args: tuple[Any, ...], i
 
 
 async def _perform_program(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool) -> Any:
-    outer = frame.outer
+    outer, journal = frame.outer, frame.run.journal
     if outer is not None and outer.failures:
         await keep_caught(outer, blocks=blocks)
+    since = 0 if journal.replaying else len(journal.entries)  # what a replay still has to read may be anywhere
     if program.is_flow:
         frame.blocks = blocks
         found = await drive(frame, _flow(program, args, inputs))
@@ -122,7 +123,7 @@ async def _perform_program(frame: Frame, program: Program, args: tuple[Any, ...]
         finally:
             hand_up(frame)
     if outer is not None and isinstance(found, Prediction):
-        found.counted(partial(spent_below, frame.run.journal.entries, frame.path))
+        found.counted(partial(spent_below, journal.entries, frame.path, slice(since, len(journal.entries))))
     return found
 
 

@@ -27,9 +27,9 @@ def spending(entries: Iterable[Entry]) -> Callable[[], Usage]:
     return partial(_total, answers)
 
 
-def spent_below(entries: Iterable[Entry], path: str) -> Usage:
-    """The part of a program inside a run: the answers whose places begin with its path."""
-    return spent(entry for entry in entries if entry.slot.startswith(path))
+def spent_below(entries: Sequence[Entry], path: str, span: slice) -> Usage:
+    """The part of a program inside a run: the answers whose places begin with its path. They are in this span of the journal."""
+    return spent(entry for entry in entries[span] if entry.slot.startswith(path))
 
 
 def _total(answers: Sequence[Answer]) -> Usage:
