@@ -221,8 +221,13 @@ def _checked(settings: Changes) -> dict[str, Any]:
         if not isinstance(callbacks, (list, tuple)):
             raise ConfigurationError(f"`callbacks` takes a list, found {shown(callbacks)}.")
         for each in cast("Sequence[Any]", callbacks):
-            refuse_async(each, "An observer in `callbacks`")
             hooks = {name: hook for kind in type(each).__mro__ for name, hook in vars(kind).items() if name.startswith("on_")}
+            if isinstance(each, type):  # which would be called with each event, and drop it
+                raise ConfigurationError(f"`callbacks` takes observers, not their classes: configure(callbacks=[{each.__name__}(...)]).")
+            if not callable(each) and not any(name.startswith("on_") for name in dir(each)):
+                what = "functions of an event, or objects with methods such as `on_tool_end`"
+                raise ConfigurationError(f"`callbacks` takes {what}; found {shown(each)}.")
+            refuse_async(each, "An observer in `callbacks`")
             for name, hook in hooks.items():
                 refuse_async(hook, f"`{name}` of an observer in `callbacks`")
         changes = {**changes, "callbacks": tuple(callbacks)}  # pyright: ignore[reportUnknownArgumentType]

@@ -25,12 +25,14 @@ from ferrule import (
     Prediction,
     ReAct,
     ReplayMismatchError,
+    Request,
     Response,
     RunError,
     ScriptedLM,
     Signature,
     SignatureError,
     Tool,
+    UnavailableError,
     context,
     gather,
     tool,
@@ -267,6 +269,31 @@ def test_indistinguishable_children_at_once_fail_closed_with_what_to_do() -> Non
         asyncio.run(Gathers(asyncio.gather).acall(topics=["a", "a"]))
     with context(lm=Slow()):
         assert asyncio.run(Gathers(gather).acall(topics=["a", "a"])).texts == ["a", "a"]
+
+
+def test_a_branch_of_a_gather_may_return_an_error_as_its_value() -> None:
+    """Only an error that a branch raises ends the `gather`: one that it returns is its result, as in `asyncio.gather`."""
+
+    class Workers(Module):
+        def __init__(self) -> None:
+            self.work = Predict("task -> answer")
+
+        async def attempt(self, task: str) -> Any:
+            try:
+                return (await self.work.acall(task=task)).answer
+            except UnavailableError as error:
+                return error
+
+        async def aforward(self, tasks: list[str]) -> Prediction:
+            return Prediction(found=await gather(*(self.attempt(task) for task in tasks)))
+
+    def answer(request: Request) -> Any:
+        return UnavailableError("down") if "bad" in request.messages[-1].text else {"outputs": {"answer": "A"}}
+
+    with context(lm=ScriptedLM(by=answer)):
+        first, second, third = Workers()(tasks=["good", "bad", "fine"]).found
+    assert (first, type(second), third) == ("A", UnavailableError, "A")
+    assert isinstance(asyncio.run(gather(asyncio.sleep(0, KeyError("a value")), asyncio.sleep(0)))[0], KeyError)
 
 
 def test_branches_of_a_gather_wait_together_and_resume_each_at_its_place() -> None:

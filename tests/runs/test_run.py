@@ -33,6 +33,7 @@ from ferrule import (
     ScriptedLM,
     StoreError,
     Tool,
+    ToolCall,
     ToolRetry,
     UnavailableError,
     Usage,
@@ -341,6 +342,57 @@ def test_usage_counts_what_programs_inside_have_spent_while_they_are_at_it() -> 
         run.resume()
     assert seen == [0, 1]
     assert run.usage == Usage(20, 10, 0, 2)
+
+
+class Team(Module):
+    """A program in another one, two equal calls, and a batch."""
+
+    def __init__(self) -> None:
+        self.inner, self.ask = Inner(), Predict("a -> b")
+
+    def spent(self, **parts: Prediction) -> Prediction:
+        return Prediction(calls={name: part.usage.calls for name, part in parts.items()}, tokens=parts["one"].usage.total_tokens)
+
+
+class SyncTeam(Team):
+    def forward(self, a: str) -> Prediction:
+        self.inner(a=a)
+        one, two = self.ask(a="1"), self.ask(a="1")
+        several = self.ask.batch([{"a": "2"}, {"a": "3"}], progress=False)
+        return self.spent(one=one, two=two, several=several)
+
+
+class AsyncTeam(Team):
+    async def aforward(self, a: str) -> Prediction:
+        await self.inner.acall(a=a)
+        one, two = await ferrule.gather(self.ask.acall(a="1"), self.ask.acall(a="1"))
+        several = await self.ask.abatch([{"a": "2"}, {"a": "3"}], progress=False)
+        return self.spent(one=one, two=two, several=several)
+
+
+@pytest.mark.parametrize("kind", [SyncTeam, AsyncTeam])
+def test_a_program_inside_a_run_has_its_own_part_of_the_usage(kind: type[Team], driver: str) -> None:
+    """Its prediction and its `RunFinished` count what it spent itself, and what programs inside it spent; those of the run count all."""
+    store, told = MemoryStore(), []
+    with context(lm=model(), callbacks=[told.append]):
+        run = asyncio.run(kind().astart(a="x", store=store)) if driver == "async" else kind().start(a="x", store=store)
+        assert run.prediction.toDict() == {"calls": {"one": 1, "two": 1, "several": 2}, "tokens": 15}
+        assert run.prediction.usage == run.usage == Usage(60, 30, 0, 6)
+        again = Run.load(store, run.id, kind())
+        assert again.prediction.toDict() == run.prediction.toDict()
+    ends = [(event.depth, event.as_json()["prediction"]) for event in told if event.type == "RunFinished"]
+    assert [(depth, form["usage"]["calls"]) for depth, form in ends if form is not None and depth < 2] == [(1, 1)] * 4 + [(0, 6)]
+
+
+def test_an_agent_that_is_a_tool_has_its_own_part_of_the_usage(driver: str) -> None:
+    told: list[Any] = []
+    scout = ReAct("place -> report", [], native=True).as_tool("scout")
+    guide = ReAct("question -> answer", [scout], native=True)
+    script = [("scout", {"place": "Rome"}), ("finish", {"report": "sunny"}), ("finish", {"answer": "Go."})]
+    answers = [Response("", (ToolCall(name=name, args=args),), usage=Usage(10, 5, 0, 1)) for name, args in script]
+    with context(lm=ScriptedLM(answers), callbacks=[told.append]):
+        call(guide, driver, question="Where?")
+    assert [event.prediction.usage.calls for event in told if event.type == "RunFinished"] == [1, 3]
 
 
 def test_usage_counts_what_a_program_has_spent_that_waits_inside_a_tool(driver: str) -> None:

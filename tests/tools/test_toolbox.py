@@ -72,6 +72,12 @@ def test_what_is_no_list_of_tools_is_refused(wrong):
         Toolbox(wrong)
 
 
+def test_a_single_tool_is_no_list_of_tools():
+    """It is a pydantic model, which can be read like a list of its fields."""
+    with pytest.raises(ToolDefinitionError, match=r"Tools come as a list of tools or functions, found Tool\('add'\)"):
+        Toolbox(Tool(add))
+
+
 def test_faults_of_a_definition_surface_when_it_is_built():
     """U9, E9."""
 

@@ -146,7 +146,7 @@ async def gather(*branches: Awaitable[Any]) -> Any:
     ended = await asyncio.gather(*tasks, return_exceptions=True)
     for inside in filter(None, frames):
         hand_up(inside)
-    errors = [each for each in ended if isinstance(each, BaseException)]
+    errors = [each for each, task in zip(ended, tasks, strict=True) if task.cancelled() or task.exception() is not None]  # not a value
     failed = [each for each in errors if not isinstance(each, Suspended)]
     if failed:
         raise failed[0]

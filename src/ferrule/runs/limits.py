@@ -72,6 +72,13 @@ class Limits(Record, kw_only=True):
         """Whether any bound is shared with the programs and tools that a program calls."""
         return _shared_of(self) != _NONE_SHARED
 
+    def within(self, around: Limits | None) -> Limits:
+        """These limits of an agent, and where they leave a bound that is not shared at its default, that of the limits around it."""
+        if around is None:
+            return self
+        unset = [name for name in ("same_error", "observation_chars") if getattr(self, name) == getattr(_NO_LIMITS, name)]
+        return replace(self, **{name: getattr(around, name) for name in unset})
+
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -319,7 +319,7 @@ def _resolve_names(tools: tuple[Tool, ...], reserved: Iterable[str] = ()) -> tup
 
 
 def _all(tools: Any) -> tuple[Tool, ...]:
-    if isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable):
+    if isinstance(tools, (str, Mapping, Tool)) or not isinstance(tools, Iterable):
         msg = f"Tools come as a list of tools or functions, found {shown(tools)}."  # pyright: ignore[reportUnknownArgumentType]  may be anything
         raise ToolDefinitionError(msg)
     made = [Tool.of(each) for each in cast("Iterable[Any]", tools)]

@@ -47,8 +47,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def agent() -> ReAct:
-    @ferrule.tool(require_confirmation=True)
+def agent(asks: Any = True) -> ReAct:
+    @ferrule.tool(require_confirmation=asks)
     def pay(euros: int, to: str = "ann") -> str:
         """Pay."""
         return f"paid {euros} to {to}"
@@ -457,6 +457,24 @@ def test_a_journal_is_shown_in_words_with_a_legend(here: Path, capsys: Any) -> N
     shown = said(capsys, "show", "r")
     assert re.search(r"^  1p +policy   ask pay$", shown, re.MULTILINE)
     assert "4.0 is the first call of act 4" in shown
+
+
+def test_a_decision_is_shown_with_the_call_that_it_decided(here: Path, capsys: Any, monkeypatch: Any) -> None:
+    """A7: who decided what, also if several calls of one step wait; and until when a question waits, as a time that a person can read."""
+    monkeypatch.setattr("ferrule.cli.commands.runs.user_name", lambda: "ann")
+    (here / "billing.py").write_text(PROGRAM.replace("require_confirmation=True", "require_confirmation=ferrule.ask(expires_s=3600)"))
+    script = [[{"name": "pay", "args": {"euros": 1}}, {"name": "pay", "args": {"euros": 2, "to": "bob"}}]]
+    with closing(SQLiteStore()) as store, ferrule.context(lm=ScriptedLM(script)):
+        run = agent(ferrule.ask(expires_s=3600)).start(task="Pay.", store=store, run_id="r")
+        first, second = (question.id for question in run.pending)
+    said(capsys, "approve", "r", first)
+    said(capsys, "deny", "r", second, "--why", "too dear")
+    said(capsys, "resume", "r", "--program", "billing.py:agent")
+    shown = said(capsys, "show", "r")
+    at = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
+    assert re.search(rf'1\.0 +decision approve by ann via cli at {at}: pay {{"euros":1,"to":"ann"}}', shown)
+    assert re.search(rf'1\.1 +decision deny too dear by ann via cli at {at}: pay {{"euros":2,"to":"bob"}}', shown)
+    assert re.search(rf'1\.1\? +question confirm until {at}: pay {{"euros":2,"to":"bob"}}', shown)
 
 
 def test_a_decision_is_named_as_the_pages_name_it(here: Path, capsys: Any) -> None:

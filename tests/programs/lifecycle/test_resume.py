@@ -342,6 +342,12 @@ def test_after_an_empty_line_the_question_is_asked_again(empty: str) -> None:
         run_until_done(react(), {"task": "x"}, decide=lambda _: empty, max_confirmations=3)
 
 
+@pytest.mark.parametrize("way", [run_until_done, arun_until_done])
+def test_the_helper_loop_takes_inputs_by_name(way: Any) -> None:
+    with pytest.raises(InputError, match="takes the inputs by name"):
+        asyncio.run(way(react(), "x", decide=lambda _: "yes"))
+
+
 def test_the_helper_loop_stops_after_so_many_questions_or_where_nobody_answers() -> None:
     """U116: what is left can be gone on with."""
     lm = ScriptedLM([call("a"), call("b"), call("c"), DONE])

@@ -34,6 +34,7 @@ from ferrule import (
     Tool,
     ToolCall,
     ToolRetry,
+    TooManyFaultsError,
     XMLAdapter,
     context,
 )
@@ -111,6 +112,48 @@ def test_outputs_that_are_refused_too_often_are_extracted_and_the_prediction_say
     lm = ScriptedLM([*[native_step("", "finish", {"answer": "x"})] * 3, fields(reasoning="r", answer=7)])
     prediction = agent(limits=Limits(same_error=3))(question="?", lm=lm)
     assert (prediction.answer, prediction.reason) == (7, "same_error")
+
+
+def test_all_limits_of_the_settings_hold_for_an_agent_beside_its_own(mode):
+    """docs/how-to/agents/limits.md: on an agent, for one call, or for every run in a block. What is nearer counts."""
+
+    def faults(*, around: Limits | None = None, own: Limits | None = None, **given: Any) -> int:
+        step = native_step("", "nope") if mode == "native" else text_step("", "nope", {})
+        with context(lm=ScriptedLM(by=lambda _: step), limits=around), pytest.raises(TooManyFaultsError) as caught:
+            ReAct("question -> answer", [], native=mode == "native", limits=own)(question="?", **given)
+        return len(caught.value.faults)
+
+    two, three = Limits(same_error=2), Limits(same_error=3)
+    nine = Limits(steps=9)
+    assert [faults(), faults(around=two), faults(around=two, own=nine), faults(around=two, limits=nine)] == [5, 2, 2, 2]
+    assert [faults(around=two, own=three), faults(around=two, own=two, limits=three)] == [3, 3]
+
+    def look() -> str:
+        """Look."""
+        return "la" * 500
+
+    last = {"name": "finish", "args": {"answer": "A"}} if mode == "native" else text_step("", "finish", {})
+    look_step = native_step("", "look") if mode == "native" else text_step("", "look", {})
+    lm = ScriptedLM([look_step, last, *([] if mode == "native" else [fields(reasoning="r", answer="A")])])
+    with context(lm=lm, limits=Limits(observation_chars=100)):
+        ReAct("question -> answer", [look], native=mode == "native")(question="?")
+    assert len(lm.requests[1].messages[-1].text) < 600
+
+
+def test_a_run_with_too_many_faults_goes_on_when_the_settings_allow_more():
+    store, asked = MemoryStore(), []
+
+    def answer(_: Any) -> Response:
+        asked.append(1)
+        return native_step("", "nope") if len(asked) < 4 else native_step("", "finish", {"answer": "A"})
+
+    program = ReAct("question -> answer", [], native=True, lm=ScriptedLM(by=answer))
+    with context(limits=Limits(same_error=2)):
+        run = program.start(question="?", store=store, run_id="r")
+    assert (type(run.error), len(asked)) == (TooManyFaultsError, 2)
+    with context(limits=Limits(same_error=9)):
+        assert Run.load(store, "r", program).resume().prediction.answer == "A"
+    assert len(asked) == 4
 
 
 def test_arguments_of_finish_that_are_no_json_go_back_too():

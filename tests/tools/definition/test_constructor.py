@@ -52,6 +52,9 @@ def test_a_tool_may_say_how_it_is_found_out_and_what_is_done_if_not() -> None:
         pytest.param({"name": 5}, "name must be text, found 5", id="name"),
         pytest.param({"require_confirmation": deny()}, "`require_confirmation` of `act`", id="a rule that denies"),
         pytest.param({"require_confirmation": allow()}, "`require_confirmation` of `act`", id="a rule that allows"),
+        pytest.param(
+            {"require_confirmation": "destuctive"}, "`require_confirmation` of `act` must be one of 'destructive', 'host'", id="a word"
+        ),
         pytest.param({"effect": "transactional"}, "annotated `Context`", id="transactional without a context"),
     ],
 )

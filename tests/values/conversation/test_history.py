@@ -17,7 +17,8 @@ from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.history import History
-from ferrule.values.conversation.message import Message
+from ferrule.values.conversation.message import Message, Messages
+from ferrule.values.run.outcome import Prediction
 from ferrule.values.signatures.signature import InputField, OutputField, Signature
 
 
@@ -133,6 +134,13 @@ def test_changing_it_does_not_change_the_list_it_was_made_of() -> None:
     given: list[Any] = [{"question": "a"}]
     History(given).add_user_message("b")
     assert len(given) == 1
+
+
+@pytest.mark.parametrize("given", [Messages([Message("user", "hi")]), Prediction(answer="hi"), 3], ids=["messages", "a prediction", "3"])
+def test_what_is_no_history_is_refused_with_what_to_pass(given: Any) -> None:
+    """The messages of a prediction hold the system message, which each call writes again."""
+    with pytest.raises(ValidationError, match=r"must be a `History`, such as `prediction\.history`, or a list of turns or messages"):
+        History.model_validate(given)
 
 
 def test_it_goes_through_json() -> None:

@@ -271,6 +271,9 @@ def _entry_words(entry: Mapping[str, Any]) -> tuple[str, str]:
         calls = json.loads(digest.removeprefix("policy "))
         ruled = [(each[0], call[0], each[1]) for call, each in zip(calls, value, strict=False) if each is not None]
         return "policy", "; ".join(f"{verdict} {name}{f': {reason}' if reason else ''}" for verdict, name, reason in ruled)
+    if kind == "once" and isinstance(value, float) and entry["slot"].endswith("?"):  # when the question there counts as denied
+        asked, _, call = digest.partition(" ")
+        return "question", f"{asked} until {_time(value)}: {call}"
     return kind, _entry_text(kind, value, digest)
 
 
@@ -292,7 +295,8 @@ def _entry_text(kind: str, value: Any, digest: str) -> str:
             who, way = (f"{word} {value[key]}" if value[key] else "" for word, key in (("by", "by"), ("via", "via")))
             changed = f"with {json_text(value['args'])}" if value["args"] else ""
             when = f"at {_time(value['at'])}" if value["at"] else ""
-            return " ".join(filter(None, (value["kind"], changed, value["text"], who, way, when)))
+            call = digest.partition(" ")[2]  # last, so that a long call does not cut off the name
+            return " ".join(filter(None, (value["kind"], changed, value["text"], who, way, when))) + (f": {call}" if call else "")
         case "once":
             return f"{digest.partition(' ')[0]} = {json_text(value)}"
         case _:

@@ -54,7 +54,7 @@ class BatchResults(Typed[S, E], list["Prediction[S] | E"]):
 
     @property
     def usage(self) -> Usage:
-        """Tokens and cost of all items, failed ones included; `usage.by_model` has the part of each model."""
+        """Tokens and cost of all items, with failed ones unless the batch is inside a run; `usage.by_model` has the part of each model."""
         found = zip(list[Any](self), self.runs, strict=True)
         counted = [each.usage if run is None else run.usage for each, run in found if run or not _failed(each)]
         return sum(counted, Usage())

@@ -165,7 +165,7 @@ def run_until_done(
     run stays waiting. After an empty line, a question about a call is asked again. Raises `ConfirmationRequired`, which carries the run,
     for a question without a decision or after `max_confirmations`.
     """
-    run: Run[S] = cast("Any", program).bind(**(inputs or {})).start(deps=deps)
+    run: Run[S] = cast("Any", program).bind(**_by_name(inputs)).start(deps=deps)
     asked = 0
     while run.status == "waiting":
         for question in run.pending:
@@ -184,7 +184,7 @@ async def arun_until_done(
     deps: D | None = None,
 ) -> Prediction[S]:
     """`run_until_done` on this event loop; `decide` may be async."""
-    run: Run[S] = await cast("Any", program).bind(**(inputs or {})).astart(deps=deps)
+    run: Run[S] = await cast("Any", program).bind(**_by_name(inputs)).astart(deps=deps)
     asked = 0
     while run.status == "waiting":
         for question in run.pending:
@@ -193,6 +193,12 @@ async def arun_until_done(
             _answer(run, question, await found if inspect.isawaitable(found) else found, asked, max_confirmations)
         await run.aresume()
     return run.prediction
+
+
+def _by_name(inputs: Any) -> dict[str, Any]:
+    if inputs is None or hasattr(inputs, "keys"):
+        return dict(inputs or {})
+    raise InputError(f"`run_until_done` takes the inputs by name, as in {{'question': 'x'}}; found {shown(inputs)}.")
 
 
 def _answer(run: Run, question: Question, said: Said | None, asked: int, most: int) -> None:

@@ -24,7 +24,7 @@ from ferrule.programs.react_loop.agent import OWN_KEYWORDS, check_names, note_re
 from ferrule.programs.react_loop.modes import Mode, Turn, make_mode
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.use import UsingTools, has_changes, use_tools
-from ferrule.settings import check_limits
+from ferrule.settings import check_limits, setting
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult, make_result
 from ferrule.values.conversation.message import make_message
@@ -64,7 +64,7 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     demos = list_demos(own.get("demos", agent.react.demos), InputError)
     limits: Limits | None = own.get("limits")
     check_limits(limits)
-    limits = agent.limits if limits is None else limits
+    limits = (agent.limits if limits is None else limits).within(setting("limits"))
     if limits.are_shared:
         yield Within(limits)
     loop = _Loop(agent, asker, values, demos, tools, limits=limits, native=native)

@@ -17,6 +17,7 @@ from ferrule.runs.driver.model_call import call_model
 from ferrule.runs.driver.subprogram import call_code, hand_up, keep_caught
 from ferrule.runs.driver.tool_calls import call_tools
 from ferrule.runs.journal.entry import Entry
+from ferrule.runs.journal.spending import spent_below
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import cancellable, started
 from ferrule.settings import Scope, entered, scope, setting
@@ -41,6 +42,7 @@ from ferrule.values.run.act import (
     refuse_misuse,
     status_after,
 )
+from ferrule.values.run.outcome import Prediction
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
@@ -100,21 +102,32 @@ async def _perform_told(frame: Frame, program: Program, args: tuple[Any, ...], i
 
 
 async def _perform_program(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool) -> Any:
-    outer = frame.outer
+    outer, journal = frame.outer, frame.run.journal
     if outer is not None and outer.failures:
         await keep_caught(outer, blocks=blocks)
+    since = 0 if journal.replaying else len(journal.entries)  # what a replay still has to read may be anywhere
     if program.is_flow:
         frame.blocks = blocks
-        return await drive(frame, _flow(program, args, inputs))
-    frame.check()
-    frame.blocks = not (program.is_only_async if blocks else program.is_async)
-    frame.failures = []
-    try:
-        found = await _perform_forward(frame, program, args, inputs, blocks=blocks)
-        await keep_caught(frame, blocks=blocks, has_returned=True)
-    finally:
-        hand_up(frame)
+        found = await drive(frame, _flow(program, args, inputs))
+    else:
+        frame.check()
+        frame.blocks = not (program.is_only_async if blocks else program.is_async)
+        frame.failures = []
+        try:
+            found = await _perform_forward(frame, program, args, inputs, blocks=blocks)
+            await keep_caught(frame, blocks=blocks, has_returned=True)
+        finally:
+            hand_up(frame)
+    if outer is not None:
+        _count(found, frame, since)
     return found
+
+
+def _count(found: Any, frame: Frame, since: int) -> None:
+    """Tell a prediction of a program inside a run what this program has spent."""
+    if isinstance(found, Prediction):
+        entries = frame.run.journal.entries
+        found.counted(partial(spent_below, entries, frame.path, slice(since, len(entries))))
 
 
 async def _perform_forward(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool) -> Any:

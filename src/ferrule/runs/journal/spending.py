@@ -27,6 +27,11 @@ def spending(entries: Iterable[Entry]) -> Callable[[], Usage]:
     return partial(_total, answers)
 
 
+def spent_below(entries: Sequence[Entry], path: str, span: slice) -> Usage:
+    """The part of a program inside a run: the answers whose places begin with its path. They are in this span of the journal."""
+    return spent(entry for entry in entries[span] if entry.slot.startswith(path))
+
+
 def _total(answers: Sequence[Answer]) -> Usage:
     by_model: dict[str, list[Answer]] = {}
     for each in answers:

@@ -278,8 +278,8 @@ def _one_of(name: str, what: str, value: Any, known: tuple[str, ...]) -> str:
 
 def _confirmation(name: str, said: Any) -> Any:
     """When a person is asked; a rule that denies would be called like a function of the arguments, and let every call run."""
-    if not callable(said):
-        return said
+    if not callable(said):  # a misspelled word would ask before every call
+        return _one_of(name, "require_confirmation", said, ("destructive", "host")) if isinstance(said, str) else said
     from ferrule.values.confirmation.policy import Rule  # late: few tools have a rule
 
     if isinstance(said, Rule) and said.verdict != "ask":

@@ -94,7 +94,11 @@ class History(Type):
     @model_validator(mode="before")
     @classmethod
     def _bare_list(cls, given: Any) -> Any:
-        return {"messages": list(cast("Iterable[Any]", given))} if isinstance(given, (list, tuple)) else given
+        if isinstance(given, (list, tuple)):
+            return {"messages": list(cast("Iterable[Any]", given))}
+        if isinstance(given, (dict, History)) or (isinstance(given, Mapping) and "messages" in given):
+            return cast("Any", given)
+        raise ValueError("must be a `History`, such as `prediction.history`, or a list of turns or messages")
 
     @field_validator("messages", mode="before")
     @classmethod

@@ -163,9 +163,9 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
         trajectory: Trajectory
         """The steps of the run."""
         usage: Usage
-        """Tokens and cost of all model calls of the run; `usage.by_model` has the part of each model."""
+        """Tokens and cost of the program's model calls, with those of programs inside it; `usage.by_model` has the part of each model."""
         cost: float | None
-        """The cost of all model calls of the run in US dollars; None if that of one of them is unknown."""
+        """The cost of these model calls in US dollars; None if that of one of them is unknown."""
         messages: Messages
         """The conversation up to and including this answer."""
         history: History

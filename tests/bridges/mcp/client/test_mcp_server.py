@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ferrule import MCPApp, MCPServer, Tool, mcp
+from ferrule import MCPApp, MCPServer, ReAct, ScriptedLM, Tool, context, mcp, progress
 from ferrule.bridges.mcp.client.offers import ServerInfo
 from ferrule.concurrency.offload import background_loop, run_async
 from ferrule.errors import ConfigurationError, MCPConnectionError, MCPProtocolError, MCPTimeoutError, UnknownToolError
@@ -503,3 +503,35 @@ def test_a_hook_that_blocks_the_loop_is_told_as_such(monkeypatch: pytest.MonkeyP
         go_on.set()
     blocking.result(60)
     assert "waiting for this code" not in str(error.value)
+
+
+@pytest.mark.parametrize("mode", ["2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_progress_of_a_call_reaches_the_observers_of_its_run_and_the_hook(mode: str, way: str) -> None:
+    """M30: as the progress of a local tool does; outside a run, only the hook has it."""
+
+    def dig(metres: int) -> str:
+        """Dig."""
+        progress("digging", done=1, total=metres)
+        return "dug"
+
+    hooked: list[tuple] = []
+    server = MCPServer.in_memory(MCPApp([dig], name="spade").server, mode=mode, on_progress=lambda *told: hooked.append(told))
+    silent = MCPServer.in_memory(MCPApp([dig], name="spade").server, mode=mode)
+    script = [{"name": "dig", "args": {"metres": 3}}, {"name": "finish", "args": {"answer": "dug"}}]
+
+    async def read(stream) -> list:
+        return [event async for event in stream]
+
+    for each in (server, silent):
+        agent = ReAct("task -> answer", [each], native=True)
+        with context(lm=ScriptedLM(script)):
+            seen = list(agent.stream(task="Dig.")) if way == "sync" else asyncio.run(read(agent.astream(task="Dig.")))
+        told = [event for event in seen if event.type in {"CallStarted", "CallProgress", "CallFinished"}]
+        assert [event.type for event in told] == ["CallStarted", "CallProgress", "CallFinished"]
+        assert (told[1].call_id, told[1].message, told[1].done, told[1].total) == (told[0].call.id, "digging", 1, 3)
+        assert told[1].path == told[0].path
+    server.call("dig", {"metres": 3})
+    assert hooked == [("dig", 1, 3, "digging")] * 2
+    server.close()
+    silent.close()

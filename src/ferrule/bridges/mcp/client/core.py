@@ -267,8 +267,17 @@ class Core:
             self._calls.remove(name)
 
     def _progress(self, tool: str) -> Callable[[float, float | None, str | None], Any] | None:
-        observer = self.options.on_progress
-        return None if observer is None else lambda done, total, message: observer(tool, done, total, message)
+        """What takes the progress of a call: the observers of the run that makes it, and the hook."""
+        hook, place = self.options.on_progress, settings.scope().call
+        if place is None:
+            return None if hook is None else partial(hook, tool)
+
+        def report(done: float, total: float | None, message: str | None) -> Any:
+            if not place.cancelled:  # after that, the call is over for its run
+                place.progress(message or "", done, total)
+            return None if hook is None else hook(tool, done, total, message)
+
+        return report
 
     def _headers(self, known: MCPDefinition | None, arguments: dict[str, Any]) -> dict[str, str]:
         handshake = self.link.handshake
