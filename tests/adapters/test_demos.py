@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import date
-from decimal import Decimal
+import re
+from datetime import UTC, date, datetime
+from decimal import Context, Decimal
+from fractions import Fraction
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
+from pydantic import AwareDatetime, HttpUrl
 
 from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.demos import NOT_GIVEN
@@ -18,6 +22,7 @@ from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import Image
 from ferrule.values.conversation.exchange import Response
 from ferrule.values.conversation.history import History
+from ferrule.values.encoding.encode import jsonable
 from ferrule.values.signatures.signature import InputField, OutputField, Signature
 
 MADE = Signature(
@@ -56,6 +61,24 @@ def test_turns_look_the_same_after_they_were_stored_as_json(adapter: Adapter) ->
     first, second = [adapter.opening(asked, {"day": day, "past": History([each])}, demos=[each]) for each in (turn, stored)]
     assert list(first) == list(second)
     assert [message.text for message in adapter.opening(asked, {"day": day}, demos=[{**stored, "day": "soon"}])][1].count("soon") == 1
+
+
+@pytest.mark.parametrize(
+    "value", [HttpUrl("http://a.b/"), datetime(2026, 1, 2, tzinfo=UTC), Fraction(1, 3), complex(1, 2), re.compile("a+"), ZoneInfo("UTC")]
+)
+def test_any_value_whose_json_is_a_text_looks_the_same_after_it_was_stored(adapter: Adapter, value: Any) -> None:
+    kind = AwareDatetime if isinstance(value, datetime) else type(value)
+    asked = Signature({"given": (kind, InputField()), "found": (kind | None, OutputField())})
+    stored = jsonable({"given": value, "found": value})
+    assert isinstance(stored["found"], str)
+    first, second = [adapter.opening(asked, {"given": value}, demos=[each]) for each in ({"given": value, "found": value}, stored)]
+    assert list(first) == list(second)
+
+
+@pytest.mark.parametrize("kind", [re.Match, Context])
+def test_a_text_in_a_demo_stays_if_no_text_gives_a_value_of_the_type(adapter: Adapter, kind: type) -> None:
+    asked = Signature({"given": (kind, InputField()), "found": (str, OutputField())})
+    assert "soon" in adapter.opening(asked, {"given": "now"}, demos=[{"given": "soon", "found": "x"}])[1].text
 
 
 def test_calls_of_a_turn_of_the_history_are_calls_as_well(adapter: Adapter) -> None:

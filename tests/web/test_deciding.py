@@ -316,7 +316,7 @@ def test_deny_reply_and_always(ann: Any, store: SQLiteStore) -> None:
     assert (decision_on(store, "order-1042").kind, decision_on(store, "order-1042").text) == ("deny", "Too much.\nAsk again.")
     assert decide(ann, store, "order-1031", "reply", words="A-1031").status == 303
     assert (decision_on(store, "order-1031").kind, decision_on(store, "order-1031").text) == ("reply", "A-1031")
-    for calls in ("", "0", "-1", "x", "9" * 30):
+    for calls in ("", "0", "-1", "x", "9" * 30, "00000001" + "9" * 6, "00000001" + "9" * 5_000):
         assert decide(ann, store, "order-1040", "always", calls=calls, which="any").status == 422
     assert decide(ann, store, "order-1040", "always", calls="3", which="any").status == 303
     grant = decision_on(store, "order-1040").grant

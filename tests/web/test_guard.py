@@ -195,6 +195,18 @@ def test_a_token_is_only_for_opening(app: Any, address: str, method: str) -> Non
     assert "set-cookie" not in answer.headers
 
 
+def test_a_websocket_is_refused_without_an_error_in_the_log(ann: Any, caplog: Any) -> None:
+    """A page of any host can ask for one."""
+    asked = {
+        "connection": "Upgrade",
+        "upgrade": "websocket",
+        "sec_websocket_version": "13",
+        "sec_websocket_key": "dGhlIHNhbXBsZSBub25jZQ==",
+    }
+    assert ann.get("/", origin="http://evil.example", **asked).status == 403
+    assert [each for each in caplog.records if each.levelname == "ERROR"] == []
+
+
 def test_without_a_session_nothing_is_shown(address: str) -> None:
     """W22."""
     client = Client(address)

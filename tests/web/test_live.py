@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import re
 import threading
 import time
@@ -193,6 +194,18 @@ def test_streams_are_bounded_and_their_places_come_free(store: SQLiteStore) -> N
 def ann_status(client: Client) -> int:
     with stream(client, "/live") as live:
         return live.status
+
+
+@pytest.mark.parametrize("path", ["/live", "/inbox/live", "/runs/order-1042/live"])
+def test_a_request_for_the_headers_of_a_stream_ends_and_takes_no_place(app: Any, ann: Any, path: str) -> None:
+    connection = http.client.HTTPConnection(*ann.host.split(":"), timeout=30)
+    for method, place in (("HEAD", path), ("GET", "/")):
+        connection.request(method, place, headers={"Cookie": ann.cookie})
+        response = connection.getresponse()
+        response.read()
+        assert response.status == 200
+    assert app.watch.streams == 0
+    connection.close()
 
 
 def test_nothing_is_polled_without_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:

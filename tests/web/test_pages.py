@@ -169,6 +169,12 @@ def test_a_long_value_is_cut_and_the_whole_is_a_text_file() -> None:
         ]  # fmt: skip
 
 
+@pytest.mark.parametrize("place", ["text/{}/text", "text/0/{}.args", "picture/{}/0/0", "picture/0/{}/0", "picture/0/0/{}"])
+def test_no_number_in_an_address_is_too_long_for_an_answer(ann: Any, place: str) -> None:
+    """Python reads no number of more than 4,300 digits."""
+    assert [ann.get(f"/runs/order-1042/{place.format('9' * digits)}").status for digits in (12, 30, 5_000)] == [404] * 3
+
+
 def test_pictures_are_shown_by_their_bytes_and_nothing_else_is() -> None:
     """W11: no SVG, no HTML, no other address."""
     import base64

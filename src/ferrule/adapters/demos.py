@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from ferrule.values.signatures.fields import SignatureField
     from ferrule.values.signatures.signature import Signature
 
-_OF_TEXTS = frozenset({"datetime", "decimal", "ipaddress", "pathlib", "uuid"})
-"""The modules of types whose values are texts in JSON."""
+_OF_TEXTS = frozenset({"datetime", "decimal", "fractions", "ipaddress", "pathlib", "pydantic", "pydantic_core", "re", "uuid", "zoneinfo"})
+"""The packages of types whose values are texts in JSON."""
 NOT_GIVEN = "(not given in this example)"
 
 
@@ -136,11 +136,11 @@ def _as_declared(fields: Mapping[str, SignatureField], values: Mapping[str, Any]
 def _reader_of_text(annotation: Any) -> Callable[[Any], Any] | None:
     """Reads a value whose JSON is a text; None for types that take texts as they are, and for those whose JSON is something else."""
     kind = without_none(annotation)
-    if not isinstance(kind, type) or (kind is not bytes and kind.__module__.partition(".")[0] not in _OF_TEXTS):
+    if not isinstance(kind, type) or (kind not in {bytes, complex} and kind.__module__.partition(".")[0] not in _OF_TEXTS):
         return None
-    from pydantic import TypeAdapter  # late: few turns have such values
+    from pydantic import ConfigDict, TypeAdapter  # late: few turns have such values
 
-    return TypeAdapter(kind).validate_python
+    return TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True)).validate_python
 
 
 def _with_tools(signature: type[Signature], asked: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ from errno import EACCES, EADDRINUSE
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.routing import Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
 _PORTS = 50
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 _OF_ADMINISTRATORS = range(1, 1024)
+
+
+class _Number(IntegerConvertor):
+    regex = "[0-9]{1,18}"  # Python reads no number of thousands of digits, and no store has more than 63 bits for one
+
+
+register_url_convertor("ferrule_number", _Number())
 
 
 class UIApp(PageGuard):
@@ -98,8 +106,8 @@ def _routes(pages: Pages) -> Any:
         Route("/inbox/live", pages.inbox_live),
         Route("/runs/{id}", pages.run),
         Route("/runs/{id}/live", pages.run_live),
-        Route("/runs/{id}/text/{first:int}/{what}", pages.text),
-        Route("/runs/{id}/picture/{first:int}/{call:int}/{part:int}", pages.picture),
+        Route("/runs/{id}/text/{first:ferrule_number}/{what}", pages.text),
+        Route("/runs/{id}/picture/{first:ferrule_number}/{call:ferrule_number}/{part:ferrule_number}", pages.picture),
         post("/runs/{id}/questions/{question}", deciding.decide),
         post("/runs/{id}/cancel", deciding.cancel),
         post("/runs/{id}/resume", deciding.resume),

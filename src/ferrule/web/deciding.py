@@ -19,7 +19,7 @@ from ferrule.values.record import replace
 from ferrule.web import reading
 from ferrule.web.forms import HTMLForm
 from ferrule.web.guard import Refused
-from ferrule.web.pages import Pages, decided_text, found_run, question_form
+from ferrule.web.pages import Pages, decided_text, found_run, question_form, read_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -284,7 +284,7 @@ def _decision(asked: reading.AskedQuestion, form: HTMLForm | None, sent: Mapping
 
 
 def _grant(sent: Mapping[str, str]) -> Grant:
-    calls = sent.get("calls", "").strip()
-    if not calls.isdecimal() or not 0 < int(calls[:8]) <= _MOST_CALLS:
+    calls = read_number(sent.get("calls", "").strip()) or 0
+    if not 0 < calls <= _MOST_CALLS:
         raise DecisionError("Enter the number of further calls, at least 1.")
-    return Grant(args="any" if sent.get("which") == "any" else "same", calls=int(calls))
+    return Grant(args="any" if sent.get("which") == "any" else "same", calls=calls)

@@ -116,7 +116,8 @@ class PageGuard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        if scope["type"] != "http":
+        if scope["type"] != "http":  # a WebSocket, which a page of any host can ask for
+            await send({"type": "websocket.close", "code": 1008})
             return
         begun = False
 

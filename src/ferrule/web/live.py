@@ -7,7 +7,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from ferrule.errors import StoreError
 from ferrule.web.guard import Refused
@@ -118,7 +118,10 @@ class _Stream(StreamingResponse):
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
-            await super().__call__(scope, receive, send)
+            if scope["method"] == "HEAD":  # a stream never ends, and so would the answer without it
+                await Response(media_type=self.media_type)(scope, receive, send)
+            else:
+                await super().__call__(scope, receive, send)
         finally:
             self._stream.__exit__(None, None, None)
 

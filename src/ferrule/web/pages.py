@@ -96,7 +96,7 @@ class Pages:
 
     def run_values(self, request: Request) -> dict[str, Any]:
         """What the page of a run shows."""
-        before = _number(request.query_params.get("before", ""))
+        before = read_number(request.query_params.get("before", ""))
         found, run = self._run(request, None if before is None else 0), self._summary(request)
         base = f"/runs/{request.path_params['id']}"
         with found.lock:
@@ -115,7 +115,7 @@ class Pages:
     async def run_live(self, request: Request) -> Response:
         """`/runs/ID/live`."""
         after = request.headers.get("last-event-id") or request.query_params.get("after", "0")
-        seen = _number(after) or 0
+        seen = read_number(after) or 0
         found: reading.Read | None = None
         key: Any = None
         sent, drafted = "", -1
@@ -190,10 +190,10 @@ class Pages:
         what = request.path_params["what"]
         if what in {"text", "reasoning", "error"}:
             return getattr(beat, what)
-        number, _, part = what.partition(".")
-        if not number.isdecimal() or int(number) >= len(beat.calls):
+        written, _, part = what.partition(".")
+        if (number := read_number(written)) is None or number >= len(beat.calls):
             raise Refused(404, "There is no such value.")
-        call = beat.calls[int(number)]
+        call = beat.calls[number]
         if part == "result" and call.result is not None:
             from ferrule.values.content.convert import content_text  # late, with pydantic: a list of runs needs none of it
 
@@ -330,7 +330,8 @@ def _download(text: str, name: str) -> Response:
     return found
 
 
-def _number(text: str) -> int | None:
+def read_number(text: str) -> int | None:
+    """A number that was typed, or stands in an address."""
     return int(text) if text.isdecimal() and len(text) < 12 else None  # noqa: PLR2004  more digits than any number here
 
 

@@ -227,6 +227,18 @@ def test_what_a_model_wrote_cannot_steer_the_terminal(here: Path, capsys: Any) -
         assert not {"\x1b", "\u202e"} & set(said(capsys, *words))
 
 
+def test_neither_the_id_of_a_run_nor_its_error_makes_a_line_of_the_list(here: Path, capsys: Any) -> None:
+    store, fake = SQLiteStore(), "\nfake  done       2026-11-27 07:27:28Z  ReAct"
+    with ferrule.context(lm=ScriptedLM([RuntimeError(f"no answer{fake}")])):
+        assert agent().start(task="x", store=store, run_id=f"r{fake}").status == "failed"
+    store.close()
+    listed, shown = said(capsys, "runs"), said(capsys, "show", "r")
+    missing, cancelled = said(capsys, "show", "nope", code=1), said(capsys, "cancel", "r", code=1)
+    assert not any(line.startswith("fake") for each in (listed, shown, missing, cancelled) for line in each.split("\n"))
+    assert "r\\u000afake  done" in listed
+    assert "no answer\n      | fake  done" in shown
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

@@ -27,6 +27,9 @@ BODY = '{"model": "m", "messages": [{"role": "user", "content": "hi"}]}'
         pytest.param({"Host": "localhost", "Origin": "http://localhost:3000"}, 200, id="a page from here"),
         pytest.param({"Host": "localhost", "Origin": "https://evil.example.com"}, 403, id="a page from elsewhere"),
         pytest.param({"Host": "localhost", "Origin": "null"}, 403, id="a page without an origin"),
+        pytest.param({"Host": "localhost:80.evil.example.com"}, 421, id="a port that is a name"),
+        pytest.param({"Host": "localhost:80@evil.example.com"}, 421, id="a name behind a password"),
+        pytest.param({"Host": "localhost", "Origin": "http://localhost:80.evil.example.com"}, 403, id="a page behind a port"),
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
@@ -41,6 +44,40 @@ def test_only_names_and_pages_of_this_machine_may_reach_it(method: str, headers:
         assert len(served.requests) == (method == "POST" and expected == 200)
         assert response.will_close == (expected != 200)
         connection.close()
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "expected"),
+    [
+        pytest.param(f"Content-Length: {len(BODY)}\r\nTransfer-Encoding: chunked", BODY, b"411", id="two kinds of length"),
+        pytest.param(f"Content-Length: {len(BODY)}\r\nContent-Length: 5", BODY, b"411", id="two lengths"),
+        pytest.param(f"Content-Length: {'9' * 30}", BODY, b"413", id="more than fits into memory"),
+        pytest.param(f"Content-Length: {'9' * 5_000}", BODY, b"413", id="more than Python counts"),
+        pytest.param(f"Content-Length: {len(BODY) + 1}", BODY, b"400", id="more than came"),
+    ],
+)
+def test_a_body_without_one_certain_length_is_refused_and_ends_the_connection(head: str, body: str, expected: bytes) -> None:
+    with serve(ScriptedLM(by=lambda request: "hello")) as served:
+        answers = _sent(served.base_url, f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n{head}\r\n\r\n{body}")
+        assert [each[:3] for each in answers] == [expected]
+        assert served.requests == []
+
+
+def test_a_body_of_a_get_is_not_read_as_the_next_request() -> None:
+    hidden = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with serve(ScriptedLM(by=lambda request: "hello")) as served:
+        sent = f"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(hidden)}\r\n\r\n{hidden}"
+        assert [each[:3] for each in _sent(served.base_url, sent)] == [b"200"]
+
+
+def _sent(base_url: str, text: str) -> list[bytes]:
+    """What the server answers to this text, after which nothing comes: each answer without its version."""
+    host, _, port = base_url.split("/")[2].partition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall(text.encode())
+        connection.shutdown(socket.SHUT_WR)
+        read = b"".join(iter(lambda: connection.recv(65_536), b""))
+    return read.split(b"HTTP/1.1 ")[1:]
 
 
 def test_a_script_that_the_server_cannot_play_is_said_at_once() -> None:

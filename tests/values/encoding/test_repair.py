@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ferrule.errors import ToolCallError
 from ferrule.values.calls.call import ToolCall
+from ferrule.values.encoding.loose import LooseReader
 from ferrule.values.encoding.repair import LOSSY, kind_of, objects_in, read_arguments, read_json, strict_json
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(st.characters())
@@ -168,6 +169,30 @@ def test_objects_are_found_in_prose() -> None:
 
 def test_so_many_braces_that_open_nothing_end_the_search() -> None:
     assert objects_in("{ " * 10_000 + '{"a": 1}') == []
+
+
+@pytest.mark.parametrize("text", ["{a:" * 199 + "[" + "1," * 2_000, '{"a":' * 4_000, "[{a:" * 90 + "1," * 2_000, '{"a": [{"b": "' * 500])
+def test_objects_that_are_never_closed_are_read_once(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """A model that repeats itself writes them. Each began the search anew: 20 kB took a minute."""
+    read, values = LooseReader.value, 0
+
+    def counted(self: LooseReader, at: int, depth: int) -> tuple[Any, int]:
+        nonlocal values
+        values += 1
+        return read(self, at, depth)
+
+    monkeypatch.setattr(LooseReader, "value", counted)
+    assert objects_in(text) == []
+    assert values < len(text)
+
+
+def test_a_complete_object_is_found_in_one_that_is_cut_off() -> None:
+    assert [value for value, _ in objects_in('{"a": {"b": 1}, "c": {"d": {"e": 2}, "f')] == [{"b": 1}, {"e": 2}]
+
+
+def test_a_comment_that_is_never_closed_is_none() -> None:
+    assert objects_in('{/* {"a": 1}') == [({"a": 1}, ("prose",))]
+    assert read_json('{/* one */ "a": /* two */ 1}') == ({"a": 1}, ("comments",))
 
 
 def test_half_of_a_character_stays_as_it_was_written() -> None:

@@ -58,7 +58,7 @@ def list_runs(
         _print(json_text(list(map(_line_document, runs))))
         return ExitCode.DONE
     for each in runs:
-        _print(f"{each.id}  {each.status:<9}  {_time(each.updated_at)}  {each.program}{_note(each)}")
+        _print(f"{_shown_id(each.id)}  {each.status:<9}  {_time(each.updated_at)}  {each.program}{_note(each)}")
         for question in each.questions:
             _print(f"    {_question_line(each, question)}")
     return ExitCode.DONE
@@ -128,7 +128,7 @@ def cancel_run(run: _Run, store: StorePlace = DEFAULT_STORE) -> int:
     with open_store(store) as opened:
         found = _find_run(opened, run)
         opened.cancel(found.id)
-    _print(f"{found.id}: cancelled")
+    _print(f"{_shown_id(found.id)}: cancelled")
     return ExitCode.DONE
 
 
@@ -157,7 +157,7 @@ def resume_run(  # noqa: PLR0917  one parameter an option
         loaded = Run.load(opened, found, loads, migrate="restart_turn" if migrate else False, deps=make_deps(deps))
         with settings.context(**model_setting(lm)):
             loaded.resume()
-    _print(f"{loaded.id}: {loaded.status}")
+    _print(f"{_shown_id(loaded.id)}: {loaded.status}")
     for question in loaded.pending:
         _print(f"    {question.id}  {_question_text(question)}")
     if loaded.status == "done":
@@ -191,7 +191,7 @@ def _note(run: Summary) -> str:
     """What a status alone does not say: the error, or that the process of a run is gone."""
     is_interrupted = run.status == "running" and not run.leased and run.error is None
     note = "interrupted: no process executes it; `ferrule resume` continues it" if is_interrupted else run.error
-    return f"  ({note})" if note else ""
+    return f"  ({_barred(note)})" if note else ""
 
 
 def _find_run(store: Store, run_id: str) -> Summary:
@@ -210,8 +210,8 @@ def _choose_one(prefix: str | None, candidates: Mapping[str, Any], noun: str) ->
     chosen = [each for each in alike if each == prefix] or alike
     if len(chosen) != 1:
         of = f" of the id {prefix!r}" if prefix is not None else ""
-        msg = f"{'Several' if chosen else 'No'} {noun}{'s' if chosen else ''}{of}; there are: {', '.join(candidates) or 'none'}."
-        raise StoreError(msg)
+        there = ", ".join(map(_shown_id, candidates)) or "none"
+        raise StoreError(f"{'Several' if chosen else 'No'} {noun}{'s' if chosen else ''}{of}; there are: {there}.")
     return candidates[chosen[0]]
 
 
@@ -221,7 +221,7 @@ def _decide(path: str, run: str, question: str | None, decide: Callable[[Questio
         asked = _choose_one(question, {each.id: each for each in found.questions}, "question")
         decision = decide(asked).signed(user_name(), "cli")
         store.decide(found.id, decision)
-    _print(f"{found.id} {asked.id}: {DECIDED[decision.kind]}. It takes effect when the run is resumed.")
+    _print(f"{_shown_id(found.id)} {asked.id}: {DECIDED[decision.kind]}. It takes effect when the run is resumed.")
     return ExitCode.DONE
 
 
@@ -234,7 +234,7 @@ def _run_document(run: Summary, stored: Stored) -> str:
 
 def _run_lines(run: Summary, stored: Stored) -> Iterator[str]:
     """A run with its journal for a person."""
-    yield f"{run.id}  {run.status}  {run.program}{_note(run)}"
+    yield f"{_shown_id(run.id)}  {run.status}  {run.program}{_note(run)}"
     yield f"  started {_time(run.created_at)}, last change {_time(run.updated_at)}"
     if run.usage.calls:
         yield f"  {usage_text(run.usage)}"
@@ -312,9 +312,17 @@ def _question_line(run: Summary, question: Question) -> str:
 
 
 def _question_text(question: Question) -> str:
-    # A person decides on exactly this text, so it shows invisible characters by their numbers.
-    # A bar before each further line: none of them looks like a line of the list.
-    return reveal(question.text).replace("\n", "\n      | ")
+    return _barred(reveal(question.text))  # a person decides on exactly this text, so it shows invisible characters by their numbers
+
+
+def _barred(text: str) -> str:
+    """The text with a bar before each further line: none of them looks like a line of the list."""
+    return text.replace("\n", "\n      | ")
+
+
+def _shown_id(run_id: str) -> str:
+    """An id on one line. Any text may be an id."""
+    return reveal(run_id).replace("\n", "\\u000a").replace("\t", "\\u0009")
 
 
 def _cut(text: str) -> str:

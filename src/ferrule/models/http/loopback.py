@@ -37,5 +37,6 @@ def refusal(host: str | None, origin: str | None) -> tuple[int, str] | None:
     return None
 
 
-def _is_one_of(value: str, names: Iterable[str]) -> bool:
-    return any(value == each or value.startswith(f"{each}:") for each in names)
+def _is_one_of(value: str, names: tuple[str, ...]) -> bool:
+    name, _, port = value.rpartition(":")
+    return value in names or (name in names and not port.strip("0123456789"))

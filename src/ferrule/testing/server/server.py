@@ -82,6 +82,8 @@ class Served:
         return LM(self.base_url, **settings)
 
 
+_MOST_DIGITS = 9
+"""Of the length of a body."""
 _PROTOCOLS: Mapping[str, ServerProtocol] = {"/chat/completions": openai_chat}
 
 
@@ -172,22 +174,23 @@ class _Conversation(BaseHTTPRequestHandler):
         """The list of models, which many clients request first."""
         if self._refuse():
             return
+        has_body = "transfer-encoding" in self.headers or self.headers.get("content-length", "0") != "0"  # which is not read
         if self.path.partition("?")[0].endswith("/models"):
             model = {"id": self.server.lm.name, "object": "model", "created": 0, "owned_by": "ferrule"}
-            self._send(200, {"object": "list", "data": [model]})
+            self._send(200, {"object": "list", "data": [model]}, last=has_body)
         else:
-            self._send(404, self._nowhere())
+            self._send(404, self._nowhere(), last=has_body)
 
     def do_POST(self) -> None:
         """An answer of the model, in the protocol of the path."""
         if self._refuse():
             return
         body = self._body()
+        if body is None:
+            return
         path = self.path.partition("?")[0]
         protocol = next((protocol for ending, protocol in self.server.protocols.items() if path.endswith(ending)), None)
-        if body is None:
-            self._send(411, _problem("a request needs a Content-Length"), last=True)
-        elif protocol is None:
+        if protocol is None:
             self._send(404, self._nowhere())
         else:
             self._sent = is_answered = False
@@ -232,8 +235,20 @@ class _Conversation(BaseHTTPRequestHandler):
         return _problem(f"there is no {self.path}; this server knows /v1/models and paths that end in {', '.join(self.server.protocols)}")
 
     def _body(self) -> bytes | None:
-        length = self.headers.get("content-length", "")
-        return self.rfile.read(int(length)) if length.isdecimal() else None
+        """The body. None if it was refused: without one certain length, the next request cannot be told from it."""
+        lengths: set[str] = {*self.headers.get_all("content-length", ())}
+        length = lengths.pop() if len(lengths) == 1 and "transfer-encoding" not in self.headers else ""
+        if not length.isdecimal():
+            refused = 411, "a request needs one Content-Length, and no Transfer-Encoding"
+        elif len(length) > _MOST_DIGITS:
+            refused = 413, "the body is too large"
+        else:
+            body = self.rfile.read(int(length))
+            if len(body) == int(length):
+                return body
+            refused = 400, "the body is shorter than its Content-Length"
+        self._send(refused[0], _problem(refused[1]), last=True)
+        return None
 
     def _send(self, status: int, body: dict[str, Any], *, last: bool = False) -> None:
         self._sent = True

@@ -13,7 +13,7 @@ _FENCE_TICKS = 3
 _JSON_LABEL = re.compile(r"json\b")
 _DEEPEST = 200
 _BLANK = re.compile(r"\s*")
-_COMMENT = re.compile(r"//[^\n]*|#[^\n]*|/\*.*?\*/", re.DOTALL)
+_COMMENT = re.compile(r"//[^\n]*|#[^\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])")
 _LOOSE_NUMBER = re.compile(r"[+-]?(?:\d+(?:_\d+)*)?(?:\.\d*)?(?:[eE][+-]?\d+)?(?![\w.])")
 _WORD = re.compile(r"[^\W\d][\w$-]*|\$[\w$-]*")
@@ -60,6 +60,8 @@ class LooseReader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.repairs: list[str] = []
+        self.open: list[int] = []
+        """Where the objects begin that are not closed yet. After an error these are the ones that it is in."""
 
     def whole(self) -> tuple[Any, str]:
         """The value at the start of the text, and the rest of the text."""
@@ -80,10 +82,14 @@ class LooseReader:
             if self.text[at : at + 1] not in {"/", "#"}:
                 return at
             comment = _COMMENT.match(self.text, at)
-            if comment is None:
+            if comment is not None:
+                end = comment.end()
+            elif self.text.startswith("/*", at) and (close := self.text.find("*/", at + 2)) >= 0:
+                end = close + 2
+            else:
                 return at
             self._note("comments")
-            at = comment.end()
+            at = end
 
     def value(self, at: int, depth: int) -> tuple[Any, int]:
         """The value at a position, and the position after it; raises `ValueError` if there is none."""
@@ -91,7 +97,10 @@ class LooseReader:
             raise ValueError("nested too deeply")
         opener = self.text[at : at + 1]
         if opener == "{":
-            return self._object(at + 1, depth + 1)
+            self.open.append(at)
+            found = self._object(at + 1, depth + 1)
+            self.open.pop()
+            return found
         if opener == "[":
             return self._array(at + 1, "]", depth + 1)
         if opener == "(":

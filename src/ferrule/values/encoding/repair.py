@@ -84,18 +84,20 @@ def objects_in(text: str) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
     from ferrule.values.encoding.loose import LooseReader
 
     found: list[tuple[dict[str, Any], tuple[str, ...]]] = []
-    at = text.find("{")
-    for _ in range(_MOST_CANDIDATES):
-        if at < 0:
-            break
-        reader = LooseReader(text)
-        try:
-            value, end = reader.value(at, 0)
-        except ValueError:
-            end = at + 1
-        else:
-            if isinstance(value, dict):
-                found.append((value, ("prose", *reader.repairs)))  # pyright: ignore[reportUnknownArgumentType]
+    failed: set[int] = set()
+    at, left = text.find("{"), _MOST_CANDIDATES
+    while at >= 0 and left > 0:
+        end = at + 1
+        if at not in failed:
+            left -= 1
+            reader = LooseReader(text)
+            try:
+                value, end = reader.value(at, 0)
+            except ValueError:
+                failed.update(reader.open)  # none of them is read again: each would come to the same error
+            else:
+                if isinstance(value, dict):
+                    found.append((value, ("prose", *reader.repairs)))  # pyright: ignore[reportUnknownArgumentType]
         at = text.find("{", end)
     return found
 
