@@ -18,7 +18,7 @@ from ferrule.errors import AdapterParseError, ConfigurationError, ToolCallError,
 from ferrule.values.content.convert import content_of
 from ferrule.values.conversation.exchange import NO_TOOLS, Capabilities, Declarations, Request, Response, Shape
 from ferrule.values.conversation.message import Message, Messages, make_message
-from ferrule.values.record import Record
+from ferrule.values.record import MutableRecord, Record
 
 if TYPE_CHECKING:
     from ferrule.values.content.convert import Piece
@@ -38,7 +38,7 @@ class _PromptParts(Record):
     reminder: str
 
 
-class _AnswerForm(Record):
+class _AnswerForm(MutableRecord):
     """See `AnswerForm`."""
 
     adapter: Adapter
