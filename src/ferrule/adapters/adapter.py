@@ -240,7 +240,8 @@ class Adapter(Pieces):
         Tools come from the program and its inputs, in that order. Raises `ToolCallError` (`invalid_request`) for tools in `settings` and
         for the choice of an unknown tool.
         """
-        if type(settings) is not dict and not isinstance(settings, Mapping):
+        kind: type[Any] = type(settings)
+        if kind is not dict and not isinstance(settings, Mapping):  # the second, of an abstract class, takes ten times as long
             msg = f"The settings of a request are a mapping, found {shown(settings)}."
             raise ToolCallError("invalid_request", msg, raw=settings)
         if "tools" in settings or "messages" in settings:
