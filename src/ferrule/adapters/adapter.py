@@ -18,7 +18,7 @@ from ferrule.errors import AdapterParseError, ConfigurationError, ToolCallError,
 from ferrule.values.content.convert import content_of
 from ferrule.values.conversation.exchange import NO_TOOLS, Capabilities, Declarations, Request, Response, Shape
 from ferrule.values.conversation.message import Message, Messages, make_message
-from ferrule.values.record import Record
+from ferrule.values.record import MutableRecord, Record
 
 if TYPE_CHECKING:
     from ferrule.values.content.convert import Piece
@@ -38,7 +38,7 @@ class _PromptParts(Record):
     reminder: str
 
 
-class _AnswerForm(Record):
+class _AnswerForm(MutableRecord):
     """See `AnswerForm`."""
 
     adapter: Adapter
@@ -240,7 +240,8 @@ class Adapter(Pieces):
         Tools come from the program and its inputs, in that order. Raises `ToolCallError` (`invalid_request`) for tools in `settings` and
         for the choice of an unknown tool.
         """
-        if type(settings) is not dict and not isinstance(settings, Mapping):
+        kind: type[Any] = type(settings)
+        if kind is not dict and not isinstance(settings, Mapping):  # the second, of an abstract class, takes ten times as long
             msg = f"The settings of a request are a mapping, found {shown(settings)}."
             raise ToolCallError("invalid_request", msg, raw=settings)
         if "tools" in settings or "messages" in settings:

@@ -15,7 +15,7 @@ from ferrule.values.content.type import PART_END, PART_START, TEXTS, Type
 from ferrule.values.encoding.encode import flat_text, json_text
 from ferrule.values.record import Record
 from ferrule.values.schema.nodes import is_object, map_children
-from ferrule.values.signatures.compiled import default_instructions
+from ferrule.values.signatures.compiled import compiled, default_instructions
 from ferrule.values.signatures.fields import adapter_of, allows_none, calls_type, without_none
 
 if TYPE_CHECKING:
@@ -149,9 +149,9 @@ def _unquoted(signature: type[Signature], name: str, value: Any) -> Any:
 def _misread(signature: type[Signature], name: str, value: Any) -> str | None:
     """The text of a value that an adapter would read as something else."""
     text: Any = value.value if isinstance(value, Enum) else value
-    if type(text) not in TEXTS or name not in signature.plan.outputs:
+    if type(text) not in TEXTS or (field := compiled(signature).outputs.get(name)) is None:
         return None
-    annotation: Any = signature.plan.outputs[name].annotation
+    annotation: Any = field.annotation
     if annotation in TEXTS:
         return text if text != text.strip() or text.startswith(EDGE) else None
     check = signature.output_checks[name]

@@ -225,7 +225,8 @@ class _Plain(metaclass=_Kind):
 class MutableRecord(_Plain):
     """A mutable record. `class X(MutableRecord, kw_only=True)` is keyword-only.
 
-    Its `__init__` sets attributes normally, so that a property of a subclass applies.
+    Its `__init__` sets attributes normally, so that a property of a subclass applies. What every run or step makes is of this kind, too,
+    even if nothing changes it: a frozen record takes 1.6 times as long to make.
     """
 
 

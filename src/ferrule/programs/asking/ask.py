@@ -16,10 +16,10 @@ from ferrule.errors import AdapterParseError, BadRequestError, ConfigurationErro
 from ferrule.models.model import as_model
 from ferrule.programs.asking.refusals import reminded, warn_of_text
 from ferrule.values.conversation.exchange import NO_TOOLS, Calls, Capabilities, Declarations, FieldReader, Request, Response, Shape
-from ferrule.values.record import Record
+from ferrule.values.record import MutableRecord
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Act, CallModel, CheckDue, Conditions, ReadConditions, Tell
-from ferrule.values.signatures.compiled import InvalidOutputsError
+from ferrule.values.signatures.compiled import InvalidOutputsError, compiled
 
 if TYPE_CHECKING:
     from ferrule.adapters.adapter import Adapter
@@ -41,7 +41,7 @@ _DEFAULT_ADAPTER = ChatAdapter(use_native_function_calling=None)
 """For settings without an adapter: the model's capabilities choose between native calls and calls in text."""
 
 
-class Asker(Record):
+class Asker(MutableRecord):
     """How one program asks during one run: fixed when the program is called."""
 
     lm: Any
@@ -307,9 +307,8 @@ def split_inputs(
 
     An input field wins over a keyword of its name. What the factory of an input makes (an id, a time) is recorded for a resumed run.
     """
-    plan = signature.plan
-    kept = {name: inputs[name] for name in own if name in inputs and name not in plan.inputs}
-    given = {name: value for name, value in inputs.items() if name not in kept}
+    plan, given = compiled(signature), dict(inputs)
+    kept = {name: given.pop(name) for name in own if name in given and name not in plan.inputs}
     if tool_inputs(signature):
         from ferrule.programs.tool_use.inputs import declare_tools  # late: few signatures declare tools
 

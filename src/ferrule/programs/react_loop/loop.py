@@ -28,11 +28,11 @@ from ferrule.settings import check_limits, setting
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult, make_result
 from ferrule.values.conversation.message import make_message
-from ferrule.values.record import Record, replace
+from ferrule.values.record import MutableRecord, replace
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Act, Flow, Tell, Within
 from ferrule.values.run.outcome import Prediction, Step, Trajectory, make_step
-from ferrule.values.signatures.compiled import InvalidOutputsError
+from ferrule.values.signatures.compiled import InvalidOutputsError, compiled
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -93,7 +93,7 @@ def _extract(agent: Agent, asker: Asker, loop: _Loop) -> Generator[Act, Any, dic
             return {name: found[name] for name in agent.react.signature.plan.outputs}
 
 
-class _End(Record):
+class _End(MutableRecord):
     """The loop ends."""
 
     outputs: dict[str, Any] | None
@@ -299,7 +299,7 @@ class _Loop:
         if finish.fault is not None:
             return None, [("", finish.fault.reason)] if self.native else []
         signature, given = self.agent.react.signature, finish.args
-        plan = signature.plan
+        plan = compiled(signature)
         fields, optional = plan.outputs, plan.optional
         if given.keys().isdisjoint(fields) and fields.keys() - optional.keys():
             return None, []

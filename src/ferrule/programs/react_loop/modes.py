@@ -16,7 +16,7 @@ from ferrule.programs.instructions import loop_instructions
 from ferrule.tools.definition.export import INTENTION_DESCRIPTION, add_intention, take_intention, write_intention
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult, make_call
 from ferrule.values.conversation.message import Message, Messages, shorten, tool_message
-from ferrule.values.record import MutableRecord, Record, replace
+from ferrule.values.record import MutableRecord, replace
 from ferrule.values.signatures.fields import declare
 from ferrule.values.signatures.signature import Signature
 
@@ -84,7 +84,7 @@ def _is_summary(step: Step) -> bool:
     return bool(step.results) and bool(step.results[0].name)
 
 
-class _TextMode(Record):
+class _TextMode(MutableRecord):
     """Steps as the fields `next_thought`, `next_tool_name`, `next_tool_args`; each finished step is one user message."""
 
     asker: Asker
@@ -168,7 +168,7 @@ def _one_or_all(found: list[Any]) -> Any:
     return found[0] if len(found) == 1 else found
 
 
-class _NativeMode(Record):
+class _NativeMode(MutableRecord):
     """Steps as native tool calls: an assistant message with the calls, and one tool message for each."""
 
     asker: Asker
