@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+import time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -12,7 +15,7 @@ from mcp_talk import ERAS, call, refusal, talk, text
 from pydantic import Field
 
 import ferrule
-from ferrule import MCPApp, ReAct, ScriptedLM, Tool
+from ferrule import ConfigurationError, MCPApp, ReAct, ScriptedLM, Tool
 from ferrule.bridges.mcp.server import context as mcp_server_context
 
 types = pytest.importorskip("mcp_types", reason="needs the extra: pip install 'ferrule[mcp]'")
@@ -226,6 +229,33 @@ def test_another_worker_with_the_same_keys_takes_the_answer(shared: bool) -> Non
 
     talk(second.app, ERAS[1], act if shared else refused, **second.answering("accept"))
     assert second.deleted == (["a"] if shared else [])
+
+
+@pytest.mark.parametrize(("options", "is_taken"), [({}, False), ({"state_ttl_s": 86400}, True)], ids=["ten minutes", "a day"])
+def test_an_answer_that_comes_an_hour_later_is_taken_if_the_state_is_valid_for_so_long(
+    monkeypatch: pytest.MonkeyPatch, options: dict, is_taken: bool
+) -> None:
+    from mcp.server import request_state
+    from mcp.shared.exceptions import MCPError
+
+    files = Files(**options)
+    state = asking(files.app, {"path": "a"}).request_state
+    now = time.time() + 3600
+    monkeypatch.setattr(request_state, "time", SimpleNamespace(time=lambda: now))
+
+    async def act(connected):
+        arguments = {"input_responses": YES, "request_state": state, "allow_input_required": True}
+        with nullcontext() if is_taken else pytest.raises(MCPError, match="expired"):
+            await connected.session.call_tool("delete", {"path": "a"}, **arguments)
+
+    talk(files.app, ERAS[1], act, **files.answering("accept"))
+    assert files.deleted == (["a"] if is_taken else [])
+
+
+@pytest.mark.parametrize("wrong", [0, -1, float("inf"), float("nan")])
+def test_a_state_is_valid_for_a_number_of_seconds(wrong: float) -> None:
+    with pytest.raises(ConfigurationError, match="`state_ttl_s` is a number of seconds above 0"):
+        MCPApp([], state_ttl_s=wrong)
 
 
 def agent(files: list[str], steps: int = 1) -> MCPApp:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 from ferrule.bridges.mcp.connection.handshake import client_info
@@ -54,6 +55,7 @@ class MCPApp:
         mask_errors: bool = False,
         confirm: Callable[[str, dict[str, Any]], Any] | None = None,
         state_keys: Sequence[str | bytes] | None = None,
+        state_ttl_s: float = 600,
         list_ttl_s: float = 0,
         tasks: Mapping[str, TaskSupport] | None = None,
         task_ttl_s: float = 3600,
@@ -65,8 +67,9 @@ class MCPApp:
         about = {"name": name, "version": version or client_info()["version"], "title": title, "instructions": instructions}
         self.name = name
         self._tasks = Tasks(CallRunner(rules), self._served, tasks, task_ttl_s)
-        self.server: Any = _build_server(about, self._served, self._tasks, self._changes, keys=state_keys, list_ttl_s=list_ttl_s)
+        self.server: Any = _build_server(about, self._served, self._tasks, self._changes, list_ttl_s=list_ttl_s)
         """The SDK's low-level server, for resources, prompts and everything else it offers."""
+        self.server.middleware.append(_sealing_of_states(state_keys, state_ttl_s, audience=name))
 
     # -- tools ----------------------------------------------------------------------------------------------------
 
@@ -161,9 +164,9 @@ def serve(
     `options` are those of `MCPApp`: `name`, `version` (otherwise ferrule's), `instructions`, `timeout_s` for tools without one of their
     own, `max_concurrency`, `mask_errors` (clients see only that a tool failed), `confirm` (the host confirms calls instead of the
     client's user), `state_keys` (the state of a question travels through the client, encrypted with the first of these keys; the same in
-    all workers, at least 32 bytes each), `tasks` (by tool name, with `*` and `?`, whether calls become tasks: "optional", "required" or
-    "forbidden"; by default optional for programs, forbidden for tools), `task_ttl_s` (how long a finished task is kept), `store` (keeps
-    the runs of programs, so that their tasks continue after a restart).
+    all workers, at least 32 bytes each), `state_ttl_s` (how long this state is valid, by default ten minutes), `tasks` (by tool name, with
+    `*` and `?`, whether calls become tasks: "optional", "required" or "forbidden"; by default optional for programs, forbidden for tools),
+    `task_ttl_s` (how long a finished task is kept), `store` (keeps the runs of programs, so that their tasks continue after a restart).
     """
     app = MCPApp(tools, **options)
     checks = {"allowed_hosts": allowed_hosts, "allowed_origins": allowed_origins, "verify_token": verify_token}
@@ -181,7 +184,6 @@ def _build_server(
     tasks: Tasks,
     changes: ChangeNotifier,
     *,
-    keys: Sequence[str | bytes] | None,
     list_ttl_s: float,
 ) -> Any:
     """An `mcp.server.Server` for all revisions. `about` holds its `name`, `version`, `title`, `instructions`; `offered` may change."""
@@ -189,7 +191,6 @@ def _build_server(
     import mcp_types as types
     from mcp.server import CacheHint
     from mcp.server.caching import CACHEABLE_METHODS
-    from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
     from mcp.server.subscriptions import ListenHandler
     from mcp.shared.exceptions import MCPError
 
@@ -231,10 +232,17 @@ def _build_server(
     server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, set_level)
     server.add_notification_handler("notifications/initialized", types.NotificationParams, initialized)
     tasks.install(server)
-    # Encrypts the state of a question, which travels through the client.
-    security = RequestStateSecurity(keys=list(keys)) if keys is not None else RequestStateSecurity.ephemeral()
-    server.middleware.append(RequestStateBoundary(security, default_audience=about["name"]))
     return server
+
+
+def _sealing_of_states(keys: Sequence[str | bytes] | None, ttl_s: float, *, audience: str) -> Any:
+    """Encrypts the state of a question, which travels through the client. An answer that comes after `ttl_s` is refused."""
+    from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+
+    if not 0 < ttl_s < math.inf:
+        raise ConfigurationError(f"`state_ttl_s` is a number of seconds above 0; found {shown(ttl_s)}.")
+    security = RequestStateSecurity(keys=list(keys), ttl=ttl_s) if keys is not None else RequestStateSecurity.ephemeral(ttl=ttl_s)
+    return RequestStateBoundary(security, default_audience=audience)
 
 
 def _changing_server() -> Any:
