@@ -225,10 +225,10 @@ def test_long_answers_are_read_piece_by_piece() -> None:
     assert len(reader._buffer.text) < 2000
 
 
-def test_the_end_marker_has_the_name_of_no_output() -> None:
+def test_the_end_marker_has_another_name_where_outputs_have_its_names() -> None:
     """One named like it was cut out of the answer, and missing."""
     both = Signature("question -> end_of_answer, completed: int")
     asked = CHAT.opening(both, {"question": "x"})[-1].text
-    assert asked.endswith("and end with `[[ ## end_of_end_of_answer_completed ## ]]`.")
+    assert asked.endswith("and end with `[[ ## end_of_the_answer ## ]]`.")
     answer = CHAT.answer_content(both, {"end_of_answer": "A", "completed": 3})
     assert CHAT.read(both, Response(answer)) == {"end_of_answer": "A", "completed": 3}
