@@ -140,7 +140,7 @@ def _reader_of_text(annotation: Any) -> Callable[[Any], Any] | None:
         return None
     from pydantic import BaseModel, ConfigDict, TypeAdapter  # late: few turns have such values
 
-    if issubclass(kind, (BaseModel, dict)):  # any model
+    if not {BaseModel, dict}.isdisjoint(kind.__mro__):  # any model
         return None
     return TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True)).validate_python
 
