@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ferrule.adapters.chat import ChatAdapter, MarkerReader, Markers
 from ferrule.errors import AdapterParseError
+from ferrule.values.conversation.exchange import Response
 from ferrule.values.signatures.signature import Signature
 
 CHAT = ChatAdapter()
@@ -222,3 +223,12 @@ def test_long_answers_are_read_piece_by_piece() -> None:
     pieces += [piece for text in ("\n[[ ## answer ## ]]", *["word "] * 5000, "[[ ## completed ## ]]") for piece in reader.feed(text)]
     assert "".join(piece for _, piece in pieces) == ("word " * 5000).strip()
     assert len(reader._buffer.text) < 2000
+
+
+def test_the_end_marker_has_another_name_where_outputs_have_its_names() -> None:
+    """One named like it was cut out of the answer, and missing."""
+    both = Signature("question -> end_of_answer, completed: int")
+    asked = CHAT.opening(both, {"question": "x"})[-1].text
+    assert asked.endswith("and end with `[[ ## end_of_the_answer ## ]]`.")
+    answer = CHAT.answer_content(both, {"end_of_answer": "A", "completed": 3})
+    assert CHAT.read(both, Response(answer)) == {"end_of_answer": "A", "completed": 3}

@@ -10,7 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from pydantic import AwareDatetime, HttpUrl
+from pydantic import AwareDatetime, BaseModel, HttpUrl
 
 from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.demos import NOT_GIVEN
@@ -75,10 +75,13 @@ def test_any_value_whose_json_is_a_text_looks_the_same_after_it_was_stored(adapt
     assert list(first) == list(second)
 
 
-@pytest.mark.parametrize("kind", [re.Match, Context])
-def test_a_text_in_a_demo_stays_if_no_text_gives_a_value_of_the_type(adapter: Adapter, kind: type) -> None:
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [(re.Match, "soon"), (Context, "soon"), (BaseModel, "soon"), (re.Pattern, "a{99999999999}"), (re.Pattern, "(" * 3_000)],
+)
+def test_a_text_in_a_demo_stays_if_no_text_gives_a_value_of_the_type(adapter: Adapter, kind: type, text: str) -> None:
     asked = Signature({"given": (kind, InputField()), "found": (str, OutputField())})
-    assert "soon" in adapter.opening(asked, {"given": "now"}, demos=[{"given": "soon", "found": "x"}])[1].text
+    assert text in adapter.opening(asked, {"given": "now"}, demos=[{"given": text, "found": "x"}])[1].text
 
 
 def test_calls_of_a_turn_of_the_history_are_calls_as_well(adapter: Adapter) -> None:

@@ -109,7 +109,7 @@ def _markers(signature: type[Signature]) -> Markers:
 
 
 def _end(outputs: Any) -> str:
-    return "completed" if "completed" not in outputs else "end_of_answer"
+    return "completed" if "completed" not in outputs else "end_of_answer" if "end_of_answer" not in outputs else "end_of_the_answer"
 
 
 class Markers:

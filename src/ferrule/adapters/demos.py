@@ -126,7 +126,7 @@ def _as_declared(fields: Mapping[str, SignatureField], values: Mapping[str, Any]
     made = dict(values)
     for name, text in values.items():
         if type(text) is str and name in fields and (read := _reader_of_text(fields[name].annotation)) is not None:
-            with suppress(ValueError):
+            with suppress(ValueError, OverflowError, RecursionError):  # the last two: of a pattern that Python cannot compile
                 value = read(text)
                 made[name] = value if jsonable(value) == text else text
     return made
@@ -138,8 +138,10 @@ def _reader_of_text(annotation: Any) -> Callable[[Any], Any] | None:
     kind = without_none(annotation)
     if not isinstance(kind, type) or (kind not in {bytes, complex} and kind.__module__.partition(".")[0] not in _OF_TEXTS):
         return None
-    from pydantic import ConfigDict, TypeAdapter  # late: few turns have such values
+    from pydantic import BaseModel, ConfigDict, TypeAdapter  # late: few turns have such values
 
+    if not {BaseModel, dict}.isdisjoint(kind.__mro__):  # any model
+        return None
     return TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True)).validate_python
 
 

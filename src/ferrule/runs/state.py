@@ -234,7 +234,8 @@ class RunState:
     def tally(self) -> Tally:
         """Counts the decisions; made when it is first read, as most runs have no question."""
         if self._tally is None:
-            self._tally = Tally()
+            with _BEGINNING:  # branches in two threads may read it at once
+                self._tally = self._tally or Tally()
         return self._tally
 
     def decision(self, question_id: str) -> Decision | None:

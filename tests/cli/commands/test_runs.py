@@ -227,6 +227,12 @@ def test_what_a_model_wrote_cannot_steer_the_terminal(here: Path, capsys: Any) -
         assert not {"\x1b", "\u202e"} & set(said(capsys, *words))
 
 
+def test_a_question_may_wait_longer_than_there_are_years(here: Path, capsys: Any) -> None:
+    with closing(SQLiteStore()) as store, ferrule.context(lm=ScriptedLM([{"name": "pay", "args": {"euros": 1}}])):
+        assert agent(ferrule.ask(expires_s=1e12)).start(task="Pay.", store=store, run_id="r").status == "waiting"
+    assert 'confirm until 1e+12 seconds after 1970: pay {"euros":1,"to":"ann"}' in said(capsys, "show", "r")
+
+
 def test_neither_the_id_of_a_run_nor_its_error_makes_a_line_of_the_list(here: Path, capsys: Any) -> None:
     store, fake = SQLiteStore(), "\nfake  done       2026-11-27 07:27:28Z  ReAct"
     with ferrule.context(lm=ScriptedLM([RuntimeError(f"no answer{fake}")])):

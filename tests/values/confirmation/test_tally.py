@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any
 
 from ferrule.programs.react import ReAct
@@ -80,3 +82,19 @@ def test_the_thousandth_use_of_a_grant_costs_what_the_first_one_did() -> None:
         assert again.resume().status == "done"
     assert len(again.decisions) == len(live) == count
     assert max(live.looks, again.decisions.looks) <= 5 * count
+
+
+def test_a_count_waits_for_no_other_run() -> None:
+    """A process forked, or a handler of a signal called, while one run counted, waited for ever at the next count of any run."""
+    found: list[Any] = []
+
+    class Interrupted(list[Any]):
+        def __len__(self) -> int:
+            found.append(Tally().first([], "q"))  # in the midst of the count
+            return super().__len__()
+
+    threading.Thread(target=Tally().first, args=(Interrupted(), "q"), daemon=True).start()
+    deadline = time.monotonic() + 10
+    while not found and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert found == [None]

@@ -37,6 +37,7 @@ _Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run, or 
 _QuestionId = Annotated[str | None, typer.Argument(metavar="[QUESTION]", help="The id of the question, or its beginning, if several wait.")]
 
 
+_LAST_TIME = datetime.max.replace(tzinfo=UTC).timestamp() - 1
 _LEGEND = "(4.0 is the first call of act 4, or its first decision; p: verdicts on the next calls; ?: asked in a call, or after a crash)"
 _LONG_S = 60.0
 """After so long, a run that has work counts as stuck."""
@@ -304,6 +305,8 @@ def _entry_text(kind: str, value: Any, digest: str) -> str:
 
 
 def _time(seconds: float) -> str:
+    if seconds > _LAST_TIME:
+        return f"{seconds:.0e} seconds after 1970"
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 

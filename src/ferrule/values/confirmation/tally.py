@@ -16,16 +16,13 @@ if TYPE_CHECKING:
     from ferrule.values.confirmation.question import Decision
 
 
-_counting = threading.Lock()
-"""One for all runs: two threads may each make the `Tally` of a run, and both count the same list."""
-
-
 class Tally:
     """The count of one run's decisions. Thread-safe, as branches of a run may take decisions at once."""
 
-    __slots__ = ("_counted", "_first", "_grants", "_kinds", "_of")
+    __slots__ = ("_counted", "_first", "_grants", "_kinds", "_lock", "_of")
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._of: list[Decision] | None = None
 
     def _begin(self, decisions: list[Decision]) -> None:
@@ -60,13 +57,13 @@ class Tally:
 
     def first(self, decisions: list[Decision], question_id: str) -> Decision | None:
         """The first decision on a question, or None."""
-        with _counting:
+        with self._lock:
             self._count(decisions)
             return self._first.get(question_id)
 
     def grants(self, decisions: list[Decision]) -> dict[str, Grant]:
         """The grants that are not used up, by the id of their question. Expired ones are included."""
-        with _counting:
+        with self._lock:
             self._count(decisions)
             return dict(self._grants)
 
@@ -75,7 +72,7 @@ class Tally:
 
         So the list is complete even after a crash that left only the journal.
         """
-        with _counting:
+        with self._lock:
             self._count(decisions)
             if (decision.question_id, decision.kind) not in self._kinds:
                 decisions.append(decision)
