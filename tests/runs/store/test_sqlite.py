@@ -230,8 +230,11 @@ def test_entries_of_many_runs_are_written_by_one_statement(store: SQLiteStore, b
 def test_a_batch_that_cannot_begin_fails_at_once_for_all(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Q4: another process may hold the lock, and each attempt waits ten seconds for it."""
     attempts: list[Any] = []
+    write = SQLiteFile.write
 
-    def locked(_: SQLiteFile, work: Any) -> Any:
+    def locked(file: SQLiteFile, work: Any) -> Any:
+        if file is not store._file:  # a thread that a former test left may renew the lease of a run in its own file
+            return write(file, work)
         attempts.append(work)
         raise StoreError("database is locked")
 
