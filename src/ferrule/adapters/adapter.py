@@ -241,7 +241,7 @@ class Adapter(Pieces):
         for the choice of an unknown tool.
         """
         kind: type[Any] = type(settings)
-        if kind is not dict and not isinstance(settings, Mapping):  # the second, of an abstract class, takes ten times as long
+        if kind is not dict and not isinstance(settings, Mapping):  # for an abstract class, this takes ten times as long
             msg = f"The settings of a request are a mapping, found {shown(settings)}."
             raise ToolCallError("invalid_request", msg, raw=settings)
         if "tools" in settings or "messages" in settings:

@@ -167,7 +167,7 @@ def give_name(program: object, name: str | None) -> None:
         return
     if not isinstance(name, str) or not name.replace("-", "_").isidentifier():  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
         raise ConfigurationError(f"The name of a program is a word of letters, digits, `_` and `-`; found {shown(name)}.")
-    vars(program).update({"name": name})
+    vars(program)["name"] = name
 
 
 class ProgramName:

@@ -73,7 +73,7 @@ class Limits(Record, kw_only=True):
         return _shared_of(self) != _NONE_SHARED
 
     def within(self, around: Limits | None) -> Limits:
-        """These limits of an agent, and where they leave a bound that is not shared at its default, that of the limits around it."""
+        """These limits of an agent. A bound that is not shared, and has its default here, comes from the limits around it."""
         if around is None:
             return self
         unset = [name for name in ("same_error", "observation_chars") if getattr(self, name) == getattr(_NO_LIMITS, name)]

@@ -43,7 +43,7 @@ def use_tools(
     is_ruled = conditions.is_resumed or policy is not None or conditions.policy is not None
     if len(calls) == 1 and not is_ruled:  # the usual turn, without the bookkeeping
         only = check_call(toolbox, calls[0], host)
-        if not isinstance(only, CheckedCall):  # the usual class: to be of another takes Python ten times as long to find out
+        if not isinstance(only, CheckedCall):  # of the usual class: for another one, Python takes ten times as long
             if conditions.is_observed:
                 yield Tell(CallRefused(calls[0], only))
             return [only]

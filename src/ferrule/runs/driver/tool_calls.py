@@ -212,7 +212,7 @@ async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[To
 
 
 async def _run(frame: Frame, slot: str, digest: str | CallQuestion, checked: CheckedCall) -> list[ToolResult]:
-    """Run one call. The list of its result is the answer to the usual turn, which so awaits one coroutine less."""
+    """Run one call. Its result comes in a list, the answer to the usual turn: a coroutine that wraps it would cost time at each step."""
     if checked.tool.effect == "transactional":
         work = partial(_transact, frame, slot, digest, checked)
         return [work() if frame.blocks else await offload.run_or_cancel(work)]  # it holds the database, so it is waited for

@@ -103,7 +103,7 @@ class CompiledSignature:
         """Coerce inputs and fill in defaults; raises `InputError` that names every problem."""
         checks = self._input_checks or self._checks_of_inputs()
         kind: type[Any] = type(given)
-        if kind is not dict and not isinstance(given, Mapping):  # the second, of an abstract class, takes ten times as long
+        if kind is not dict and not isinstance(given, Mapping):  # for an abstract class, this takes ten times as long
             raise InputError(f"Pass the inputs of `{self._shown(signature)}` as a mapping by name; found {type(given).__name__}.")
         problems = [(name, self._unknown(name)) for name in given if name not in checks]
         checked: dict[str, Any] = {}
