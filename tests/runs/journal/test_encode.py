@@ -138,6 +138,14 @@ def entries_at(slots: st.SearchStrategy[str]) -> st.SearchStrategy[Entry]:
     return st.sampled_from(sorted(VALUES)).flatmap(lambda kind: st.builds(Entry, slots, st.just(kind), st.text(), VALUES[kind]))
 
 
+def test_sets_in_the_arguments_of_a_model_in_python_are_written_in_order() -> None:
+    """In every process: so a journal is the same, whatever the hashes of its texts are."""
+    names = {f"n{i}" for i in range(20)}
+    calls = ToolCall(name="t", args={"tags": names}), ToolCall(name="t", args={"deep": [{"tags": names}]})
+    for answer in (*[Response(tool_calls=(call,)) for call in calls], Response(extra={"p": names}), Response(others=(Response("x", calls),))):
+        assert str(sorted(names)).replace("'", '"').replace(" ", "") in entry_text(Entry("0", "model", "d", answer))
+
+
 @given(entries_at(st.text(max_size=9)))
 def test_any_entry_comes_back_equal(entry: Entry) -> None:
     """A2, R11: the round trip is the identity, lone surrogates and all."""

@@ -17,7 +17,7 @@ from ferrule.values.calls.shapes import CallFault
 from ferrule.values.confirmation.question import Decision, Question
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.exchange import Response, Usage
-from ferrule.values.encoding.encode import is_exact, json_text
+from ferrule.values.encoding.encode import is_exact, is_flat, json_text
 from ferrule.values.encoding.stored import DAMAGE, check_fields, damaged, parse_object
 from ferrule.values.run.forms import FACTS, error_facts, record_form, response_form, result_form
 from ferrule.values.run.renamed import RENAMED
@@ -25,6 +25,7 @@ from ferrule.values.run.renamed import RENAMED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ferrule.runs.journal.entry import EntryKind
     from ferrule.values.content.parts import Content, Part
 
 _VERSION = 1
@@ -37,7 +38,16 @@ _PLAIN_ERRORS = {name: found for name, found in _ERRORS.items() if issubclass(fo
 
 def entry_text(entry: Entry) -> str:
     """One entry as a line of JSON. Raises `RunError` for a value that JSON would change, because the replay would differ."""
-    return json_text(entry_form(entry))
+    return json_text(entry_form(entry), is_settled=_is_settled(entry.kind, entry.value))
+
+
+def _is_settled(kind: EntryKind, value: Any) -> bool:
+    """Whether its JSON is of plain containers and scalars alone, as of nearly every entry; False also if it is not known."""
+    if kind == "model":
+        return value.extra is None and not value.others and all(map(is_flat, [call.args for call in value.tool_calls]))
+    if kind == "result":
+        return type(value.content) is str
+    return kind in {"begun", "once"}  # of texts, and checked to be JSON data
 
 
 def entry_form(entry: Entry) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import LMError
@@ -25,6 +26,7 @@ FACTS = ("provider", "status", "request_id", "retry_after_s")
 
 _OF_RESPONSES = [name for name in Response.__record_fields__ if name not in {"raw", "answered_by"}]
 _OF_RESULTS = [name for name in ToolResult.__record_fields__ if name not in {"value", "error"}]
+_in_response, _in_result = attrgetter(*_OF_RESPONSES), attrgetter(*_OF_RESULTS)
 
 
 def form_of(value: Any) -> Any:
@@ -49,7 +51,8 @@ def call_form(call: ToolCall) -> dict[str, Any]:
 
 def response_form(response: Response) -> dict[str, Any]:
     """A response without what the provider sent; `usage` is a list of numbers."""
-    form = {name: value for name in _OF_RESPONSES if (value := getattr(response, name)) is not None and value != ()}
+    values = zip(_OF_RESPONSES, _in_response(response), strict=True)
+    form = {name: value for name, value in values if value is not None and value != ()}
     counts = response.usage.counts
     form["usage"] = list(counts if counts[4] or counts[5] else counts[:4])  # the first four are all that earlier versions wrote
     if response.tool_calls:
@@ -69,9 +72,8 @@ def usage_form(usage: Usage) -> dict[str, Any]:
 
 def result_form(result: ToolResult) -> dict[str, Any]:
     """A result without the tool's value and its exception; `content` is unchanged."""
-    return {
-        name: value for name in _OF_RESULTS if (value := getattr(result, name)) is not None and value is not False and value != ()
-    }  # fmt: skip
+    values = zip(_OF_RESULTS, _in_result(result), strict=True)
+    return {name: value for name, value in values if value is not None and value is not False and value != ()}
 
 
 def error_facts(error: BaseException) -> dict[str, Any]:
