@@ -42,6 +42,8 @@ class ShownCall:
     name: str
     made_id: str | None
     """The model's id of it."""
+    number: int | None = None
+    """Which call of the model's answer it is, if it streams: some servers give all of them one id."""
     is_known: bool = False
     """Whether the page has it from an earlier response."""
     streams: bool = True
