@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 from ag_ui.core import Event
 from pydantic import TypeAdapter
+
+from ferrule import Delta, Module, Predict, Prediction, Request, Response, ScriptedLM, context, gather
 
 _EVENT = TypeAdapter[Any](Event)
 
@@ -15,6 +19,47 @@ def messages_of(chunks: str) -> list[dict[str, Any]]:
     """The messages in a response, without the mark at its end."""
     frames = [frame.removeprefix("data: ") for frame in chunks.split("\n\n") if frame]
     return [json.loads(frame) for frame in frames if frame != "[DONE]"]
+
+
+class PatientLM(ScriptedLM):
+    """Lets others speak after each word."""
+
+    is_instant = False
+
+    async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
+        async for item in super().astream(request):
+            yield item
+            await asyncio.sleep(0)
+
+
+class Drafts(Module):
+    """Writes three drafts, one after another or at the same time, and returns one of them."""
+
+    def __init__(self, *, at_once: bool, best: int) -> None:
+        self.write = Predict("topic -> text")
+        self.at_once, self.best = at_once, best
+
+    async def aforward(self, topic: str) -> Prediction:
+        topics = [f"{topic} {number}" for number in range(3)]
+        if self.at_once:
+            made = await gather(*(self.write.acall(topic=each) for each in topics))
+        else:
+            made = [await self.write.acall(topic=each) for each in topics]
+        return Prediction(text=made[self.best].text)
+
+
+def drafted(*, at_once: bool, best: int) -> list[Any]:
+    """The events of a run of `Drafts`."""
+
+    def write(request: Request) -> str:
+        number = next(each for each in "012" if f"topic {each}" in request.messages[-1].text)
+        return f"[[ ## text ## ]]\nDraft {number} is long.\n\n[[ ## completed ## ]]"
+
+    async def events() -> list[Any]:
+        with context(lm=PatientLM(by=write)):
+            return [event async for event in Drafts(at_once=at_once, best=best).astream(topic="topic")]
+
+    return asyncio.run(events())
 
 
 class AGUIClient:
@@ -141,6 +186,8 @@ class UIClient:
                 self.id = chunk["messageId"]
             case "start-step":
                 self.parts.append({"type": "step-start"})
+            case "finish-step":
+                assert not is_open  # version 6 forgets the open parts, and breaks off at their next chunk
             case "text-start" | "reasoning-start":
                 assert (family, chunk["id"]) not in is_open
                 self.parts.append(part := {"type": family, "text": "", "providerMetadata": chunk.get("providerMetadata")})

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from front_pages import AGUIClient, messages_of
+from front_pages import AGUIClient, drafted, messages_of
 
 from ferrule import (
     AGUI,
@@ -134,6 +134,18 @@ def test_a_program_of_ones_own_shows_its_output_not_that_of_a_program_inside() -
     assert client.said == ["HELLO"]
 
 
+@pytest.mark.parametrize("best", [0, 1, 2])
+@pytest.mark.parametrize("at_once", [False, True])
+def test_what_several_programs_inside_write_is_never_mixed(at_once: bool, best: int) -> None:
+    client = AGUIClient(USER)
+    chunks = text_of(AGUI(body())(drafted(at_once=at_once, best=best)))
+    client.receive(chunks)
+    assert client.said == [f"Draft {best} is long."]
+    shown = "".join(each.get("delta", "|") for each in messages_of(chunks) if each["type"].startswith("TEXT_"))
+    of_each = [f"Draft {number} is long." for number in (range(1 if at_once else 3))]
+    assert [text for text in shown.split("|") if text][: len(of_each)] == of_each
+
+
 def test_an_empty_answer_is_a_run_that_failed_and_its_text_stays_private() -> None:
     client = AGUIClient(USER)
     events = client.receive(text_of(AGUI(body())(Predict("question -> answer").stream(question="q", lm=ScriptedLM([""] * 9)))))
@@ -251,6 +263,17 @@ def test_equal_ids_of_a_server_are_different_calls_on_the_page() -> None:
     client = AGUIClient(USER)
     client.receive(text_of(AGUI(body())(agent.stream(question="q", lm=ScriptedLM([same, same, finish()])))))
     assert len({message["toolCallId"] for message in client.messages if message["role"] == "tool"}) == len(client.results) == 2
+
+
+def test_equal_ids_in_one_answer_are_different_calls_on_the_page() -> None:
+    client = AGUIClient(USER)
+    calls = [{"name": "fail", "args": {"text": text}, "id": "call_0"} for text in ("one", "two")]
+    client.receive(text_of(AGUI(body())(agent.stream(question="q", lm=ScriptedLM([{"tool_calls": calls}, finish()])))))
+    arguments = [message["toolCalls"][0]["function"]["arguments"] for message in client.messages if "toolCalls" in message]
+    assert arguments == ['{"text":"one"}', '{"text":"two"}']
+    assert [text.partition(" (")[0] for text in client.results] == [
+        f"Execution error in fail: ValueError: {text}" for text in ("one", "two")
+    ]
 
 
 # -- approval ------------------------------------------------------------------------------------------------------
@@ -392,6 +415,20 @@ def _shown(message: dict[str, Any]) -> tuple[Any, ...]:
     return message["id"], message["role"], str(message.get("content")), str(calls)
 
 
+def test_an_agent_that_ended_in_the_journal_ends_its_thoughts_first() -> None:
+    scout = ReAct("place -> report", [], native=True)
+    guide = ReAct("question -> answer", [scout.as_tool("scout")], native=True)
+    report = {"reasoning": "Hm.", "tool_calls": [{"name": "finish", "args": {"report": "sunny"}}]}
+    steps = [{"name": "scout", "args": {"place": "Rome"}}, report, {"name": "finish", "args": {"answer": "Go."}}]
+    with context(lm=ScriptedLM(steps)):
+        run = guide.start(question="q", store=MemoryStore())
+    client = AGUIClient(USER)
+    events = client.receive(text_of(AGUI(body())(run.events())))
+    kinds = [event["type"] for event in events if event.get("subagentRunId")]
+    assert kinds[-3:] == ["REASONING_MESSAGE_END", "REASONING_END", "SUBAGENT_FINISHED"]
+    assert client.said == ["Go."]
+
+
 def test_a_page_that_comes_back_to_a_waiting_run_is_asked_again_from_the_journal() -> None:
     client, store = AGUIClient(USER), MemoryStore()
     with context(lm=ScriptedLM([{"text": "Hm.", "tool_calls": [BOOK]}, finish()])):
@@ -454,11 +491,21 @@ def _image() -> dict[str, Any]:
         {"threadId": "t", "runId": "r", "messages": [], "resume": [{}]},
         {"threadId": "t", "runId": "r", "messages": [], "resume": {"a": 1}},
         {"threadId": "t", "runId": "r", "messages": [], "resume": [{"interruptId": "x", "status": "maybe"}]},
+        {"threadId": "t", "runId": "r", "messages": [], "resume": [{"interruptId": "x", "status": "cancelled"}]},
+        {"threadId": "t", "runId": "r", "messages": [], "resume": [{"interruptId": ":x", "status": "cancelled"}]},
+        {"threadId": "t", "runId": "r", "messages": [], "resume": [{"interruptId": "x:", "status": "cancelled"}]},
     ],
 )
 def test_a_request_of_junk_is_an_input_error(junk: Any) -> None:
     with pytest.raises(InputError):
         AGUI(junk)
+
+
+def test_a_request_answers_a_question_once() -> None:
+    yes, no = ({"interruptId": "r1:q1", "status": status, "payload": True} for status in ("resolved", "cancelled"))
+    assert AGUI(body(resume=[yes, yes])).run_id == "r1"
+    with pytest.raises(InputError, match="two answers to 'r1:q1'"):
+        AGUI(body(resume=[yes, no]))
 
 
 def test_parts_that_are_no_use_are_skipped() -> None:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from front_pages import UIClient, messages_of
+from front_pages import UIClient, drafted, messages_of
 
 from ferrule import DecisionError, EventStream, InputError, MemoryStore, Predict, ReAct, Run, ScriptedLM, VercelAI, context, progress, tool
 
@@ -93,6 +93,14 @@ def test_a_failed_run_and_a_cancelled_one() -> None:
     stream = ReAct("question -> answer", [stop], native=True).stream(question="q", lm=ScriptedLM([{"name": "stop", "args": {}}]))
     client.receive("".join(VercelAI(BODY)(stream)))
     assert client.chunks[-1] == {"type": "abort"}
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_what_several_programs_inside_write_is_a_part_each(at_once: bool) -> None:
+    client = UIClient()
+    client.receive("".join(VercelAI(BODY)(drafted(at_once=at_once, best=2))))
+    first = ["Draft 0 is long."] if at_once else ["Draft 0 is long.", "Draft 1 is long."]
+    assert client.said == [*first, "Draft 2 is long."]
 
 
 def test_approval_goes_on_in_the_same_message() -> None:
@@ -249,7 +257,11 @@ def test_messages_with_steps_and_files_are_a_history() -> None:
         {"id": "c", "messages": [{"role": "assistant", "parts": [{"type": "tool-x", "state": "approval-responded"}]}]},
         {
             "id": "c",
-            "messages": [{"role": "assistant", "parts": [{"state": "approval-responded", "approval": {"id": "a", "approved": "yes"}}]}],
+            "messages": [{"role": "assistant", "parts": [{"state": "approval-responded", "approval": {"id": "r:a", "approved": "yes"}}]}],
+        },
+        {
+            "id": "c",
+            "messages": [{"role": "assistant", "parts": [{"state": "approval-responded", "approval": {"id": "a", "approved": True}}]}],
         },
     ],
 )

@@ -46,6 +46,8 @@ class Narrator:
         """The open ones."""
         self._told: dict[str, ShownText] = {}
         """The last text of each output."""
+        self._unshown: set[tuple[str, str | None]] = set()
+        """Model calls, with the output that each writes while another program writes one of this name: the page shows the first."""
         self._calls: dict[str, ShownCall] = {}
         """Those without a result, by id."""
         self._settled: dict[str, int] = {}
@@ -132,10 +134,11 @@ class Narrator:
                         self._settle(call, result_content(result), is_error=result.is_error)
             case events.Custom(name=name, payload=payload):
                 self._page.custom(name, form_of(payload), agent)
-            case events.RunFinished() if event.path in self._agents and event.status != "waiting":
+            case events.RunFinished() if event.status != "waiting":
                 self._close(self._texts_of(event.path))
                 self._end_calls(self._calls_of(event.path))
-                self._leave([event.path], event.status, event.prediction)
+                if event.path in self._agents:
+                    self._leave([event.path], event.status, event.prediction)
             case events.RunStarted(program=root) | events.Resumed(program=root) if not event.depth:
                 plan = plan_of(root)
                 self._fields = plan.outputs if plan is not None else None
@@ -179,8 +182,8 @@ class Narrator:
                 if call_id and name and name not in _HIDDEN_CALLS:  # otherwise it is shown when it starts
                     self._close_thoughts(program)
                     shown_id = self._shown_id(program, call_id)
-                    call = self._calls.get(shown_id) or self._open(shown_id, program, call_id, name, agent)
-                    if call.streams and event.text and not call.is_known:
+                    call = self._calls.get(shown_id) or self._open(shown_id, program, call_id, name, agent, number=event.index)
+                    if call.streams and call.number == event.index and event.text and not call.is_known:
                         self._page.add_arguments(call, event.text)
 
     # -- texts ----------------------------------------------------------------------------------------------------
@@ -189,6 +192,9 @@ class Narrator:
         is_output = bool(name) and not agent  # has one id, whether it is streamed or read from a journal
         key = f"{self._run_id}#{name}" if is_output else f"{self._run_id}/{path}#{'thoughts' if name is None else name or 'text'}"
         found = self._texts.get(key)
+        if (path, name) in self._unshown or (found is not None and found.program != program):
+            self._unshown.add((path, name))
+            return
         if found is None:
             if name is not None:
                 self._close_thoughts(program)
@@ -233,8 +239,9 @@ class Narrator:
 
     # -- calls and questions ----------------------------------------------------------------------------------------
 
-    def _open(self, shown_id: str, program: str, call_id: str | None, name: str, agent: str) -> ShownCall:
-        made = self._calls[shown_id] = ShownCall(shown_id, program, agent, name, call_id, is_known=shown_id in self._known)
+    def _open(self, shown_id: str, program: str, call_id: str | None, name: str, agent: str, *, number: int | None = None) -> ShownCall:
+        is_known = shown_id in self._known
+        made = self._calls[shown_id] = ShownCall(shown_id, program, agent, name, call_id, number, is_known=is_known)
         if not made.is_known:
             self._page.open_call(made)
         return made
@@ -303,5 +310,7 @@ class Narrator:
 
     def _leave(self, agents: Iterable[str], status: str, prediction: Any = None) -> None:
         for agent in agents:
+            self._close([text for text in self._texts.values() if text.agent == agent])  # a journal has no end of them
+            self._end_calls([call for call in self._calls.values() if call.agent == agent])
             del self._agents[agent]
             self._page.leave(agent, status, prediction, [question for question, call in self._questions.values() if call.agent == agent])

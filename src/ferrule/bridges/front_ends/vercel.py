@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.bridges.front_ends.front_end import FrontEnd, read_list, read_text
 from ferrule.bridges.front_ends.messages import objects, read_ui_messages
-from ferrule.bridges.front_ends.page import Page, question_id
+from ferrule.bridges.front_ends.page import Page, question_id, run_of
 from ferrule.errors import DecisionError, InputError, shown
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.encoding.encode import json_text
@@ -57,10 +57,10 @@ class VercelAI(FrontEnd):
                 answer = cast("dict[str, Any]", approval) if isinstance(approval, dict) else {}
                 if not isinstance(answer.get("id"), str) or not isinstance(answer.get("approved"), bool):
                     raise InputError(f"A decision of `useChat` has an `id` and `approved`; found {shown(cast('object', approval))}.")
-                self._answers[answer["id"]] = answer
-                self.run_id = answer["id"].rpartition(":")[0]
+                self._put_answer(answer["id"], answer)
+                self.run_id = run_of(answer["id"])
             elif state == "output-available" and isinstance(part.get("toolCallId"), str):
-                self._answers[part["toolCallId"]] = {"output": part.get("output")}
+                self._put_answer(part["toolCallId"], {"output": part.get("output")})
 
     def _answer(self, question: Question, answer: Mapping[str, Any]) -> Decision:
         if "output" not in answer:
@@ -90,6 +90,8 @@ class _Chunks(Page):
     def __init__(self) -> None:
         super().__init__()
         self._is_in_step = False
+        self._open: set[str] = set()
+        """The texts and thoughts that are open: a step ends when none is, because the SDK forgets them with their step."""
         self._usage = Usage()
         self._written: dict[str, list[str]] = {}
         """The arguments of calls, as they stream."""
@@ -105,7 +107,7 @@ class _Chunks(Page):
             self.say("finish-step")
 
     def step(self, agent: str) -> None:
-        if not agent:
+        if not agent and not self._open:
             self._end_step()
             self._is_in_step = True
             self.say("start-step")
@@ -118,6 +120,7 @@ class _Chunks(Page):
 
     def open_text(self, text: ShownText) -> None:
         if not text.agent:
+            self._open.add(text.id)
             self.say("text-start" if text.name is not None else "reasoning-start", id=text.id, providerMetadata=_facts(field=text.name))
 
     def add_text(self, text: ShownText, piece: str) -> None:
@@ -126,6 +129,7 @@ class _Chunks(Page):
 
     def close_text(self, text: ShownText, *, is_void: bool) -> None:
         if not text.agent:
+            self._open.discard(text.id)
             facts = _facts(field=text.name, void=True) if is_void else None
             self.say("text-end" if text.name is not None else "reasoning-end", id=text.id, providerMetadata=facts)
 
