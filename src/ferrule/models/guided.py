@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from ferrule.errors import BadRequestError, ConstraintError, LMError, ToolCallError, UnavailableError
 from ferrule.models.local.constraint import Constraint
 from ferrule.models.local.grammar import CallForm
+from ferrule.models.local.task import chosen_tools, wants_call
 from ferrule.models.local.template import text_message, tools_as_text
-from ferrule.models.local.vocabulary import Vocabulary
+from ferrule.models.local.vocabulary import BYTES
 from ferrule.models.model import BaseLM, as_stream
 from ferrule.values.conversation.exchange import Request, Response
 from ferrule.values.conversation.message import Message, Messages
@@ -31,7 +32,6 @@ _WORD = "ferrule-probe-7f3a"
 _PROBE_TOKENS = 64
 _FAILED = 500
 """What llama.cpp answers to a grammar that it cannot read."""
-_END = 256
 
 
 class _Guide(Record):
@@ -89,7 +89,7 @@ class GuidedLM(BaseLM):
 
     def complete(self, request: Request) -> Response:
         """One answer."""
-        if not _is_call(request):
+        if not wants_call(request):
             return self._lm.complete(request)
         exchange = _Exchange(self._steps(request))
         while exchange.response is None:
@@ -99,7 +99,7 @@ class GuidedLM(BaseLM):
 
     async def acomplete(self, request: Request) -> Response:
         """One answer, without blocking the loop."""
-        if not _is_call(request):
+        if not wants_call(request):
             return await self._lm.acomplete(request)
         exchange = _Exchange(self._steps(request))
         while exchange.response is None:
@@ -109,11 +109,11 @@ class GuidedLM(BaseLM):
 
     def stream(self, request: Request) -> Iterator[Delta | Response]:
         """The answer piece by piece; a constrained one at once."""
-        yield from as_stream(self.complete(request)) if _is_call(request) else self._lm.stream(request)
+        yield from as_stream(self.complete(request)) if wants_call(request) else self._lm.stream(request)
 
     async def astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
         """The same in async code."""
-        if _is_call(request):
+        if wants_call(request):
             for item in as_stream(await self.acomplete(request)):
                 yield item
             return
@@ -131,8 +131,8 @@ class GuidedLM(BaseLM):
         form = replace(self._form, thought_chars=self._form.thought_chars if guide.has_prose else 0)
         if guide.has_prose and choice is None:
             form = replace(form, call=False)
-        tools = _chosen(request)
-        constraint = Constraint.of_calls(_BYTES, tools, form=form, partial=self._partial)
+        tools = chosen_tools(request)
+        constraint = Constraint.of_calls(BYTES, tools, form=form, partial=self._partial)  # checked before it is sent
         fields = guide.fields(constraint.lark, constraint.grammar.schema)
         response = yield _sent(request, [Message("system", tools_as_text(tools)), *map(_as_text, request.messages)], fields)
         return self._read(constraint, guide, response)
@@ -193,20 +193,6 @@ class _Exchange:
         except StopIteration as end:
             self.response = end.value
         return True
-
-
-_BYTES = Vocabulary([*(bytes([each]) for each in range(256)), b""], eos=[_END])
-"""The grammar is checked here before it is sent; the server's own tokens do not matter for that."""
-
-
-def _is_call(request: Request) -> bool:
-    return request.shape is not None and request.shape.kind == "call" and len(request.tools) > 0 and request.tool_choice != "none"
-
-
-def _chosen(request: Request) -> list[dict[str, Any]]:
-    choice: Any = request.tool_choice
-    named = None if choice is None or isinstance(choice, str) else choice.get("function", {}).get("name")
-    return [each for each in request.tools if named in {None, each["function"]["name"]}]
 
 
 def _sent(request: Request, messages: list[Message], fields: Mapping[str, Any]) -> Request:
