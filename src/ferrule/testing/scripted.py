@@ -33,6 +33,10 @@ class LocalLM(BaseLM):
     is_instant = True
     is_free = True
 
+    def __init__(self, *, capabilities: Capabilities | None = None) -> None:
+        if capabilities is not None:
+            self.capabilities = capabilities
+
     async def acomplete(self, request: Request) -> Response:
         """The answer, at once: no thread is needed."""
         return self.complete(request)
@@ -74,6 +78,7 @@ class ScriptedLM(LocalLM):
         from ferrule.values.calls.call import ToolCall
         from ferrule.values.content.type import Type
 
+        super().__init__(capabilities=capabilities)
         if isinstance(answers, (str, bytes, Mapping, ToolCall, Type, Response)) or not hasattr(answers, "__iter__"):
             raise ConfigurationError(f"`ScriptedLM` takes a list of answers, found {shown(cast('object', answers))}.")
         items: list[Any] = list(answers)
@@ -86,8 +91,6 @@ class ScriptedLM(LocalLM):
         self._place = _Place()
         self.requests: list[Request] = []
         """The requests, in order."""
-        if capabilities is not None:
-            self.capabilities = capabilities
 
     def complete(self, request: Request) -> Response:
         """The next answer."""
