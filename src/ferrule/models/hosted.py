@@ -109,7 +109,7 @@ class LM(TurnsLM):
         )
 
     def __new__(cls, model: str = "", /, **settings: Any) -> Self:
-        """The model; one in this process is a `InProcessLM`, which has the methods of every model and no connections."""
+        """The model; one in this process is an `InProcessLM`, which has the methods of every model and no connections."""
         if cls is LM and str(model or settings.get("model", "")).startswith(("local:", "llama_cpp:")):
             from ferrule.models.local.model import local_lm  # late: it needs what few users have
 

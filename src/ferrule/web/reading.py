@@ -52,7 +52,7 @@ class Runs(Record, kw_only=True):
 
     @property
     def programs(self) -> list[str]:
-        """Those of the lines, each once."""
+        """The programs of these runs, each once."""
         return list(dict.fromkeys(each.program for each in self.lines))
 
 
@@ -98,7 +98,7 @@ def decided(store: Store, run_id: str) -> dict[str, Decision]:
 
 
 def is_missing(error: StoreError) -> bool:
-    """Whether a store that works has no such run."""
+    """Whether the error says that the store has no such run, and not that the store failed."""
     return "has no run" in str(error)
 
 
@@ -183,7 +183,7 @@ class Read(MutableRecord):
         return self.story.beats[max(0, first - before) : max(0, end - before)]
 
     def more(self) -> None:
-        """Read what was written since; all of it, if the run was deleted or redacted, and another one has its id."""
+        """Read the new entries; all of them if the run was redacted, or was deleted and another one has its id."""
         from ferrule.runs.journal.encode import read_entry  # late, with pydantic: a list of runs needs none of it
 
         stored = self.store.load(self.run_id, after=self.story.entries)
@@ -306,7 +306,7 @@ def id_in_path(run_id: str) -> str:
 
 
 def id_from_path(part: str) -> str:
-    """The run's id of `id_in_path`."""
+    """The inverse of `id_in_path`."""
     if not part.startswith("~"):
         return part
     try:
@@ -322,7 +322,7 @@ def version_of(*values: Any) -> str:
 
 
 def command_line(run_id: str, place: str, store: str) -> str:
-    """What resumes a run in a terminal."""
+    """The command that resumes a run in a terminal."""
     words = ["ferrule", "resume", run_id, "--program", place or "FILE.py:NAME", "--store", store]
     if sys.platform == "win32":  # its command line knows double quotes only
         from subprocess import list2cmdline

@@ -231,7 +231,7 @@ class LoweringPass:
             made[key] = copy.deepcopy(value)
             return
         if key == "unevaluatedProperties" and value is False and self._rules.strict:
-            return  # closed as it is
+            return  # strict mode closes every object
         if key == "exclusiveMinimum" and whole and "minimum" in self._rules.keeps:
             made["minimum"] = max(value + 1, made.get("minimum", value + 1))
         elif key == "exclusiveMaximum" and whole and "maximum" in self._rules.keeps:
