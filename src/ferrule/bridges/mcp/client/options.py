@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from ferrule.bridges.mcp.connection.handshake import LEVELS, PROTOCOL_MODES, ProtocolMode
 from ferrule.bridges.mcp.transport.stdio import GROUPS
 from ferrule.errors import ConfigurationError, refuse_async, refuse_awaitable, shown
-from ferrule.tools.mcp.result import ShowRules
+from ferrule.tools.mcp.showing import ShowRules
 from ferrule.tools.mcp.tool import ConversionRules, rules_from
 from ferrule.values.encoding.encode import jsonable
 from ferrule.values.record import Record, field
