@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import operator
 import re
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -23,12 +22,12 @@ _MOST_BITS = 10_000
 """The largest numbers (about 3,000 digits): a short expression can exceed all memory."""
 
 _BINARY: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction | int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
+    ast.Add: lambda left, right: left + right,
+    ast.Sub: lambda left, right: left - right,
+    ast.Mult: lambda left, right: left * right,
+    ast.Div: lambda left, right: left / right,
+    ast.FloorDiv: lambda left, right: left // right,
+    ast.Mod: lambda left, right: left % right,
 }
 _TYPED_SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "^": "**"})  # noqa: RUF001  signs that people type
 _ARITHMETIC = re.compile(r"[0-9eE_.+\-*/%()\s]*")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import datetime as dt
-import operator
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
@@ -39,13 +38,13 @@ _MADE: dict[str, Callable[..., Any]] = {
     "datetime.combine": dt.datetime.combine,
 }
 _SUMS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.Div: lambda a, b: a / b,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Mod: lambda a, b: a % b,
+    ast.Pow: lambda a, b: a**b,
 }
 _LARGEST = 1e15
 _DATES = frozenset({"date", "date-time", "time", "duration"})
@@ -55,13 +54,13 @@ class UnreadableError(ValueError):
     """A constructor that is no value of its parameter."""
 
 
-def arithmetic(sign: ast.operator, first: Any, second: Any) -> Any:
+def arithmetic(operator: ast.operator, first: Any, second: Any) -> Any:
     """The result of arithmetic on plain numbers. Raises `ValueError` or `ArithmeticError` for anything else."""
-    if isinstance(sign, ast.Pow) and abs(number(second)) > 64:  # noqa: PLR2004  larger powers are no argument's plain value
+    if isinstance(operator, ast.Pow) and abs(number(second)) > 64:  # noqa: PLR2004  larger powers are no argument's plain value
         raise ValueError("a power")
-    if type(sign) not in _SUMS:
-        raise ValueError(type(sign).__name__)
-    return number(_SUMS[type(sign)](number(first), number(second)))
+    if type(operator) not in _SUMS:
+        raise ValueError(type(operator).__name__)
+    return number(_SUMS[type(operator)](number(first), number(second)))
 
 
 def number(value: Any) -> Any:
