@@ -33,6 +33,7 @@ BEATS = 200
 """Earlier beats on one page of a run."""
 FEW, LATEST = 40, 6
 """A run of at most `FEW` beats is shown as a whole, the first page of a longer one has its `LATEST`, more than a screen holds."""
+_MOST_READINGS = 32
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _ENTRY = re.compile(r'\{"v":1,"slot":"([0-9]+)[^"/\\]*","kind":"(?:(model|failure|limit|migrated)|[a-z]+)"')
 """The beginning of an entry of the run's own, not of a program inside it. The second group is there if it begins a beat."""
@@ -240,9 +241,8 @@ class Read(MutableRecord):
 class Readings:
     """The runs that pages showed last, so that a page reads only what is new."""
 
-    def __init__(self, store: Store, most: int = 32) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._most = most
         self._lock = Lock()
         self._found: dict[str, Read] = {}
 
@@ -253,7 +253,7 @@ class Readings:
             if found is None or (since is not None and since < found.start):
                 found = Read(self._store, run_id, is_whole=since is not None)
             self._found[run_id] = found
-            while len(self._found) > self._most:
+            while len(self._found) > _MOST_READINGS:
                 del self._found[next(iter(self._found))]
         try:
             with found.lock:
