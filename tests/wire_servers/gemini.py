@@ -11,10 +11,11 @@ from urllib.parse import unquote
 
 from ferrule.errors import InputError, shown
 from ferrule.models.http.sse import event
-from ferrule.models.wires.gemini.parts import UNSIGNED, content_of, present, read_parts, turn_parts
+from ferrule.models.wires.gemini.parts import UNSIGNED, present, read_parts, turn_parts
 from ferrule.models.wires.payload import Json, list_of, mapping, text_of
 from ferrule.testing.server import openai_chat
 from ferrule.testing.server.openai_chat import Received
+from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.exchange import NO_TOOLS, Declarations, Delta, Request, Response, Shape
 from ferrule.values.conversation.message import Message, Messages
 from ferrule.values.encoding.encode import json_text
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from ferrule.errors import FerruleError
     from ferrule.values.calls.call import ToolCall
+    from ferrule.values.content.parts import Content
+    from ferrule.values.content.parts import Part as ContentPart
     from ferrule.values.conversation.exchange import Usage
 
 _READ = frozenset({"model", "contents", "tools", "toolConfig", "systemInstruction", "generationConfig"})
@@ -149,6 +152,28 @@ def _parts(content: Any, place: str) -> list[Json]:
 
 def _part(part: Any) -> Json:
     return {key: _fields(value) if key in _MEDIA else value for key, value in _fields(present(part)).items()}
+
+
+def content_of(parts: list[Json]) -> Content:
+    """Text and media parts as content; raises `KeyError` or `ValueError` for other parts."""
+    texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
+    if len(texts) == len(parts) <= 1:
+        return texts[0] if texts else ""
+    return tuple([_content_part(part) for part in parts])
+
+
+def _content_part(part: Json) -> ContentPart:
+    if isinstance(part.get("text"), str):
+        return Text(text=part["text"])
+    blob = mapping(part.get("inlineData")) or mapping(part["fileData"])
+    kind = text_of(blob.get("mimeType")) or "application/octet-stream"
+    source: dict[str, str] = {"data": blob["data"]} if "data" in blob else {"url": blob["fileUri"]}
+    family = kind.partition("/")[0]
+    if family == "image":
+        return Image(**source, media_type=kind)
+    if family == "audio":
+        return Audio(**source, media_type=kind)
+    return File(**source, media_type=kind)
 
 
 def _tools(tools: Any) -> Declarations:

@@ -1,8 +1,8 @@
 """`DBOSEngine`: DBOS carries tickets to workers. It knows a function and ids, no runs.
 
 A ticket is a DBOS workflow without steps. It holds the id of a run as JSON; DBOS decides when and where the function is called with it.
-Its tables are in the same database as the runs, so that a ticket commits with the work that it announces. Enqueuing is one call of a
-function in SQL, which needs no import of DBOS.
+Its tables are in the same database as the runs, so that a ticket and its run are committed together. Enqueuing is one call of a function
+in SQL, which needs no import of DBOS.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
 _NAME = "ferrule"
-"""The application and its version, to DBOS. By default the version is a hash of source: after an edit, old tickets would wait for ever."""
+"""The application's name and version in DBOS. DBOS takes a hash of the source by default: after an edit, old tickets would wait forever."""
 _FUNCTION = "ferrule.advance"
 _NO_KEY = "-"
 _LIVE = "('ENQUEUED', 'DELAYED', 'PENDING')"
@@ -28,9 +28,9 @@ _POOLED = {"connect_args": {"prepare_threshold": None}}
 _BUSY_S = 1.0
 """A worker whose slots were all taken so short a time ago is busy: the queue may hold more than it could take."""
 _LEAST = 0.2
-"""The part of the polling interval that a busy worker waits in any case: the tickets that end meanwhile are replaced by one look."""
+"""The part of the polling interval that a busy worker waits in any case: one poll then replaces all tickets that ended meanwhile."""
 _LIMITS_S = 1.0
-"""How long the limits of the queue are taken as they were read."""
+"""How long the limits of the queue are cached."""
 _STRAY_S = 15.0
 """A ticket that this process claimed so long ago, and does not work on, was lost between DBOS's claim and its call."""
 
@@ -83,8 +83,8 @@ class DBOSEngine:
             self._is_set_up = connection.execute("SELECT to_regclass(%s)", (f"{self.schema}.workflow_input",)).fetchone()[0] is not None
         return self._is_set_up
 
-    def enqueue(self, connection: Any, ticket: str, argument: str, order: Any, queue: str | None = None) -> None:
-        """Have `work(argument)` called on a worker of `queue`, or of the own one. A ticket with a used id changes nothing."""
+    def enqueue(self, connection: Any, ticket: str, argument: str, order: Any, queue: str) -> None:
+        """Have `work(argument)` called on a worker of `queue`. A ticket with a used id changes nothing."""
         sql = f"""
             SELECT {self.schema}.enqueue_workflow(
                 workflow_name => %s, queue_name => %s, positional_args => ARRAY[to_json(%s::text)], workflow_id => %s, app_version => %s,
@@ -92,7 +92,7 @@ class DBOSEngine:
                 delay_until_epoch_ms => ((extract(epoch FROM now()) + %s::float8) * 1000)::bigint)
         """  # noqa: S608  checked
         about = order.priority, order.queue_key or _NO_KEY, order.delay_s
-        connection.execute(sql, (_FUNCTION, queue or self.queue, argument, ticket, _NAME, _NAME, *about))
+        connection.execute(sql, (_FUNCTION, queue, argument, ticket, _NAME, _NAME, *about))
 
     def forget(self, connection: Any, tickets: Collection[str]) -> None:
         """Remove tickets and what they hold."""
@@ -159,7 +159,7 @@ class DBOSEngine:
     def _poll_when_free(self) -> None:
         """Have the thread that polls the queue look for tickets as soon as a slot of a busy worker is free.
 
-        DBOS sleeps out its interval, although the queue may hold more: with short segments, a worker would idle most of the time.
+        DBOS sleeps its whole interval, even if the queue holds more: with short segments, a worker would idle most of the time.
         """
         queues: Any = import_module("dbos._queue")
         poll = getattr(queues, "queue_worker_thread", None)
@@ -197,12 +197,12 @@ class DBOSEngine:
             time.sleep(0.02)
         for loop, task in list(self._tasks.values()):
             loop.call_soon_threadsafe(task.cancel)
-        self._free.set()  # the thread that polls is to see that it is over
+        self._free.set()  # wakes the polling thread, which then ends
         closing.join(15.0)
 
 
 class _Interval:
-    """The event that ends the thread that polls a queue, in whose `wait` that thread spends its time."""
+    """Stands in for the event that ends the thread that polls a queue. The thread spends its time in `wait`."""
 
     def __init__(self, stop: threading.Event, free: threading.Event) -> None:
         self.is_set = stop.is_set

@@ -76,7 +76,7 @@ class Prices:
             return None
         counts = tables.Usage(**_counts(response.usage))
         context = _service_tier(response.raw)
-        for each in dict.fromkeys(filter(None, (response.model, model))):  # what answered says more than what was asked: an alias, say
+        for each in dict.fromkeys(filter(None, (response.model, model))):  # the name that was asked for may be an alias
             try:
                 found = tables.calc_price(
                     counts, each, provider_id=provider, genai_request_timestamp=datetime.now(UTC), price_context=context

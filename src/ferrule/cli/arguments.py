@@ -11,7 +11,7 @@ from getpass import getpass
 from importlib import import_module
 from inspect import isawaitable, isfunction, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from ferrule.cli.logins import login_options
 from ferrule.cli.prompt import json_or_text
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from ferrule.models.model import Model
     from ferrule.values.signatures.signature import Signature
-
-R = TypeVar("R")
 
 USAGE_ERRORS = (ConfigurationError, InputError, SignatureError, ToolDefinitionError)
 

@@ -10,20 +10,24 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
-from ferrule.errors import BadRequestError, ConstraintError, LMError, ToolCallError, UnavailableError
+from ferrule.concurrency.offload import run_blocking
+from ferrule.errors import BadRequestError, ConstraintError, ToolCallError, UnavailableError
 from ferrule.models.local.constraint import Constraint
 from ferrule.models.local.grammar import CallForm
+from ferrule.models.local.task import chosen_tools, wants_call
 from ferrule.models.local.template import text_message, tools_as_text
-from ferrule.models.local.vocabulary import Vocabulary
+from ferrule.models.local.vocabulary import BYTES
 from ferrule.models.model import BaseLM, as_stream
 from ferrule.values.conversation.exchange import Request, Response
 from ferrule.values.conversation.message import Message, Messages
 from ferrule.values.record import Record, replace
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 
     from ferrule.values.conversation.exchange import Delta
+
+    _Ask = Callable[[Request], Awaitable[Response]]
 
 _log = logging.getLogger("ferrule.models")
 _WORD = "ferrule-probe-7f3a"
@@ -31,7 +35,6 @@ _WORD = "ferrule-probe-7f3a"
 _PROBE_TOKENS = 64
 _FAILED = 500
 """What llama.cpp answers to a grammar that it cannot read."""
-_END = 256
 
 
 class _Guide(Record):
@@ -89,41 +92,35 @@ class GuidedLM(BaseLM):
 
     def complete(self, request: Request) -> Response:
         """One answer."""
-        if not _is_call(request):
-            return self._lm.complete(request)
-        exchange = _Exchange(self._steps(request))
-        while exchange.response is None:
-            with exchange:
-                exchange.found = self._lm.complete(exchange.sent)
-        return exchange.response
+
+        async def ask(sent: Request) -> Response:
+            return self._lm.complete(sent)
+
+        return run_blocking(self._answer(request, ask))
 
     async def acomplete(self, request: Request) -> Response:
         """One answer, without blocking the loop."""
-        if not _is_call(request):
-            return await self._lm.acomplete(request)
-        exchange = _Exchange(self._steps(request))
-        while exchange.response is None:
-            with exchange:
-                exchange.found = await self._lm.acomplete(exchange.sent)
-        return exchange.response
+        return await self._answer(request, self._lm.acomplete)
 
     def stream(self, request: Request) -> Iterator[Delta | Response]:
         """The answer piece by piece; a constrained one at once."""
-        yield from as_stream(self.complete(request)) if _is_call(request) else self._lm.stream(request)
+        yield from as_stream(self.complete(request)) if wants_call(request) else self._lm.stream(request)
 
     async def astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
         """The same in async code."""
-        if _is_call(request):
+        if wants_call(request):
             for item in as_stream(await self.acomplete(request)):
                 yield item
             return
         async for item in self._lm.astream(request):
             yield item
 
-    def _steps(self, request: Request) -> Generator[Request, Response, Response]:
-        """The requests to send, each answered with its response or its error; returns the answer."""
+    async def _answer(self, request: Request, ask: _Ask) -> Response:
+        """The answer; before the first constrained one, the probes."""
+        if not wants_call(request):
+            return await ask(request)
         if not self._known:
-            guide = yield from self._probe(request)
+            guide = await self._probe(request, ask)
             self._known[:] = [guide]
             _log.info("%s constrains calls by its %s", self.name, guide.name)
         [guide] = self._known
@@ -131,20 +128,20 @@ class GuidedLM(BaseLM):
         form = replace(self._form, thought_chars=self._form.thought_chars if guide.has_prose else 0)
         if guide.has_prose and choice is None:
             form = replace(form, call=False)
-        tools = _chosen(request)
-        constraint = Constraint.of_calls(_BYTES, tools, form=form, partial=self._partial)
+        tools = chosen_tools(request)
+        constraint = Constraint.of_calls(BYTES, tools, form=form, partial=self._partial)  # checked before it is sent
         fields = guide.fields(constraint.lark, constraint.grammar.schema)
-        response = yield _sent(request, [Message("system", tools_as_text(tools)), *map(_as_text, request.messages)], fields)
-        return self._read(constraint, guide, response)
+        sent = _sent(request, [Message("system", tools_as_text(tools)), *map(_as_text, request.messages)], fields)
+        return self._read(constraint, guide, await ask(sent))
 
-    def _probe(self, request: Request) -> Generator[Request, Response, _Guide]:
+    async def _probe(self, request: Request, ask: _Ask) -> _Guide:
         refusals: list[str] = []
         for guide in GUIDES:
             fields = guide.fields(*_PROBES)
             asked = _sent(request, [Message("user", "Say hello.")], fields)
             asked.settings = {**asked.settings, "max_tokens": _PROBE_TOKENS}
             try:
-                response = yield asked
+                response = await ask(asked)
             except (BadRequestError, UnavailableError) as error:
                 if isinstance(error, UnavailableError) and error.status != _FAILED:
                     raise  # not there, or busy: that says nothing about constraints
@@ -168,45 +165,6 @@ class GuidedLM(BaseLM):
         if not answer.calls:
             return response
         return replace(response, text=answer.thought.strip() or None, tool_calls=answer.calls, finish_reason="tool_calls")
-
-
-class _Exchange:
-    """The requests of one constrained answer, in order. Each block sends `sent`; it sets `found` or raises an `LMError`."""
-
-    sent: Request
-    found: Response
-
-    def __init__(self, steps: Generator[Request, Response, Response]) -> None:
-        self._steps = steps
-        self.response: Response | None = None
-        """The answer to the caller, at the end."""
-        self.sent = next(steps)
-
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        if error is not None and not isinstance(error, LMError):
-            return False
-        try:
-            self.sent = self._steps.send(self.found) if error is None else self._steps.throw(error)
-        except StopIteration as end:
-            self.response = end.value
-        return True
-
-
-_BYTES = Vocabulary([*(bytes([each]) for each in range(256)), b""], eos=[_END])
-"""The grammar is checked here before it is sent; the server's own tokens do not matter for that."""
-
-
-def _is_call(request: Request) -> bool:
-    return request.shape is not None and request.shape.kind == "call" and len(request.tools) > 0 and request.tool_choice != "none"
-
-
-def _chosen(request: Request) -> list[dict[str, Any]]:
-    choice: Any = request.tool_choice
-    named = None if choice is None or isinstance(choice, str) else choice.get("function", {}).get("name")
-    return [each for each in request.tools if named in {None, each["function"]["name"]}]
 
 
 def _sent(request: Request, messages: list[Message], fields: Mapping[str, Any]) -> Request:

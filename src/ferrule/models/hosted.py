@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast, overload
 
-from ferrule.errors import ConfigurationError, LMError, ToolCallError, UnavailableError
+from ferrule.errors import ConfigurationError, LMError, UnavailableError
 from ferrule.models.model import TurnsLM
 from ferrule.models.providers import Concealed, address, capabilities_of, check_settings, check_spelling, choose, key_for, thought_settings
 from ferrule.models.turns import Turns
-from ferrule.values.conversation.exchange import Declarations
 from ferrule.values.conversation.thoughts import split_thoughts
 from ferrule.values.record import replace
 
@@ -20,9 +19,7 @@ if TYPE_CHECKING:
     from ferrule.models.client import ClientLM
     from ferrule.models.guided import GuidedLM
     from ferrule.models.wires.wire import Assembly, Wire
-    from ferrule.values.calls.call import ToolCall
     from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response
-    from ferrule.values.schema.lowering.lower import LoweredTools, Target
 
 
 class LM(TurnsLM):
@@ -96,7 +93,7 @@ class LM(TurnsLM):
         self._turns = Turns()
         self._has_asked_window = False
         self._wire: Wire = wires.wire(self._provider.wire)
-        self._target: Target | None = _STRICT_TARGETS[self._provider.wire] if strict_tools else None
+        self._is_strict = strict_tools
         self._transport = HTTPTransport(
             address(self._provider.base_url, self._wire.path(self._model)),
             stream_url=address(self._provider.base_url, self._wire.path(self._model, stream=True)),
@@ -109,7 +106,7 @@ class LM(TurnsLM):
         )
 
     def __new__(cls, model: str = "", /, **settings: Any) -> Self:
-        """The model; one in this process is a `InProcessLM`, which has the methods of every model and no connections."""
+        """The model; one in this process is an `InProcessLM`, which has the methods of every model and no connections."""
         if cls is LM and str(model or settings.get("model", "")).startswith(("local:", "llama_cpp:")):
             from ferrule.models.local.model import local_lm  # late: it needs what few users have
 
@@ -241,8 +238,10 @@ class LM(TurnsLM):
 
         Raises `ConfigurationError` where the request's settings hold an argument of `LM`, such as a key.
         """
-        if self._target is not None and request.tools:
-            request = _strictly(request, self._target)
+        if self._is_strict and request.tools:
+            from ferrule.models.wires.strict_tools import strictly
+
+            request = strictly(request, self._provider.wire)
         check_settings(request.settings)
         key = key_for(self._provider, self._key, needed=self._needs_key)
         auth = self._wire.headers(key)
@@ -266,15 +265,16 @@ class LM(TurnsLM):
             return self._restored(request, split_thoughts(response, request) if response.text else response, headers)
 
     def _restored(self, request: Request, response: Response, headers: Mapping[str, str]) -> Response:
-        """The answer with its cost, and its calls as the tools' own schemas have them: a null that stands for "left out" is left out."""
+        """The answer with its cost, and with calls that fit the tools' own schemas."""
         if response.cost is None and "x-litellm-response-cost" in headers:
             from ferrule.models.http.errors import cost_in
 
             response = replace(response, cost=cost_in(headers))
-        if self._target is None or not response.tool_calls:
+        if not self._is_strict or not response.tool_calls:
             return response
-        found, _ = _strict_tools(request.tools, self._target)
-        return replace(response, tool_calls=tuple([_restored_call(call, found) for call in response.tool_calls]))
+        from ferrule.models.wires.strict_tools import restored_calls
+
+        return replace(response, tool_calls=restored_calls(response.tool_calls, request.tools, self._provider.wire))
 
     def _reader(self, request: Request, headers: Mapping[str, str]) -> Assembly:
         from ferrule.models.http.sse import WholeAnswer
@@ -306,45 +306,3 @@ def _ending(reader: Assembly) -> Generator[None]:
     except UnavailableError:
         if not reader.is_done:
             raise
-
-
-_STRICT_TARGETS: Mapping[str, Target] = {
-    "openai_chat": "openai-strict", "openai_responses": "openai-strict", "anthropic": "anthropic", "gemini": "gemini",
-}  # fmt: skip
-
-
-def _restored_call(call: ToolCall, tools: LoweredTools) -> ToolCall:
-    """The call with the arguments of the tool's own schema, or with a fault."""
-    if call.fault is not None:
-        return call
-    try:
-        return call.changed(args=tools.restored(call.name, call.args))
-    except ToolCallError as error:
-        from ferrule.values.calls.call import CallFault
-
-        return call.changed(fault=CallFault(error.code, str(error), call.arguments_text))
-
-
-def _strictly(request: Request, target: Target) -> Request:
-    """The request with tools as strict as the target allows, or with the mode in which Gemini holds calls to their schemas."""
-    made = request.following(request.messages)
-    if target != "gemini":
-        made.tools = _strict_tools(request.tools, target)[1]
-    elif request.tool_choice in (None, "auto"):  # the other modes do so, too
-        made.tool_choice = {"mode": "VALIDATED"}
-    return made
-
-
-@lru_cache(maxsize=64)
-def _strict_tools(tools: Declarations, target: Target) -> tuple[LoweredTools, Declarations]:
-    """Tools as strict as the target allows; one that cannot be strict stays unchanged, and is logged."""
-    from ferrule.values.schema.lowering.lower import lower_tools
-
-    found = lower_tools(tools, target)
-    if len(found.lowered) < len(found.tools):
-        import logging  # late: a run without faults logs nothing
-
-        first = {name: losses[0] for name, losses in found.losses.items() if name not in found.lowered}
-        without = [f"`{name}` ({loss.path or 'the whole'}: {loss.lost})" for name, loss in first.items()]
-        logging.getLogger("ferrule.models").warning("%s: sent without strict mode: %s", target, "; ".join(without))
-    return found, Declarations(found.tools)

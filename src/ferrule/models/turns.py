@@ -1,4 +1,4 @@
-"""Turns as a chat template wants them, learnt from its refusals.
+"""Turns as a chat template wants them, learned from its refusals.
 
 The templates of Gemma, Mistral and others demand that user and assistant alternate, and some take no system message. A server says so when
 it is asked otherwise. Then adjacent messages of one role are merged, the request is sent once more, and the model does so from then on.
@@ -49,7 +49,7 @@ class Turns:
         return request.following(Messages(self._turns(request.messages)))
 
     def learn(self, error: BadRequestError, request: Request, sent: Request) -> bool:
-        """Whether the request, sent in another form, may be taken now."""
+        """Learn from a refusal. Returns whether the request, sent in another form, may succeed now."""
         folds = re.search(_NO_SYSTEM, str(error), re.IGNORECASE) is not None
         if not folds and not demands_alternation(error):
             return False

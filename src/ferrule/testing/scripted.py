@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from ferrule.errors import ConfigurationError, ScriptError, ToolCallError, shown
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
     from ferrule.values.calls.call import ToolCall
+
+    _Numbering = Callable[[ToolCall], ToolCall]
 
 _ONE = Usage(calls=1)
 _ANSWER_KEYS = frozenset({"text", "outputs", "tool_calls", "reasoning", "refusal", "finish_reason", "model", "usage"})
@@ -32,6 +35,10 @@ class LocalLM(BaseLM):
 
     is_instant = True
     is_free = True
+
+    def __init__(self, *, capabilities: Capabilities | None = None) -> None:
+        if capabilities is not None:
+            self.capabilities = capabilities
 
     async def acomplete(self, request: Request) -> Response:
         """The answer, at once: no thread is needed."""
@@ -74,20 +81,19 @@ class ScriptedLM(LocalLM):
         from ferrule.values.calls.call import ToolCall
         from ferrule.values.content.type import Type
 
+        super().__init__(capabilities=capabilities)
         if isinstance(answers, (str, bytes, Mapping, ToolCall, Type, Response)) or not hasattr(answers, "__iter__"):
             raise ConfigurationError(f"`ScriptedLM` takes a list of answers, found {shown(cast('object', answers))}.")
         items: list[Any] = list(answers)
         if by is not None and (items or not callable(by)):
             raise ConfigurationError("`ScriptedLM` takes a list of answers or `by=function`, not both.")
-        numbers = _Numbers("call_")
-        self._script = [_prepare(item, f"answers[{place}]", numbers) for place, item in enumerate(items)]
+        add_id = _numbering("call_")
+        self._script = [_prepare(item, f"answers[{place}]", add_id) for place, item in enumerate(items)]
         self._by = by
         self._record = by is None if record is None else record
         self._place = _Place()
         self.requests: list[Request] = []
         """The requests, in order."""
-        if capabilities is not None:
-            self.capabilities = capabilities
 
     def complete(self, request: Request) -> Response:
         """The next answer."""
@@ -98,7 +104,7 @@ class ScriptedLM(LocalLM):
             answer = by(request)
             if type(answer) is Response and _has_ids(answer.tool_calls):
                 return answer
-            return _respond(_prepare(answer, "what `by` returned", _numbers(request)), request)
+            return _respond(_prepare(answer, "what `by` returned", _numbering_of(request)), request)
         with self._place.lock:
             place = self._place.asked
             self._place.asked = place + 1
@@ -147,26 +153,15 @@ class _Place:
         self.lock = threading.Lock()
 
 
-class _Numbers:
-    """Ids for calls without one."""
-
-    __slots__ = ("_next", "_stem")
-
-    def __init__(self, stem: str) -> None:
-        self._stem = stem
-        self._next = 0
-
-    def add_id(self, call: ToolCall) -> ToolCall:
-        if call.id:
-            return call
-        call = call.with_id(f"{self._stem}{self._next}")
-        self._next += 1
-        return call
+def _numbering(stem: str) -> _Numbering:
+    """A function that gives each call without an id the next one."""
+    numbers = count()
+    return lambda call: call if call.id else call.with_id(f"{stem}{next(numbers)}")
 
 
-def _numbers(request: Request) -> _Numbers:
+def _numbering_of(request: Request) -> _Numbering:
     """Ids that are new in their conversation, without a counter outside the request."""
-    return _Numbers(f"call_{len(request.messages)}_")
+    return _numbering(f"call_{len(request.messages)}_")
 
 
 def _has_ids(calls: Sequence[ToolCall]) -> bool:
@@ -176,14 +171,14 @@ def _has_ids(calls: Sequence[ToolCall]) -> bool:
     return True
 
 
-def _prepare(item: Any, where: str, numbers: _Numbers) -> Any:
+def _prepare(item: Any, where: str, add_id: _Numbering) -> Any:
     """An item of a script as a `Response`; exceptions and functions stay unchanged until they are used."""
     if type(item) is str:
         return Response(item, finish_reason="stop", usage=_ONE)
     if isinstance(item, Response):
         if _has_ids(item.tool_calls):
             return item
-        return replace(item, tool_calls=tuple([numbers.add_id(call) for call in item.tool_calls]))
+        return replace(item, tool_calls=tuple([add_id(call) for call in item.tool_calls]))
     from ferrule.values.calls.call import ToolCall
     from ferrule.values.content.type import Type
 
@@ -192,13 +187,13 @@ def _prepare(item: Any, where: str, numbers: _Numbers) -> Any:
             case str():
                 return Response(str(item), finish_reason="stop", usage=_ONE)
             case Type() if found := getattr(item, "tool_calls", None):  # `ToolCalls`
-                return _calling(found, numbers)
+                return _calling(found, add_id)
             case list() | tuple() if item:
-                return _calling(cast("list[Any]", item), numbers)
+                return _calling(cast("list[Any]", item), add_id)
             case dict() if item and item.keys() <= _ANSWER_KEYS:
-                return _answer(cast("dict[str, Any]", item), numbers)
+                return _answer(cast("dict[str, Any]", item), add_id)
             case ToolCall() | dict():
-                return _calling([item], numbers)
+                return _calling([item], add_id)
             case _ if isinstance(item, BaseException) or callable(item):
                 return item
             case _:
@@ -208,14 +203,14 @@ def _prepare(item: Any, where: str, numbers: _Numbers) -> Any:
         raise ConfigurationError(f"{where} is not an answer: {error} An answer is {_KINDS}.") from error
 
 
-def _calling(entries: Sequence[Any], numbers: _Numbers) -> Response:
+def _calling(entries: Sequence[Any], add_id: _Numbering) -> Response:
     from ferrule.values.calls.call import ToolCall
 
-    calls = tuple([numbers.add_id(ToolCall.read(entry)) for entry in entries])
+    calls = tuple([add_id(ToolCall.read(entry)) for entry in entries])
     return Response(None, calls, finish_reason="tool_calls", usage=_ONE)
 
 
-def _answer(fields: dict[str, Any], numbers: _Numbers) -> Any:
+def _answer(fields: dict[str, Any], add_id: _Numbering) -> Any:
     from ferrule.values.calls.call import ToolCall
 
     if "outputs" in fields:
@@ -223,9 +218,9 @@ def _answer(fields: dict[str, Any], numbers: _Numbers) -> Any:
         outputs = fields.pop("outputs")
         if not isinstance(outputs, Mapping) or "text" in fields:
             raise TypeError("`outputs` is a mapping of output fields to values, and takes the place of `text`.")
-        return partial(_write, _answer(fields, numbers), outputs)
+        return partial(_write, _answer(fields, add_id), outputs)
     entries = fields.get("tool_calls") or ()
-    calls = tuple([numbers.add_id(ToolCall.read(entry)) for entry in getattr(entries, "tool_calls", entries)])
+    calls = tuple([add_id(ToolCall.read(entry)) for entry in getattr(entries, "tool_calls", entries)])
     known: dict[str, Any] = {"finish_reason": "tool_calls" if calls else "stop", "usage": _ONE, **fields, "tool_calls": calls}
     return Response(**known)
 
@@ -247,14 +242,14 @@ def _respond(answer: Any, request: Request) -> Response:
             return answer
         if isinstance(answer, BaseException) or (isinstance(answer, type) and issubclass(answer, BaseException)):
             raise answer
-        answer = _prepare(answer(request), "what a function of the script returned", _numbers(request))
+        answer = _prepare(answer(request), "what a function of the script returned", _numbering_of(request))
     raise ConfigurationError(f"a function of the script keeps returning functions: {shown(answer)}")
 
 
 _DEEPEST = 10
 
 
-def _too_much(asked: int, count: int, request: Request) -> str:
+def _too_much(asked: int, held: int, request: Request) -> str:
     last = request.messages[-1] if request.messages else None
     question = f"The last message was {last.role}: {shown(last.text)}" if last is not None else "The request has no messages"
-    return f"`ScriptedLM` has {count} answers and was asked {asked} times. {question}."
+    return f"`ScriptedLM` has {held} answers and was asked {asked} times. {question}."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from errno import EACCES, EADDRINUSE
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from starlette.routing import Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 
 from ferrule.errors import ConfigurationError
+from ferrule.models.http.sockets import listening_socket
 from ferrule.web.deciding import Chat, Deciding
 from ferrule.web.guard import PageGuard, Refused, Sessions
 from ferrule.web.live import Watch
@@ -20,6 +20,7 @@ from ferrule.web.pages import Pages
 from ferrule.web.render import FOLDER, refusal_page
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Sequence
 
     from starlette.responses import Response
@@ -136,14 +137,12 @@ class _Files(StaticFiles):
 
 def _listening_socket(host: str, port: int) -> socket.socket:
     """A socket on this port, or on the next free one."""
-    bare = host.strip("[]")
-    family = socket.AF_INET6 if ":" in bare else socket.AF_INET
     for each in range(port, port + _PORTS) if port else (0,):
         try:
-            return socket.create_server((bare, each), family=family)
-        except (OSError, OverflowError) as error:
+            return listening_socket(host, each)
+        except ConfigurationError as error:
             # Windows refuses ports that it keeps for virtual machines, or that a program has for itself alone, with EACCES.
             taken = {EADDRINUSE} if each in _OF_ADMINISTRATORS else {EADDRINUSE, EACCES}
-            if each in {0, port + _PORTS - 1} or getattr(error, "errno", None) not in taken:
-                raise ConfigurationError(f"Cannot listen on `{host}`, port {each}: {getattr(error, 'strerror', None) or error}.") from error
+            if each in {0, port + _PORTS - 1} or getattr(error.__cause__, "errno", None) not in taken:
+                raise
     raise AssertionError  # the last port returned or raised

@@ -216,12 +216,12 @@ class Chat:
     def _first_words(self, run_id: str) -> str:
         try:
             text = reading.inputs_in(stored_head(self._store, run_id)).get(self._work.message)
-        except StoreError:  # deleted just now, or damaged, which its own page says
+        except StoreError:  # deleted meanwhile, or damaged, which its own page shows
             return ""
         return " ".join(text[:_MOST_WORDS].split()) if isinstance(text, str) else ""
 
     def _turn(self, run_id: str) -> dict[str, Any] | None:
-        """An earlier turn: what was asked, and what came back."""
+        """An earlier turn: its inputs and its answer."""
         if not _is_there(self._store, run_id):
             return None
         run, head = self._store.summary(run_id), stored_head(self._store, run_id)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ferrule.values.schema.nodes import Schema
 
 FieldKind = Literal["text", "long", "secret", "date", "email", "url", "number", "boolean", "choice", "list", "object", "json", "fixed"]
-"""`fixed`: too long for a field, so it stays as it is."""
+"""`fixed`: too long for a field, so it cannot be changed."""
 _FORMATS: dict[Any, FieldKind] = {"date": "date", "email": "email", "uri": "url", "password": "secret"}
 _LONG = 80
 """Text of more characters has a larger field."""
@@ -37,14 +37,14 @@ _MISSING: Any = object()
 
 
 class Field(MutableRecord, kw_only=True):
-    """One field, as it is shown."""
+    """One field of a form."""
 
     path: tuple[str, ...]
     kind: FieldKind
     schema: Schema
     value: Any = _MISSING
     text: str = ""
-    """The value as it stands in the field."""
+    """The value as text, as the field shows it."""
     is_null: bool = False
     nullable: bool = False
     required: bool = False
@@ -97,7 +97,7 @@ class HTMLForm:
         if top is None:
             self.rest = Field(path=("arguments",), kind="json", schema={}, value=self._values, text=_json(self._values), required=True)
         self.problems: list[str] = []
-        """Those of no single field."""
+        """Problems that belong to no single field."""
 
     @property
     def all(self) -> list[Field]:
@@ -123,14 +123,14 @@ class HTMLForm:
         return {name: each for name, each in values.items() if name not in shown or not _same(shown[name], each)}
 
     def changed(self, args: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-        """Other values for some of those that were shown, in few words: name, new, old. Empty for what takes more."""
+        """Changed values in a few words: name, new, old. Both are empty for a secret; a list or an object has no short form."""
         return [
             (name, "", "") if name in self._secrets else (name, _few_words(value), _few_words(self._values.get(name, _MISSING)))
             for name, value in args.items()
         ]
 
     def shown(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """All values, these among them, for a reader. A secret is stars."""
+        """All values for a reader, with these in place of the ones shown before. A secret becomes stars."""
         found = {**self._values, **{name: "**********" if name in self._secrets else value for name, value in args.items()}}
         return {name: _few_words(value) if value is None or isinstance(value, bool) else value for name, value in found.items()}
 

@@ -1,4 +1,4 @@
-"""What every request passes before a page sees it, what every answer carries, and who may use the page.
+"""Checks every request before a page sees it, adds headers to every answer, and knows who may use the page.
 
 Browsers attack servers on this machine: by a host name of their own (DNS rebinding), by forms of other pages, by frames. So `Host` and
 `Origin` are checked before anything is read, and every POST holds the secret of its session, which the token in a person's link opens.
@@ -90,7 +90,7 @@ class Sessions:
 
     @property
     def is_guessed(self) -> bool:
-        """Whether more wrong tokens came in the last minute than a person mistypes."""
+        """Whether more wrong tokens came in the last minute than a person would mistype."""
         return len(self._wrong) > _MOST_WRONG and monotonic() - self._wrong[0] < _MINUTE_S
 
     def find(self, key: str) -> BrowserSession | None:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 _MOST_STREAMS = 64
 _PING_S = 10.0
-"""A stream whose page is gone is found out at its next ping."""
+"""A closed page is noticed at the next ping of its stream."""
 
 PageEvent = tuple[str, str]
-"""An id that the page names when it comes back, and HTML."""
+"""An id that the page sends when it reconnects, and HTML."""
 
 
 class Watch:
@@ -86,7 +86,7 @@ class Watch:
             try:
                 found: Any = self._store.changes(), self._work.version if self._work is not None else 0
                 pause_s = self.poll_s
-            except StoreError:  # the streams meet it as well, and say so
+            except StoreError:  # each stream gets this error too, and shows it
                 found, pause_s = None, 1.0
             if found is None or found != self._seen:
                 self._seen = found
@@ -110,7 +110,7 @@ def live(watch: Watch, read: Callable[[], Iterable[PageEvent]]) -> Any:
 
 
 class _Stream(StreamingResponse):
-    """Ends its place among the streams with its connection, also if no event was ever asked for."""
+    """Frees its place among the streams when its connection ends, even if no event was read."""
 
     def __init__(self, events: AsyncIterator[bytes], stream: Any) -> None:
         super().__init__(events, media_type="text/event-stream")
@@ -118,7 +118,7 @@ class _Stream(StreamingResponse):
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
-            if scope["method"] == "HEAD":  # a stream never ends, and so would the answer without it
+            if scope["method"] == "HEAD":  # otherwise the answer would never end
                 await Response(media_type=self.media_type)(scope, receive, send)
             else:
                 await super().__call__(scope, receive, send)
@@ -142,7 +142,7 @@ async def _events(watch: Watch, read: Callable[[], Iterable[PageEvent]]) -> Asyn
         if trouble != said:  # the page shows it until the store answers again
             said = trouble
             yield _encoded("", trouble, "trouble")
-        await watch.changed(version, _PING_S - asyncio.get_running_loop().time() % _PING_S)  # all at once: each wakes the processor
+        await watch.changed(version, _PING_S - asyncio.get_running_loop().time() % _PING_S)  # together: each ping wakes the processor
         if watch.version == version:
             yield b": here\n\n"
 

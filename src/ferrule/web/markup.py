@@ -38,7 +38,7 @@ _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 
 def _safe(text: str) -> str:
-    """Text as HTML. Most texts are short: `markupsafe.escape`, which makes an object of its own kind, takes four times as long."""
+    """Text as HTML. Most texts are short: `markupsafe.escape`, which makes a `Markup`, takes four times as long."""
     text = reveal(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return text.replace('"', "&#34;").replace("'", "&#39;")
 
@@ -122,7 +122,7 @@ def arguments_html(args: Mapping[str, Any] | None, changes: Mapping[str, tuple[A
 
 
 def decided_html(decision: Decision, after: bool = False) -> Markup:
-    """Who decided what; `after` a heading that says what, only who."""
+    """Who decided what; only who, `after` a heading that says what."""
     return _marked(_decided(decision, after))
 
 

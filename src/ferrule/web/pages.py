@@ -53,7 +53,7 @@ class Pages:
         return HTMLResponse(self.part(request, name, now=time(), **page, **values), status_code=status)
 
     def part(self, request: Request, name: str, **values: Any) -> str:
-        """A template with what all of them use."""
+        """A template, filled with these values and those that all templates use."""
         session = request.scope["ferrule.session"]
         common = {"person": session.person, "csrf": session.csrf, "can_write": not self.is_read_only, "has_chat": self.can_chat}
         return fill_template(name, **common, **values)
@@ -153,7 +153,7 @@ class Pages:
         return live(self.watch, read)
 
     def _actions(self, request: Request, run: Summary, head: Mapping[str, Any]) -> dict[str, Any]:
-        """What a person can do with a run as it stands."""
+        """What a person can do with a run now."""
         is_here = self.work is not None and run.id in self.work.at_work
         waits = bool(reading.undecided(run))
         at_rest = run.status not in {"done", "queued"} and not run.leased and not is_here and not waits and not head.get("redacted")
@@ -211,7 +211,7 @@ class Pages:
         return self.html(request, "inbox.html", stream="/inbox/live", asked=asked, damaged=damaged)
 
     async def inbox_live(self, request: Request) -> Response:
-        """`/inbox/live`. A question that is gone stays, as what was decided about it."""
+        """`/inbox/live`. A question that is gone stays on the page, with its decision."""
         known: dict[str, reading.AskedQuestion] = {}
         gone: dict[str, reading.AskedQuestion] = {}
         sent = ""
@@ -341,7 +341,7 @@ def _query(asked: Mapping[str, str], **more: Any) -> str:
 
 
 def found_run(read: Callable[[], R]) -> R:
-    """What `read` finds of a run. Raises `Refused` if the store has no such run; a store that fails is another matter."""
+    """The result of `read`. Raises `Refused` if the store has no such run; other errors are raised unchanged."""
     try:
         return read()
     except StoreError as error:

@@ -33,6 +33,7 @@ BEATS = 200
 """Earlier beats on one page of a run."""
 FEW, LATEST = 40, 6
 """A run of at most `FEW` beats is shown as a whole, the first page of a longer one has its `LATEST`, more than a screen holds."""
+_MOST_READINGS = 32
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _ENTRY = re.compile(r'\{"v":1,"slot":"([0-9]+)[^"/\\]*","kind":"(?:(model|failure|limit|migrated)|[a-z]+)"')
 """The beginning of an entry of the run's own, not of a program inside it. The second group is there if it begins a beat."""
@@ -52,7 +53,7 @@ class Runs(Record, kw_only=True):
 
     @property
     def programs(self) -> list[str]:
-        """Those of the lines, each once."""
+        """The programs of these runs, each once."""
         return list(dict.fromkeys(each.program for each in self.lines))
 
 
@@ -98,7 +99,7 @@ def decided(store: Store, run_id: str) -> dict[str, Decision]:
 
 
 def is_missing(error: StoreError) -> bool:
-    """Whether a store that works has no such run."""
+    """Whether the error says that the store has no such run, and not that the store failed."""
     return "has no run" in str(error)
 
 
@@ -183,7 +184,7 @@ class Read(MutableRecord):
         return self.story.beats[max(0, first - before) : max(0, end - before)]
 
     def more(self) -> None:
-        """Read what was written since; all of it, if the run was deleted or redacted, and another one has its id."""
+        """Read the new entries; all of them if the run was redacted, or was deleted and another one has its id."""
         from ferrule.runs.journal.encode import read_entry  # late, with pydantic: a list of runs needs none of it
 
         stored = self.store.load(self.run_id, after=self.story.entries)
@@ -240,9 +241,8 @@ class Read(MutableRecord):
 class Readings:
     """The runs that pages showed last, so that a page reads only what is new."""
 
-    def __init__(self, store: Store, most: int = 32) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._most = most
         self._lock = Lock()
         self._found: dict[str, Read] = {}
 
@@ -253,7 +253,7 @@ class Readings:
             if found is None or (since is not None and since < found.start):
                 found = Read(self._store, run_id, is_whole=since is not None)
             self._found[run_id] = found
-            while len(self._found) > self._most:
+            while len(self._found) > _MOST_READINGS:
                 del self._found[next(iter(self._found))]
         try:
             with found.lock:
@@ -306,7 +306,7 @@ def id_in_path(run_id: str) -> str:
 
 
 def id_from_path(part: str) -> str:
-    """The run's id of `id_in_path`."""
+    """The inverse of `id_in_path`."""
     if not part.startswith("~"):
         return part
     try:
@@ -322,7 +322,7 @@ def version_of(*values: Any) -> str:
 
 
 def command_line(run_id: str, place: str, store: str) -> str:
-    """What resumes a run in a terminal."""
+    """The command that resumes a run in a terminal."""
     words = ["ferrule", "resume", run_id, "--program", place or "FILE.py:NAME", "--store", store]
     if sys.platform == "win32":  # its command line knows double quotes only
         from subprocess import list2cmdline

@@ -1,4 +1,4 @@
-"""The program that the page was opened with: runs of it in threads of this process, what streams of them, and its inputs as a form."""
+"""The program that the page was opened with: its runs in threads of this process, their streamed answers, and the schema of its inputs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _MOST_RUNS = 64
 """At once. Each has a thread."""
 _PATIENCE_S = 10.0
-"""How long a page waits until a run stands in the store."""
+"""How long a page waits for a new run to appear in the store."""
 _MOST_OUTPUTS = 500
 _MOST_KNOWN = 10_000
 
@@ -41,7 +41,7 @@ class AnswerDraft(MutableRecord):
     version: int = 0
     thought: list[str] = field(default_factory=list[str])
     texts: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """By output field; empty for a text that is none."""
+    """By output field; under an empty name the text that belongs to none."""
     calls: dict[int, str] = field(default_factory=dict[int, str])
     """The names of the calls so far, by their place."""
 
@@ -77,7 +77,7 @@ class _Execution(MutableRecord):
 
     draft: AnswerDraft = field(default_factory=AnswerDraft)
     begun: threading.Event = field(default_factory=threading.Event)
-    """Set when it stands in the store, or has ended."""
+    """Set when the run is in the store, or has ended."""
     error: FerruleError | None = None
 
     def take(self, event: Event) -> None:
@@ -110,11 +110,11 @@ class Work:
         properties: Any = self.schema["properties"] if self.schema is not None else {}
         texts = (name for name, each in properties.items() if each.get("type") == "string" and "enum" not in each and "format" not in each)
         self.message = next(texts, "")
-        """The input that a message is; empty if no input is a text."""
+        """The input that a chat message fills; empty if no input is text."""
 
     @property
     def version(self) -> int:
-        """Another number whenever something streamed here, or a run ended."""
+        """A number that changes whenever something is streamed here, or a run ends."""
         return self._ended + sum(each.draft.version for each in tuple(self._going.values()))
 
     @property
@@ -123,7 +123,7 @@ class Work:
         return tuple(self._going)
 
     def draft(self, run_id: str) -> AnswerDraft | None:
-        """What streams of a run that executes here."""
+        """The answer that a run is streaming here; None if it does not execute here."""
         found = self._going.get(run_id)
         return found.draft if found is not None else None
 
@@ -133,13 +133,13 @@ class Work:
         return not head.get("redacted") and (then == self._fingerprint or (bool(then) and not differences(then, self.program)))
 
     def start(self, inputs: Mapping[str, Any], run_id: str) -> None:
-        """Begin a run, and return once it stands in the store. Raises what keeps it from that."""
+        """Begin a run, and return once it is in the store. Raises the error of a run that cannot begin."""
         run: Run[Any] = Run(self.program, (), dict(inputs), run_id=run_id, deps=self._deps)
         run.keep(self._store)
         self._begin(run)
 
     def resume(self, run_id: str) -> None:
-        """Go on with a stored run. Raises what keeps it from that."""
+        """Resume a stored run. Raises the error of a run that cannot continue."""
         run: Run[Any] = Run.load(self._store, run_id, self.program, deps=self._deps)
         run.goes_on(resumed=True)
         self._begin(run)
@@ -153,7 +153,7 @@ class Work:
                 raise RunError(f"{_MOST_RUNS} runs are at work here; wait until one of them ends.")
             self._going[run.id] = going
         self.known[run.id] = None
-        for oldest in tuple(self.known)[:-_MOST_KNOWN]:  # its decisions are kept; somebody resumes it
+        for oldest in tuple(self.known)[:-_MOST_KNOWN]:  # its decisions are stored; it is no longer resumed here by itself
             self.known.pop(oldest, None)
         # A daemon: Ctrl-C does not wait for it. Its run goes on from its journal, like that of any process that ended.
         threading.Thread(target=self._context.copy().run, args=(self._execute, run, going), name="ferrule-ui-run", daemon=True).start()
@@ -194,7 +194,7 @@ class Work:
             del self._outputs[next(iter(self._outputs))]
 
     def turns(self, run: Summary | None) -> History:
-        """The conversation up to the turn of this run: for the next one. A turn that failed is none."""
+        """The conversation up to this run, as an input of the next one. A failed turn is left out."""
         if run is None:
             return History()
         if run.status == "done":

@@ -13,7 +13,7 @@ from ferrule import settings
 from ferrule.bridges.mcp.client.options import ServerOptions
 from ferrule.bridges.otel import options as otel
 from ferrule.models.providers import PROVIDERS
-from ferrule.tools.mcp.result import ShowRules
+from ferrule.tools.mcp.showing import ShowRules
 from ferrule.tools.mcp.tool import ConversionRules
 
 ROOT = Path(__file__).parents[3]

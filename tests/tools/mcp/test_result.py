@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from ferrule.errors import FerruleError, MCPProtocolError, MCPToolError
-from ferrule.tools.mcp.result import ShowRules, asks_for_input, read_result
+from ferrule.tools.mcp.result import asks_for_input, read_result
+from ferrule.tools.mcp.showing import ShowRules
 from ferrule.values.content.parts import Audio, Image, Text
 
 PNG = base64.b64encode(bytes(range(256)) * 4).decode()

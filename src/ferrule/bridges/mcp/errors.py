@@ -85,7 +85,7 @@ def connection_error(attempt: Attempt, why: str, cause: BaseException | None = N
 
 
 def login_error(attempt: Attempt, why: str) -> MCPConnectionError:
-    """The error for a log-in that a server needs, and that there is not."""
+    """The error where a server needs a log-in and there is none."""
     made = MCPConnectionError(f"{attempt.subject}: {why}.", **attempt.facts(ran=False))
     made.phase = "login"
     return made

@@ -109,7 +109,7 @@ def about_tool(name: str, tool: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def about_session(tool: Any) -> dict[str, Any]:
-    """The connection to the MCP server of a tool, as it is when a call has ended: a call may connect anew."""
+    """The connection to the MCP server of a tool, read after each call: a call may have reconnected."""
     caller = getattr(getattr(tool, "func", None), "caller", None)
     found = {names.MCP_VERSION: getattr(caller, "protocol_version", None), names.MCP_SESSION: getattr(caller, "session_id", None)}
     return {name: value for name, value in found.items() if isinstance(value, str) and value}

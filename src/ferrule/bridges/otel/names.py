@@ -69,7 +69,7 @@ TOOL_ARGUMENTS = "gen_ai.tool.call.arguments"
 TOOL_RESULT = "gen_ai.tool.call.result"
 
 OPERATION_DETAILS = "gen_ai.client.inference.operation.details"
-"""The event of a model call, which holds its content where spans shall not."""
+"""The event of a model call. It holds the content if spans must not."""
 
 # -- metrics ---------------------------------------------------------------------------------------------------------
 

@@ -222,7 +222,7 @@ class OTel:
         spans.close(opened, self._cut_off)
 
     def _cut_off(self, opened: OpenSpan) -> None:
-        """End what never told its end: a call that was cancelled, or waits inside."""
+        """Measure a call whose end sent no event: it was cancelled, or waits inside."""
         if opened.kind == "tool" and self._metrics is not None:
             self._metrics.tool(opened, None)
 

@@ -28,7 +28,7 @@ class OpenSpan:
     context: Any = None
     """The context with this span."""
     before: Any = None
-    """The context to put in force again; None if this one was not put in force."""
+    """The context to restore; None if this one was not made current."""
     is_muted = is_over = False
     first_chunk_s: float | None = None
     facts: Mapping[str, Any] = {}
@@ -40,7 +40,7 @@ class OpenSpan:
     spent: tuple[float, ...] = ()
     """Input, output, cached tokens and cost, of a program; empty before its first answer."""
     seen: tuple[int, Any] = (0, None)
-    """How many messages of a program's conversation were told, and the last of them."""
+    """How many messages of a program's conversation were sent, and the last of them."""
     notes: dict[str, str]
     asked: dict[str, float]
     """Of a run: its questions that wait, and when each was asked."""
@@ -124,9 +124,9 @@ class Spans:
         self, opened: OpenSpan, name: str, attributes: Mapping[str, Any], *, is_client: bool = False, links: Any = None,
         prepare: Callable[[Any], Any] | None = None, is_current: bool = False,
     ) -> OpenSpan:  # fmt: skip
-        """Start a span. `is_current`: put it in force here; `prepare` changes the context that is put in force."""
+        """Start a span. `is_current`: make it current here; `prepare` changes the context first."""
         api, around, here = self._api, opened.around, self._get_current()
-        # The context here is that of the span around, except where a program was reopened: nothing put that in force.
+        # The context here is that of the span around, except where a program was reopened: its span was never made current.
         context = (around.context if around is not None and around.before is None else None) or here
         opened.facts = attributes
         if around is not None and around.is_muted:
@@ -149,7 +149,7 @@ class Spans:
         return opened
 
     def close(self, opened: OpenSpan, end: Callable[[OpenSpan], None] | None = None) -> None:
-        """End a span and put the context before it in force again. Spans in it that are still open end first, each by `end`."""
+        """End a span and restore the context before it. Spans in it that are still open end first, each by `end`."""
         if opened.inside:
             for each in reversed(tuple(opened.inside.values())):
                 if end is not None:
@@ -169,7 +169,7 @@ class Spans:
     def _leave(self, opened: OpenSpan) -> None:
         context, before = opened.context, opened.before
         opened.context = opened.before = None  # it is in its own context: the memory is freed without the collector
-        # Where another context is in force, such as the garbage collector's, there is nothing to restore. Without `detach`, which logs an
+        # Where another context is current, such as the garbage collector's, there is nothing to restore. Without `detach`, which logs an
         # error there.
         if before is not None and self._get_current() is context:
             self._api.attach(before)

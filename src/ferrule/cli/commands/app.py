@@ -1,4 +1,4 @@
-"""All commands of `ferrule`, and what becomes of their errors."""
+"""All commands of `ferrule`, and the exit codes of their errors."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from contextlib import redirect_stdout
 from functools import partial
 from hmac import compare_digest
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -63,16 +64,12 @@ def list_tools(places: PLACES = None, as_json: JSON = False, mcp: MCP = None) ->
     console = console_on(sys.stdout)
     for tool in toolbox:
         console.print(Text(printable(tool.name), "bold cyan"))
-        console.print(Text(_indent(printable(str(tool.desc or "")))), soft_wrap=True)
+        console.print(Text(indent(printable(str(tool.desc or "")), "  ")), soft_wrap=True)
         asks = describe_confirmation(tool.require_confirmation)
-        console.print(Text(_indent(f"effect: {tool.effect}; asks a person: {asks}"), "dim"), soft_wrap=True)
+        console.print(Text(f"  effect: {tool.effect}; asks a person: {asks}", "dim"), soft_wrap=True)
         schema = printable(json.dumps(tool.parameters, indent=2, ensure_ascii=False))
-        console.print(Text(_indent(schema), "dim"), soft_wrap=True)
+        console.print(Text(indent(schema, "  "), "dim"), soft_wrap=True)
     return ExitCode.DONE
-
-
-def _indent(text: str) -> str:
-    return "\n".join(f"  {line}" if line else "" for line in text.split("\n"))
 
 
 def lint_tools(

@@ -32,7 +32,7 @@ E = TypeVar("E", bound=LMError)
 _REQUEST_IDS = ("x-request-id", "request-id", "x-amzn-requestid", "cf-ray")
 _LONGEST = 1000
 _HARMLESS = 4
-"""So many characters of a key may be shown. A shorter key is none."""
+"""This many characters of a key may be shown. A shorter key counts as none."""
 
 _OVERFLOW_CODES = frozenset(
     {"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded", "string_above_max_length"}

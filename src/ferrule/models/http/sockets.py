@@ -1,6 +1,7 @@
-"""`open_socket`: the addresses of IPv6 and IPv4 are tried in turns, each a moment after the one before (RFC 8305).
+"""Sockets of clients and servers.
 
-`create_connection` of asyncio can do so, but loses its socket if it is cancelled (python/cpython#128479); that of uvloop cannot.
+`open_socket` tries the addresses of IPv6 and IPv4 in turns, each a moment after the one before (RFC 8305). `create_connection` of asyncio
+can do so, but loses its socket if it is cancelled (python/cpython#128479); that of uvloop cannot.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections import deque
 from contextlib import suppress
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
+
+from ferrule.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from asyncio import Task
@@ -50,6 +53,15 @@ async def open_socket(host: str, port: int) -> socket.socket:
         for each in tries:
             each.add_done_callback(_drop)
             each.cancel()
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A socket of a server. Raises `ConfigurationError` where it cannot listen: a web server would exit the process."""
+    bare = host.strip("[]")
+    try:
+        return socket.create_server((bare, port), family=socket.AF_INET6 if ":" in bare else socket.AF_INET)
+    except (OSError, OverflowError) as error:
+        raise ConfigurationError(f"Cannot listen on `{host}`, port {port}: {getattr(error, 'strerror', None) or error}.") from error
 
 
 def _numeric(host: str, port: int) -> list[Any]:

@@ -64,7 +64,7 @@ class Events:
                 yield data
         elif line.startswith(b"data:"):
             self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
-        elif line.startswith(b"{"):  # no field of an event: JSON that a gateway did not make one of, mostly an error
+        elif line.startswith(b"{"):  # not a field: JSON that a gateway sent without an event around it, mostly an error
             yield line
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ferrule.values.calls.call import ToolCall
     from ferrule.values.schema.lowering.lower import LoweredSchema
 
+OPENER = "<tool_call>"
+"""What announces a call, in prompts and in answers, unless a `CallForm` names another text."""
 _LONGEST_INTENTION = 400
 _COMPACT = {"whitespace_flexible": False}
 """No whitespace between the tokens of JSON: a model that may write spaces may write nothing else."""
@@ -27,7 +29,7 @@ class CallForm(Record, kw_only=True):
     """Whether a call must come; otherwise free text may come instead."""
     thought_chars: int = 0
     """Characters of a thought before the call; with 0 there is none, and the answer is the JSON of the call alone."""
-    opener: str = "<tool_call>"
+    opener: str = OPENER
     """Between thought or text and the call: a special token if the vocabulary has it, else text. Neither thought nor text contains it."""
     closer: str = ""
     """After the call."""

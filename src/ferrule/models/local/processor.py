@@ -31,7 +31,6 @@ class ConstraintProcessor:
         self._rows: list[list[int]] = []
         """The tokens of each row at the last step."""
         self._matchers: list[Matcher] = []
-        self._prompt_size = 0
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         """Set the scores of tokens that may not come next to minus infinity, in place."""
@@ -51,7 +50,6 @@ class ConstraintProcessor:
     def _follow(self, rows: list[list[int]]) -> None:
         if not self._matchers:
             self._matchers = [self._constraint.matcher(self._budget) for _ in rows]
-            self._prompt_size = len(rows[0])
         elif len(rows) != len(self._rows) or any(now[: len(before)] != before for now, before in zip(rows, self._rows, strict=True)):
             msg = "The processor follows one `generate` without beam search. Make another one for the next, and set `num_beams=1`."
             raise ConstraintError(msg)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ContextOverflowError
 from ferrule.models.local.constraint import Constraint
@@ -70,20 +70,12 @@ def task_of(request: Request, vocabulary: Vocabulary, options: Options) -> Const
     Raises `ConstraintError` for a tool whose schema a grammar cannot enforce.
     """
     shape, choice = request.shape, request.tool_choice
+    if wants_call(request):
+        form = CallForm(call=choice == "required" or _named_tool(request) is not None, thought_chars=options.thought_chars, intention=False)
+        constraint = Constraint.of_calls(vocabulary, chosen_tools(request), form=form, partial=options.partial)
+        return ConstrainedTask(request, constraint, is_call=True)
     if len(request.tools) and choice != "none":
-        if shape is None or shape.kind != "call":
-            return None
-        tools: list[dict[str, Any]] = list(request.tools)
-        named = (
-            cast("Mapping[str, Any]", choice.get("function", {})).get("name")
-            if choice is not None and not isinstance(choice, str)
-            else None
-        )
-        if named is not None:
-            tools = [each for each in tools if each["function"]["name"] == named]
-        must = named is not None or choice == "required"
-        form = CallForm(call=must, thought_chars=options.thought_chars, intention=False)
-        return ConstrainedTask(request, Constraint.of_calls(vocabulary, tools, form=form, partial=options.partial), is_call=True)
+        return None
     if request.form is not None:
         schema = request.form.schema
     elif shape is not None:
@@ -91,6 +83,22 @@ def task_of(request: Request, vocabulary: Vocabulary, options: Options) -> Const
     else:
         return None
     return ConstrainedTask(request, Constraint.of_schema(vocabulary, dict(schema), partial=True), is_call=False)
+
+
+def wants_call(request: Request) -> bool:
+    """Whether the request asks for a call that fits the schema of its tool."""
+    return request.shape is not None and request.shape.kind == "call" and len(request.tools) > 0 and request.tool_choice != "none"
+
+
+def chosen_tools(request: Request) -> list[dict[str, Any]]:
+    """The declarations that the request's `tool_choice` leaves: all, or those of the tool that it names."""
+    named = _named_tool(request)
+    return [each for each in request.tools if named in {None, each["function"]["name"]}]
+
+
+def _named_tool(request: Request) -> str | None:
+    choice: Any = request.tool_choice
+    return None if choice is None or isinstance(choice, str) else choice.get("function", {}).get("name")
 
 
 def can_constrain() -> bool:

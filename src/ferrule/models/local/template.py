@@ -6,6 +6,7 @@ import json
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from ferrule.models.local.grammar import OPENER
 from ferrule.values.conversation.message import openai_message
 from ferrule.values.encoding.encode import json_text
 
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ferrule.values.conversation.message import Message
-
-OPENER = "<tool_call>"
 
 
 def template_message(message: Message) -> dict[str, Any]:

@@ -169,6 +169,10 @@ class ByteTokens:
         return made
 
 
+BYTES = Vocabulary([*(bytes([each]) for each in range(256)), b"</s>"], eos=[256])
+"""A token for each byte: grammars are checked and searched with it where a model's own tokens do not matter."""
+
+
 def engine() -> Any:
     """The module `llguidance`."""
     try:

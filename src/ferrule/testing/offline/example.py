@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from warnings import catch_warnings, simplefilter
 
 from ferrule.models.wires.payload import Json, count_of, list_of, mapping
+from ferrule.values.schema.nodes import find_pointer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,20 +94,13 @@ class _Maker:
         reference = schema.get("$ref")
         if isinstance(reference, str) and hops < _DEEPEST:
             beside = {key: value for key, value in schema.items() if key != "$ref"}
-            return self._resolved({**self._at(reference), **beside}, hops + 1)
+            return self._resolved({**mapping(find_pointer(reference, self._root)), **beside}, hops + 1)
         if hops < _DEEPEST and list_of(schema.get("allOf")):
             merged: Json = {key: value for key, value in schema.items() if key != "allOf"}
             for part in schema["allOf"]:
                 merged = _merged(merged, self._resolved(mapping(part), hops + 1))
             return merged
         return schema
-
-    def _at(self, reference: str) -> Json:
-        place = self._root
-        for step in reference.removeprefix("#").split("/")[1:]:
-            step = step.replace("~1", "/").replace("~0", "~")  # noqa: PLW2901  RFC 6901
-            place = mapping(place).get(step)
-        return mapping(place)
 
     def _chosen(self, schema: Json, options: list[Any], depth: int) -> Any:
         rest = {key: value for key, value in schema.items() if key not in {"anyOf", "oneOf"}}

@@ -34,10 +34,6 @@ class OfflineLM(LocalLM):
 
     name = "offline"
 
-    def __init__(self, *, capabilities: Capabilities | None = None) -> None:
-        if capabilities is not None:
-            self.capabilities = capabilities
-
     def complete(self, request: Request) -> Response:
         """The next call, or the answer."""
         task = read_task(request)
@@ -60,9 +56,8 @@ class AutoLM(LocalLM):
     name = "auto"
 
     def __init__(self, answer: Any = "done", *, capabilities: Capabilities | None = None) -> None:
+        super().__init__(capabilities=capabilities)
         self._answer = answer
-        if capabilities is not None:
-            self.capabilities = capabilities
 
     def complete(self, request: Request) -> Response:
         """The next call, or the answer."""

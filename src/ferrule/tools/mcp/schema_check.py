@@ -1,4 +1,4 @@
-"""Checking a value against a JSON schema of any draft that somebody else wrote: an MCP server, or the tool behind a form.
+"""Checks values against JSON schemas of any draft that others wrote: an MCP server, or the author of the tool behind a form.
 
 Values are checked against the schema as it came, and nothing is fetched. Keywords that ferrule does not know are ignored.
 """

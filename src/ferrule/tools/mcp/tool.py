@@ -17,8 +17,9 @@ from ferrule.errors import MCPConnectionError, MCPError, MCPToolError, ToolDefin
 from ferrule.settings import setting
 from ferrule.tools.definition.export import LONGEST, wire_name
 from ferrule.tools.definition.mcp import MCPDefinition, as_plain, read_definition
-from ferrule.tools.mcp.result import RESULT_MODES, MCPResult, ShowRules, asks_for_input, read_result
+from ferrule.tools.mcp.result import MCPResult, asks_for_input, read_result
 from ferrule.tools.mcp.safety import fence_untrusted, scrub
+from ferrule.tools.mcp.showing import RESULT_MODES, ShowRules
 from ferrule.values.confirmation.policy import Rule
 from ferrule.values.content.parts import Text
 from ferrule.values.record import Record, field, replace

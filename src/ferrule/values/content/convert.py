@@ -109,8 +109,8 @@ def read_part(value: Any) -> Part:
             case _:
                 pass
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"Invalid part of a message ({type(error).__name__}: {error}): {shown(cast('object', value))}.") from error
-    msg = f"A part of a message must have the type 'text', 'image_url', 'input_audio' or 'file'; found {shown(cast('object', value))}."
+        raise InputError(f"A part of type {part['type']!r} is incomplete: {shown(part)}.") from error
+    msg = f"There is no such part of a message: {shown(cast('object', value))}. Its type is 'text', 'image_url', 'input_audio' or 'file'."
     raise InputError(msg)
 
 
@@ -125,10 +125,13 @@ def read_sound(sound: Mapping[str, Any]) -> Audio:
 
 
 def _media(kind: Any, address: str, **more: Any) -> Any:
-    if not address.startswith("data:"):
+    from ferrule.values.content.parts import read_data_url
+
+    found = read_data_url(address)
+    if found is None:
         return kind(url=address, **more)
-    head, _, data = address.removeprefix("data:").partition(",")
-    return kind(data=data, media_type=head.removesuffix(";base64") or "application/octet-stream", **more)
+    media_type, data = found
+    return kind(data=data, **({"media_type": media_type} if media_type else {}), **more)
 
 
 def render(value: Any) -> Content:

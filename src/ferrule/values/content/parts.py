@@ -38,6 +38,13 @@ def media_type_of(name: str) -> str | None:
 
 _SCHEME = pattern(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")
 """Not of a path on Windows, nor of a file, which no provider can read."""
+_DATA_URL = pattern(r"(?s)data:([^;,]*)(?:;[^,]*)?;base64,(.*)")
+
+
+def read_data_url(address: str) -> tuple[str, str] | None:
+    """The MIME type, perhaps empty, and the base64 of a `data:` URL (RFC 2397); None for any other address."""
+    found = _DATA_URL.fullmatch(address)
+    return None if found is None else (found[1], found[2])
 
 
 class _Media(Type):
@@ -143,10 +150,7 @@ class Audio(_Media):
 
     def format(self) -> list[dict[str, Any]]:
         """OpenAI's audio part, which can hold bytes only."""
-        media_type, data = self.media_type, self.data if self.url is None else self.url
-        head, comma, rest = (self.url or "").partition(",")
-        if comma and head.startswith("data:") and head.endswith(";base64"):  # RFC 2397
-            media_type, data = head[5:].partition(";")[0] or media_type, rest
+        media_type, data = inline_data(self) or (self.media_type, self.url)
         kind = media_type.rpartition("/")[2].removeprefix("x-")
         kind = {"mpeg": "mp3", "wave": "wav"}.get(kind, kind)  # OpenAI uses file extensions
         return [{"type": "input_audio", "input_audio": {"data": data, "format": kind}}]
@@ -165,6 +169,14 @@ class File(_Media):
     def format(self) -> list[dict[str, Any]]:
         """OpenAI's file part."""
         return [{"type": "file", "file": {"filename": self.name, "file_data": self.address}}]
+
+
+def inline_data(part: _Media) -> tuple[str, str] | None:
+    """The MIME type and the base64 of a part that holds its bytes, in `data` or in a `data:` URL; None for any other address."""
+    if part.data is not None:
+        return part.media_type, part.data
+    found = read_data_url(part.url or "")
+    return None if found is None else (found[0] or part.media_type, found[1])
 
 
 Part = Text | Image | Audio | File

@@ -150,7 +150,7 @@ class _Walk:
     def _through(self, spots: Iterable[_Spot]) -> Iterator[Failure]:
         for spot in spots:
             if not self._fits(spot.pointer, spot.value):
-                self._refused += 1  # also if it was told already, for another schema
+                self._refused += 1  # also if another schema has reported it already
                 yield from self.failures(spot)
 
     def _of_union(self, keyword: str, spot: _Spot) -> Iterator[Failure]:
@@ -254,6 +254,6 @@ _ALONE = frozenset(
 )
 """Keywords that do not depend on others."""
 _LIMITS, _EXCLUSIVE = frozenset({"minimum", "maximum"}), ("exclusiveMinimum", "exclusiveMaximum")
-"""But for draft 4, where the second are booleans that change the first."""
+"""Except in draft 4, where the second are booleans that change the first."""
 _BY_THE_REST = frozenset({"unevaluatedProperties", "unevaluatedItems", "dependencies", "$dynamicRef", "$recursiveRef"})
 """Keywords that depend on others, or on where the check began."""

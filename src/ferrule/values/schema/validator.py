@@ -202,7 +202,7 @@ def draft_of(schema: Any) -> str:
 def schema_problem(schema: Any) -> str:
     """Why this is not a JSON schema by the rules of its draft, or asks for too much work; empty if it is usable.
 
-    SchemaReferences out of it and patterns that cannot be read are allowed.
+    References out of it, and patterns that cannot be read are allowed.
     """
     import jsonschema_rs
 

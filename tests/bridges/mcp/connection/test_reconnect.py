@@ -14,7 +14,7 @@ from mcp_leaks import nothing_left
 
 import ferrule
 from ferrule import MCPServer, ReAct, ScriptedLM
-from ferrule.bridges.mcp.connection import reconnect
+from ferrule.bridges.mcp.connection import silence
 from ferrule.errors import MCPTimeoutError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def test_it_is_called_again_once_it_answers(server: MCPServer, tmp_path: Path) -
 
 
 def test_a_question_that_timed_out_is_asked_again(server: MCPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconnect, "_PING_S", 0.1)
+    monkeypatch.setattr(silence, "_PING_S", 0.1)
     server.connect()
     stop(server, tmp_path)
     for _ in range(2):

@@ -7,9 +7,10 @@ import logging
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from wire_servers.gemini import content_of
 
 from ferrule.models.wires import payload
-from ferrule.models.wires.gemini.parts import UNSIGNED, content_of, content_parts, read_parts, result_parts, turn_parts
+from ferrule.models.wires.gemini.parts import UNSIGNED, content_parts, read_parts, result_parts, turn_parts
 from ferrule.values.calls.call import CallFault, ToolCall
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.exchange import Response

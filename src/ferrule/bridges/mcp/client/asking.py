@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule import settings
-from ferrule.bridges.mcp.connection.callbacks import elicited
+from ferrule.bridges.mcp.connection.callbacks import ELICITATION, elicited
 from ferrule.bridges.mcp.connection.handshake import wire_form
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ferrule.bridges.mcp.connection.handshake import Handshake
 
 _ELICIT = "elicitation/create"
-_ELICITATION: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
 _STATE_WAIT_S = 0.05
 
 
@@ -65,7 +64,7 @@ class Asking:
         if self._options.elicit is not None or handshake is None or not handshake.is_modern:
             return meta
         able = {key: value for key, value in handshake.client_capabilities.items() if key != "elicitation"}
-        able |= _ELICITATION if inputs is not None else {}
+        able |= ELICITATION if inputs is not None else {}
         if able == handshake.client_capabilities:
             return meta
         from mcp_types import CLIENT_CAPABILITIES_META_KEY

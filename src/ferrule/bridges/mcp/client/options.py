@@ -8,10 +8,10 @@ from fnmatch import fnmatchcase
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from ferrule.bridges.mcp.connection.handshake import PROTOCOL_MODES, ProtocolMode
+from ferrule.bridges.mcp.connection.handshake import LEVELS, PROTOCOL_MODES, ProtocolMode
 from ferrule.bridges.mcp.transport.stdio import GROUPS
 from ferrule.errors import ConfigurationError, refuse_async, refuse_awaitable, shown
-from ferrule.tools.mcp.result import ShowRules
+from ferrule.tools.mcp.showing import ShowRules
 from ferrule.tools.mcp.tool import ConversionRules, rules_from
 from ferrule.values.encoding.encode import jsonable
 from ferrule.values.record import Record, field
@@ -175,7 +175,6 @@ def _are_inheritable(value: Any) -> bool:
     )
 
 
-_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _ON_ERROR = ("raise", "skip")
 _PINS = ("warn", "confirm", "block")
 _SECONDS = "a number of seconds greater than zero"
@@ -187,7 +186,7 @@ _WANTED: dict[str, tuple[Callable[[Any], bool], str, bool]] = {
     "prefix": (lambda value: isinstance(value, bool) or value == "auto", "'auto', True or False", False),
     **dict.fromkeys(("allow", "deny"), (_are_names, "names with `*`, a function of a definition", True)),
     "max_concurrency": (lambda value: type(value) is int and value > 0, "a whole number greater than zero", True),
-    "log_level": (_is_one_of(*_LEVELS), f"one of {', '.join(_LEVELS)}", True),
+    "log_level": (_is_one_of(*LEVELS), f"one of {', '.join(LEVELS)}", True),
     "inherit": (_are_inheritable, f"a list of {', '.join(GROUPS)} and names of variables", False),
     "open_browser": (lambda value: value is False or callable(value), "a function or False", True),
     "on_error": (_is_one_of(*_ON_ERROR), f"one of {', '.join(_ON_ERROR)}", False),

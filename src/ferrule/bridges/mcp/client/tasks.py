@@ -33,7 +33,7 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 5.0
 """Between two requests for the state, if the server names no interval: longer each time."""
 _LEAST_WAIT_S = 0.02
 _CANCEL_WITHIN_S = 5.0
-_UNKNOWN_TASK = (-32602, -32002)  # the first by both revisions, the other in use
+_UNKNOWN_TASK = (-32602, -32002)  # both revisions name the first; servers send the second, too
 _SERVER_ERROR, _TOO_MANY = 500, 429
 _OPEN, _OVER = ("working", "input_required"), ("completed", "failed", "cancelled")
 _leaving: set[asyncio.Task[None]] = set()
@@ -41,7 +41,7 @@ _leaving: set[asyncio.Task[None]] = set()
 
 
 def task_wish(handshake: Handshake, total_s: float | None) -> dict[str, Any]:
-    """What a call of a tool that must be a task says to a server. Empty if the server has no tasks, or decides itself."""
+    """The parameters that ask a server to make a task of a call. Empty if it has no tasks, or decides itself."""
     found: Any = handshake.capabilities
     for name in ("tasks", "requests", "tools", "call"):
         found = cast("dict[str, Any]", found).get(name) if isinstance(found, dict) else None

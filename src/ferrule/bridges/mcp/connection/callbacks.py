@@ -28,6 +28,8 @@ _CHANGED = {
     "notifications/prompts/list_changed": "prompts",
 }
 _KINDS = {"ToolsListChanged": "tools", "ResourcesListChanged": "resources", "PromptsListChanged": "prompts"}
+ELICITATION: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
+"""The capability of a client that answers a server's questions."""
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 30.0
 _UNKNOWN_METHOD = -32601
@@ -50,7 +52,7 @@ class Hooks(Record, kw_only=True):
     def capabilities(self) -> dict[str, Any]:
         """The capabilities that the client declares."""
         return {
-            **({"elicitation": {"form": {}, "url": {}}} if self.elicit is not None else {}),
+            **(ELICITATION if self.elicit is not None else {}),
             **({"sampling": {}} if self.sample is not None else {}),
             **({"roots": {"listChanged": True}} if self.roots is not None else {}),
         }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
-from ferrule.bridges.mcp.errors import UnspokenModeError
+from ferrule.bridges.mcp.errors import CONNECTION_CLOSED, UnspokenModeError
 from ferrule.values.record import MutableRecord, Record, field
 
 if TYPE_CHECKING:
@@ -25,13 +25,14 @@ _PROBE_S = 1.5
 _REMOTE_PROBE_S = 8.0
 _SECOND_PROBE_S = 10.0
 UNSUPPORTED_VERSION = -32022
-_CONNECTION_CLOSED = -32000
 _REJECTED = (401, 403, 429)
 _SERVER_ERROR = 500
 _NAMED_BY = {
     "tools/call": "name", "prompts/get": "name", "resources/read": "uri",
     "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId",
 }  # fmt: skip
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+"""Levels of log messages, in rising order (RFC 5424, section 6.2.1)."""
 TASKS = "io.modelcontextprotocol/tasks"
 """The extension by which a server may answer a call with a task."""
 
@@ -240,5 +241,5 @@ def _is_final(error: Any, remote: GuardedClient | None) -> bool:
     """Whether the older handshake would fail too: no server is there, or it rejects the client."""
     note = remote.last if remote is not None else None
     if note is None:
-        return error.code == _CONNECTION_CLOSED and error.message == "Connection closed"
+        return error.code == CONNECTION_CLOSED and error.message == "Connection closed"
     return note.status is None or note.status in _REJECTED or note.status >= _SERVER_ERROR

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.bridges.mcp.connection.handshake import UNSUPPORTED_VERSION, Handshake, KnownEra
 from ferrule.bridges.mcp.connection.session import Session
+from ferrule.bridges.mcp.connection.silence import ANSWERS_WITHIN_S, Silence
 from ferrule.bridges.mcp.errors import Attempt, connection_error, login_error, missing_extra, silent_error
 from ferrule.bridges.mcp.login.errors import LoginError
 from ferrule.bridges.mcp.transport.open_connections import forget_connection, register_connection
@@ -36,10 +37,6 @@ _LONGEST_WAIT_S = 10.0
 _MOST_LOSSES = 6
 """After this many lost or failed connections within `_LOSSES_WITHIN_S`, requests fail at once for a while."""
 _LOSSES_WITHIN_S = 60.0
-_ANSWERS_WITHIN_S = 2.0
-"""How long a ping may take before calls of a server that left one without an answer fail."""
-_PING_S = 30.0
-"""After how long without an answer it is sent again, with the next call."""
 _NOT_FOUND, _BAD_REQUEST = 404, 400
 _UNAUTHORIZED = (401, 403)
 _NO_STREAMABLE_HTTP = (400, 404, 405)
@@ -218,7 +215,7 @@ class Link:
         try:
             return await connection.request(method, params, phase=phase, **options)
         except (MCPTimeoutError, asyncio.CancelledError) as fault:
-            was_long = isinstance(fault, MCPTimeoutError) or loop.time() - start > _ANSWERS_WITHIN_S
+            was_long = isinstance(fault, MCPTimeoutError) or loop.time() - start > ANSWERS_WITHIN_S
             if was_long and connection.heard == heard and connection.alive:
                 self._silence = Silence(connection, start)
             raise
@@ -274,47 +271,6 @@ class Link:
             self._known.forget()
             if connection is not None:
                 await _close(connection)
-
-
-class Silence:
-    """The time since a server left a call without an answer and sent nothing else. Meanwhile it gets a ping.
-
-    A slow tool is no reason to stop calling its server, and a server that hangs would take the whole time limit of each call.
-    """
-
-    def __init__(self, connection: Session, since: float) -> None:
-        self.connection = connection
-        self._since = since
-        self._heard = connection.heard
-        self._ping()
-
-    @property
-    def seconds(self) -> float:
-        """How long it has lasted."""
-        return asyncio.get_running_loop().time() - self._since
-
-    async def is_over(self) -> bool:
-        """Whether the server is heard again. Waits a moment for the answer to the ping."""
-        if self.connection.heard != self._heard:
-            return True
-        if self._answered.done() and not self._answered.result():
-            self._ping()
-        await asyncio.wait((self._answered,), timeout=max(0.0, self._pinged_at + _ANSWERS_WITHIN_S - asyncio.get_running_loop().time()))
-        return self.connection.heard != self._heard or (self._answered.done() and self._answered.result())
-
-    def _ping(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._pinged_at = loop.time()
-        self._answered = loop.create_task(self._is_answered())
-
-    async def _is_answered(self) -> bool:
-        try:
-            await self.connection.ping(_PING_S)
-        except MCPTimeoutError:
-            return False
-        except MCPError:
-            return True  # an error is an answer, and the next call sees a connection that is lost
-        return True
 
 
 async def _close(connection: Session) -> None:

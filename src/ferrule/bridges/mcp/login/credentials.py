@@ -1,4 +1,4 @@
-"""What a log-in leaves: tokens and the registered client, kept in the system's keyring or in a file of this user alone.
+"""What a log-in produces: tokens and the registered client, kept in the system's keyring or in a file of this user alone.
 
 The file is there in both cases: it holds the credentials, or says that the keyring does. `keyring` is an optional package. A lock beside
 the file keeps two processes from refreshing at once: a refresh token often works only once.

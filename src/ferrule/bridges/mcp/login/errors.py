@@ -1,4 +1,4 @@
-"""Why there is no log-in, and what may be shown of another server's answer."""
+"""The error of a log-in, and what may be shown of another server's answer."""
 
 from __future__ import annotations
 

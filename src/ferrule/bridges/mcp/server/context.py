@@ -16,6 +16,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule import settings
+from ferrule.bridges.mcp.connection.handshake import LEVELS
 from ferrule.bridges.mcp.server.result import replace_surrogates
 from ferrule.values.calls.context import Context, key_of
 from ferrule.values.encoding.encode import jsonable
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ferrule.mcp")
 
-LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-"""Levels of log messages, in rising order (RFC 5424, section 6.2.1)."""
 _LOG_LEVEL = "ferrule_log_level"
 
 

@@ -6,19 +6,19 @@ import asyncio
 import contextlib
 import inspect
 import math
-import socket
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ConfigurationError, shown
 from ferrule.models.http.loopback import HOSTS, ORIGINS, is_loopback, with_ports
+from ferrule.models.http.sockets import listening_socket
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Sequence
 
 _GRACE_S = 2
 """How long open requests may delay the end of a server. Clients that listen for changes never disconnect."""
 _IDLE_TIMEOUT_S = 1800
-_LAST_PORT = 65535
 
 
 async def serve_http(server: Any, host: str, port: int, *, on_listening: Callable[[str], Any] | None = None, **options: Any) -> None:
@@ -32,7 +32,7 @@ async def serve_http(server: Any, host: str, port: int, *, on_listening: Callabl
             await super().shutdown(sockets)
 
     app = http_app(server, host=host, **options)
-    with _listening_socket(host, port) as taken:
+    with listening_socket(host, port) as taken:
         if on_listening is not None:
             on_listening(f"http://{host}:{taken.getsockname()[1]}{options.get('path', '/mcp')}")
         config = uvicorn.Config(_ended_cleanly(app), log_level="warning", timeout_graceful_shutdown=2 * _GRACE_S)
@@ -101,17 +101,6 @@ def http_app(
     if verify_token is None:
         return server.streamable_http_app(**keywords)
     return _with_tokens(server, verify_token, keywords)
-
-
-def _listening_socket(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises `ConfigurationError` if that fails, where the web server would exit the process."""
-    bare = host.strip("[]")
-    if not 0 <= port <= _LAST_PORT:
-        raise ConfigurationError(f"Cannot listen on `{host}`, port {port}: ports go from 0 to {_LAST_PORT}.")
-    try:
-        return socket.create_server((bare, port), family=socket.AF_INET6 if ":" in bare else socket.AF_INET)
-    except OSError as error:
-        raise ConfigurationError(f"Cannot listen on `{host}`, port {port}: {error.strerror or error}.") from error
 
 
 def _with_tokens(server: Any, verify_token: Callable[[str], Any], keywords: dict[str, Any]) -> Any:

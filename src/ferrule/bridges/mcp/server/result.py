@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=BaseModel)
 
-_PARTS = (Text, Image, Audio, File)
-
 
 def wire_result(result: ToolResult, output_schema: dict[str, Any] | None = None, *, wraps: bool = False) -> Any:
     """The result for the wire: a model of the SDK, or a mapping under the protocol's names.

@@ -83,7 +83,7 @@ def close_all() -> None:
         finally:  # also after another Ctrl-C, wherever it comes
             _kill()
     finally:
-        _kill()  # Ctrl-C may come in the midst of the first, too
+        _kill()  # Ctrl-C may interrupt the first one, too
     # The loop collects the killed children: where init does not, as in many containers, they would stay zombies.
     wait(closing, _COLLECTED_WITHIN_S)
     for each in closing:

@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from ferrule.models.local.vocabulary import Vocabulary, make_matcher
+from ferrule.models.local.vocabulary import BYTES, make_matcher
 
 if TYPE_CHECKING:
     from ferrule.values.schema.nodes import Schema
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 _CUT_ESCAPE = re.compile(rb"(?<!\\)(?:\\\\)*(\\(?:u[0-9a-fA-F]{0,3})?)$")
 _MOST_KEPT, _MOST_LEVELS, _MOST_STATES = 3_000, 120, 40
 _WRITER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-_BYTES = Vocabulary([*(bytes([i]) for i in range(256)), b"</s>"], eos=[256])
 
 
 class Scalars:
@@ -38,7 +37,7 @@ class Scalars:
 
     def _search(self, body: str, begun: bytes) -> bytes | None:
         if body not in self._starts:
-            self._starts[body] = make_matcher(_BYTES.tokenizer, f"%llguidance {{}}\nstart: %json {body}\n")
+            self._starts[body] = make_matcher(BYTES.tokenizer, f"%llguidance {{}}\nstart: %json {body}\n")
         first = self._starts[body].deep_copy()
         if first.is_error() or (begun and first.try_consume_tokens(list(begun)) < len(begun)):
             return None
@@ -66,7 +65,7 @@ def _anchored(body: str) -> list[str]:
 
 
 def _ends_with(matcher: Any, rest: bytes) -> bool:
-    return matcher.validate_tokens([*rest, *_BYTES.eos]) == len(rest) + 1
+    return matcher.validate_tokens([*rest, *BYTES.eos]) == len(rest) + 1
 
 
 def _short_ending(first: Any, wanted: bytes) -> bytes | None:

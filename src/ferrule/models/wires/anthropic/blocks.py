@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.models.wires.payload import Json, list_of, mapping, placeholder, text_of
 from ferrule.values.calls.call import call_at
-from ferrule.values.content.parts import File, Image, Text
+from ferrule.values.content.parts import File, Image, Text, inline_data
 from ferrule.values.conversation.message import safe_id, safe_name
 
 if TYPE_CHECKING:
@@ -118,7 +118,8 @@ def _block(part: Part, place: str) -> Json:
 
 def _media(part: Image | File) -> Json | None:
     """A picture or a document by its media type; None for a type that the provider does not accept."""
-    media_type, data = _inside(part)
+    media_type, data = inline_data(part) or (part.media_type, None)
+    media_type = "image/jpeg" if media_type == "image/jpg" else media_type
     title: Any = {"title": part.name} if isinstance(part, File) and part.name != "file" else {}
     if data is None:
         source: Json = {"type": "url", "url": part.url}
@@ -137,12 +138,3 @@ def _media(part: Image | File) -> Json | None:
     except (binascii.Error, ValueError):
         return None
     return {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": text}, **title} if text.strip() else None
-
-
-def _inside(part: Image | File) -> tuple[str, str | None]:
-    """The media type, and the base64 if the part holds it: in `data`, or in a `data:` URL (RFC 2397)."""
-    media_type, data = part.media_type, part.data
-    head, comma, rest = (part.url or "").partition(",")
-    if comma and head.startswith("data:") and head.endswith(";base64"):
-        media_type, data = head[5:].partition(";")[0] or media_type, rest
-    return {"image/jpg": "image/jpeg"}.get(media_type, media_type), data

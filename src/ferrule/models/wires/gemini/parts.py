@@ -6,12 +6,11 @@ such turns keep their parts in `Response.extra`, and so in `Message.extra`.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from ferrule.models.wires.payload import Json, list_of, mapping, placeholder, text_of
 from ferrule.values.calls.call import call_at
-from ferrule.values.content.parts import Audio, File, Image, Text, media_type_of
+from ferrule.values.content.parts import Text, inline_data, media_type_of
 from ferrule.values.conversation.message import safe_name
 from ferrule.values.record import Record
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ferrule.values.calls.call import ToolCall
-    from ferrule.values.content.parts import Content, Part
+    from ferrule.values.content.parts import Audio, Content, File, Image
     from ferrule.values.conversation.message import Message
 
 WIRE = "gemini"
@@ -27,7 +26,6 @@ UNSIGNED = "skip_thought_signature_validator"
 """The signature of a call that Gemini did not make ("Thought signatures", section FAQs, as of November 2026)."""
 _IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
 """Media types that results can carry ("Function calling", section "Multimodal function responses", as of November 2026)."""
-_DATA = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
 
 
 # -- messages as parts ------------------------------------------------------------------------------------------
@@ -74,13 +72,12 @@ def result_parts(message: Message, *, name: str | None, media: bool) -> list[Jso
 
 
 def _media(part: Image | Audio | File) -> Json:
-    match = _DATA.fullmatch(part.url or "")
-    if match is not None:
-        return {"inlineData": {"mimeType": match[1] or part.media_type, "data": match[2]}}
-    if part.url is None:
-        return {"inlineData": {"mimeType": part.media_type, "data": part.data}}
-    kind = part.media_type if "media_type" in part.model_fields_set else media_type_of(part.url.partition("?")[0]) or part.media_type
-    return {"fileData": {"mimeType": kind, "fileUri": part.url}}
+    inline = inline_data(part)
+    if inline is not None:
+        return {"inlineData": {"mimeType": inline[0], "data": inline[1]}}
+    address = part.address
+    kind = part.media_type if "media_type" in part.model_fields_set else media_type_of(address.partition("?")[0]) or part.media_type
+    return {"fileData": {"mimeType": kind, "fileUri": address}}
 
 
 def _call(call: ToolCall) -> Json:
@@ -138,25 +135,3 @@ def present(part: Any) -> Json:
 def _opaque(part: Json) -> bool:
     """Whether a part holds something that a message cannot: a signature, a picture, code that the provider ran."""
     return not part.keys() <= {"text", "thought", "functionCall"}
-
-
-def content_of(parts: list[Json]) -> Content:
-    """Text and media parts as content; raises `KeyError` or `ValueError` for other parts."""
-    texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
-    if len(texts) == len(parts) <= 1:
-        return texts[0] if texts else ""
-    return tuple([_part(part) for part in parts])
-
-
-def _part(part: Json) -> Part:
-    if isinstance(part.get("text"), str):
-        return Text(text=part["text"])
-    blob = mapping(part.get("inlineData")) or mapping(part["fileData"])
-    kind = text_of(blob.get("mimeType")) or "application/octet-stream"
-    source: dict[str, str] = {"data": blob["data"]} if "data" in blob else {"url": blob["fileUri"]}
-    family = kind.partition("/")[0]
-    if family == "image":
-        return Image(**source, media_type=kind)
-    if family == "audio":
-        return Audio(**source, media_type=kind)
-    return File(**source, media_type=kind)

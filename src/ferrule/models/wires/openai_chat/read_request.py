@@ -6,22 +6,22 @@ For conversations that users write as dicts, for adapters whose `request` return
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import InputError, ToolCallError, shown
 from ferrule.models.wires.payload import mapping, text_of
 from ferrule.values.calls.call import ToolCall
-from ferrule.values.content.convert import read_sound
-from ferrule.values.content.parts import Audio, Content, File, Image, Part, Text
+from ferrule.values.content.convert import read_part
 from ferrule.values.conversation.exchange import NO_TOOLS, Declarations, Request, Shape
 from ferrule.values.conversation.message import Message, Messages
+
+if TYPE_CHECKING:
+    from ferrule.values.content.parts import Content, Part
 
 Json = Mapping[str, Any]
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool", "function": "tool"}
-_DATA = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
 _FIELDS = frozenset({"model", "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "stream", "stream_options"})
 
 
@@ -86,32 +86,15 @@ def _content(content: object, place: int) -> Content:
 
 
 def _part(part: Any, place: int) -> Part:
-    if isinstance(part, (Text, Image, Audio, File)):
-        return part
+    if isinstance(part, str):
+        raise InputError(f"messages[{place}]: There is no such part of a message: {shown(part)}.")
     fields = mapping(part)
-    kind = fields.get("type")
+    if fields.get("type") in {"text", "input_text", "refusal"}:
+        part = {"type": "text", "text": fields.get("text") or fields.get("refusal") or ""}
     try:
-        match kind:
-            case "text" | "input_text" | "refusal":
-                return Text(text=fields.get("text") or fields.get("refusal") or "")
-            case "image_url":
-                url = fields["image_url"]
-                return Image(**_address(url if isinstance(url, str) else url["url"]))
-            case "input_audio":
-                return read_sound(fields["input_audio"])
-            case "file":
-                file = fields["file"]
-                return File(**_address(file["file_data"]), name=file.get("filename") or "file")
-            case _:
-                pass
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"messages[{place}]: a part of type {kind!r} is incomplete: {shown(fields or part)}") from error
-    raise InputError(f"messages[{place}]: no such part of content: {shown(fields or part)}; parts are text, image_url, input_audio, file")
-
-
-def _address(url: str) -> dict[str, str]:
-    found = _DATA.fullmatch(url)
-    return {"url": url} if found is None else {"data": found[2], **({"media_type": found[1]} if found[1] else {})}
+        return read_part(part)
+    except InputError as error:
+        raise InputError(f"messages[{place}]: {error}") from error
 
 
 def _tools(tools: object) -> Declarations:

@@ -15,7 +15,17 @@ from ferrule.values.schema.lowering.grammar import GrammarPass
 from ferrule.values.schema.lowering.limits import beyond_limits, nodes, within_request
 from ferrule.values.schema.lowering.rules import RULES, ProviderTarget, SchemaLoss, Target
 from ferrule.values.schema.lowering.walk import LoweringPass
-from ferrule.values.schema.nodes import Schema, declared_types, escape_step, find_pointer, is_list, is_object, json_type, members
+from ferrule.values.schema.nodes import (
+    Schema,
+    declared_types,
+    escape_step,
+    find_pointer,
+    is_list,
+    is_object,
+    json_type,
+    members,
+    resolve_reference,
+)
 from ferrule.values.schema.references import TooMuchWorkError
 from ferrule.values.schema.validator import Validator, schema_problem
 
@@ -87,7 +97,8 @@ class LoweredSchema(Record):
     def _branch(self, value: Any, branches: list[Any], at: str, likely: int) -> int | None:
         """The branch of a union that the model wrote: the only one of the value's type, or else the likely one or the first that fits."""
         kind = json_type(value)
-        possible = [i for i, each in enumerate(branches) if not (kinds := declared_types(self._followed(each))) or kind in kinds]
+        admitted = [declared_types(resolve_reference(each, self.schema)) for each in branches]
+        possible = [i for i, kinds in enumerate(admitted) if not kinds or kind in kinds]
         if len(possible) < 2:  # noqa: PLR2004  one or none: there is nothing to choose
             return possible[0] if possible else None
         try:
@@ -98,13 +109,6 @@ class LoweredSchema(Record):
             return next((i for i in possible if self._validators[0].accepts(f"{at}/anyOf/{i}", plain)), None)
         except ValueError:  # too large to be checked
             return None
-
-    def _followed(self, schema: Schema) -> Schema:
-        seen: set[str] = set()
-        while "$ref" in schema and schema["$ref"] not in seen:
-            seen.add(schema["$ref"])
-            schema = find_pointer(schema["$ref"], self.schema) or {}
-        return schema
 
 
 def _dictionary(items: list[Any]) -> Any:

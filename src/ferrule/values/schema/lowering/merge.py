@@ -29,13 +29,8 @@ _BOTH: dict[str, Callable[[Any, Any], Any]] = {
 """How two values of a keyword become one. Values of other keywords must be equal."""
 
 
-def merge_all_of(schema: Schema, root: Schema, steps: Iterator[object]) -> tuple[Schema, list[str]]:
-    """Merge the `allOf` of a schema into it, recursively; also returns the keywords that could not be merged."""
-    return merge([schema], root, steps)
-
-
 def merge(schemas: Iterable[Schema], root: Schema, steps: Iterator[object]) -> tuple[Schema, list[str]]:
-    """Merge schemas into one; also returns the keywords that could not be merged.
+    """Merge schemas, and the parts of their `allOf`, into one; also returns the keywords that could not be merged.
 
     Each part takes one of `steps`; when there are no more, `TooMuchWorkError` is raised: many places may refer to a schema of many parts.
     """
@@ -103,7 +98,7 @@ def are_exclusive(branches: list[Any], root: Schema, steps: Iterator[object]) ->
     """Whether no value can fit two of these schemas, judged by types and constants. Of very many it is not known."""
     if len(branches) > _MOST_COMPARED:
         return False
-    seen = [merge_all_of(found, root, steps)[0] if is_object(found := resolve_reference(each, root)) else {} for each in branches]
+    seen = [merge([found], root, steps)[0] if is_object(found := resolve_reference(each, root)) else {} for each in branches]
     return all(_apart(one, other, root) for i, one in enumerate(seen) for other in seen[i + 1 :])
 
 

@@ -6,7 +6,7 @@ import copy
 from collections import Counter
 from typing import Any
 
-from ferrule.values.schema.lowering.merge import admits_null, are_exclusive, inlined_references, merge, merge_all_of
+from ferrule.values.schema.lowering.merge import admits_null, are_exclusive, inlined_references, merge
 from ferrule.values.schema.lowering.rules import (
     ANNOTATIONS,
     DESCRIBED,
@@ -97,7 +97,7 @@ class LoweringPass:
 
     def _flat(self, schema: Schema, at: str) -> Schema:
         """Merge `allOf`, which writes `const` as `enum`, and add the type that the other keywords imply."""
-        schema, clashes = merge_all_of(schema, self._root, self._steps)
+        schema, clashes = merge([schema], self._root, self._steps)
         for key in clashes:
             self._lose(at, "allOf", f"the values of `{key}` in the parts of `allOf` cannot be merged; one of them is kept")
         if "$ref" in schema:
@@ -231,7 +231,7 @@ class LoweringPass:
             made[key] = copy.deepcopy(value)
             return
         if key == "unevaluatedProperties" and value is False and self._rules.strict:
-            return  # closed as it is
+            return  # strict mode closes every object
         if key == "exclusiveMinimum" and whole and "minimum" in self._rules.keeps:
             made["minimum"] = max(value + 1, made.get("minimum", value + 1))
         elif key == "exclusiveMaximum" and whole and "maximum" in self._rules.keeps:

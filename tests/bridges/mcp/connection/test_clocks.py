@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from ferrule.bridges.mcp.connection.session import Clocks
+from ferrule.bridges.mcp.connection.clocks import Clocks
 from ferrule.errors import MCPError
 
 
