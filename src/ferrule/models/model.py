@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, aclosing, contextmanager, nullcon
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast, runtime_checkable
 
 from ferrule.errors import BadRequestError, ConfigurationError, RefusalError, shown
+from ferrule.models.providers import set_attribute
 from ferrule.settings import current, is_observed, scope
 from ferrule.values.conversation.exchange import Capabilities, Request, Response, exchanges
 from ferrule.values.conversation.message import Message, Messages
@@ -182,6 +183,7 @@ class TurnsLM(BaseLM):
     """Base class of models behind a wire: each request is asked as the template wants its turns."""
 
     _turns: Turns
+    __setattr__ = set_attribute
 
     def complete(self, request: Request) -> Response:
         """One answer."""
