@@ -418,6 +418,30 @@ def test_a_program_inside_a_run_has_its_own_part_of_the_usage(kind: type[Team], 
     assert [(depth, form["usage"]["calls"]) for depth, form in ends if form is not None and depth < 2] == [(1, 1)] * 4 + [(0, 6)]
 
 
+class Cached(Module):
+    """Returns what a program inside it, or an earlier run, has made."""
+
+    def __init__(self) -> None:
+        self.ask = Predict("a -> b")
+        self.kept: dict[str, Prediction] = {}
+
+    def forward(self, a: str) -> Prediction:
+        if a not in self.kept:
+            self.ask(a="first")
+            self.kept[a] = self.ask(a=a)
+        return self.kept[a]
+
+
+def test_a_prediction_that_was_made_elsewhere_keeps_its_usage(driver: str) -> None:
+    """A run counts its own copy: before, a later run without model calls took the tokens of the first one's result."""
+    program = Cached()
+    with context(lm=model()):
+        first, second = call(program, driver, a="x"), call(program, driver, a="x")
+    assert [each.usage.total_tokens for each in (first, second, program.kept["x"])] == [30, 0, 15]
+    assert first == second == program.kept["x"]
+    assert (first.messages, first.outputs.b, first.history) == (second.messages, "B", second.history)
+
+
 def test_an_agent_that_is_a_tool_has_its_own_part_of_the_usage(driver: str) -> None:
     told: list[Any] = []
     scout = ReAct("place -> report", [], native=True).as_tool("scout")

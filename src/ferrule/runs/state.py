@@ -326,7 +326,7 @@ class RunState:
         """The program returned."""
         self._end()
         if isinstance(prediction, Prediction):
-            prediction.counted(spending(self.journal.entries))
+            prediction = prediction.counted(spending(self.journal.entries))
         self.outcome = prediction
         self.status = "done"
         self.executing = None
