@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, aclosing, contextmanager, nullcon
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast, runtime_checkable
 
 from ferrule.errors import BadRequestError, ConfigurationError, RefusalError, shown
-from ferrule.models.providers import set_attribute
 from ferrule.settings import current, is_observed, scope
 from ferrule.values.conversation.exchange import Capabilities, Request, Response, exchanges
 from ferrule.values.conversation.message import Message, Messages
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
     from ferrule.models.turns import Turns
     from ferrule.values.conversation.exchange import Delta
-
 
 _NONE: Mapping[str, Any] = {}
 
@@ -183,7 +181,11 @@ class TurnsLM(BaseLM):
     """Base class of models behind a wire: each request is asked as the template wants its turns."""
 
     _turns: Turns
-    __setattr__ = set_attribute
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        from ferrule.models.providers import set_attribute  # late: it loads pydantic, and every model is a `BaseLM`
+
+        set_attribute(self, name, value)
 
     def complete(self, request: Request) -> Response:
         """One answer."""
@@ -326,10 +328,8 @@ def _refuse_coroutine(found: Any, name: str) -> None:
 
 
 def _normalize(answer: Any, name: str) -> Response:
-    if isinstance(answer, Response):
-        return answer
-    if isinstance(answer, str):
-        return Response(answer)
+    if isinstance(answer, Response | str):
+        return answer if isinstance(answer, Response) else Response(answer)
     _refuse_coroutine(answer, name)
     from ferrule.models.wires.wire import is_answer, response_of
 
