@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 _MOST_CHARS = 8_000
-"""Of the problems in a message. A model corrects those, and is told of the others when it calls again."""
+"""Of the problems in a message. A model corrects these, and reads the others after its next call."""
 
 
 class ToolError(FerruleError):

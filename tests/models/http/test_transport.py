@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import gc
+import gzip
 import json
 import os
 import pickle
