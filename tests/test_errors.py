@@ -127,6 +127,17 @@ def test_an_error_says_what_was_tried_and_found(error, says):
     assert str(error) == says
 
 
+def test_of_many_problems_of_a_call_the_message_names_the_first_and_counts_the_others():
+    """A model reads it, in each later request, too: 50 problems with long lists of choices were 30 kB."""
+    error = errors.ToolArgumentsError("buy", [(f"items.{i}", "expected one of " + "x" * 500) for i in range(50)], "{...}")
+    lines = str(error).splitlines()
+    assert lines[1] == "- items.0: expected one of " + "x" * 500
+    assert (lines[-2], lines[-1]) == ("- and 35 more", "Expected: {...}")
+    assert len(str(error)) < 9_000
+    assert len(error.problems) == 50
+    assert str(errors.ToolArgumentsError("buy", [("a", "x" * 20_000)])).endswith("x" * 20_000), "the first is always named"
+
+
 class Unspeakable:
     def __repr__(self) -> str:
         raise KeyError("no")

@@ -149,7 +149,7 @@ def test_a_model_is_named_or_the_offline_one_is_served() -> None:
         pass
 
 
-def test_a_file_gives_every_tool_that_it_defines(tmp_path) -> None:
+def test_a_file_gives_every_tool_that_it_defines_and_a_note_names_what_is_none(tmp_path, capsys) -> None:
     """`--tools FILE`. Only `Tool.from_file` takes the function named like the file alone."""
     several = tmp_path / "several.py"
     several.write_text(
@@ -165,6 +165,8 @@ def test_a_file_gives_every_tool_that_it_defines(tmp_path) -> None:
         "def helper() -> int:\n    return 3\n"
     )
     assert [tool.name for tool in parse.load_tools([str(mixed)])] == ["pay", "balance"]
+    told = "`pay.py` has a `@tool`, so a function without it is not loaded: `helper`. Decorate those that are tools.\n"
+    assert capsys.readouterr().err == told
     broken = tmp_path / "broken.py"
     broken.write_text("def one(:\n")
     with pytest.raises(ToolLoadError):

@@ -331,6 +331,31 @@ def test_a_complete_of_ones_own_that_is_async_is_told_what_it_is_called():
         Late()("hi")
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("temperature", r"`lm.copy\(temperature=...\)` is the model with it"),
+        ("max_retries", r"make the model with it, `LM\(..., max_retries="),
+    ],
+)
+def test_a_setting_that_is_set_as_an_attribute_is_refused_with_what_to_write(name, words):
+    """No request would see it."""
+    lm = LM("openai/gpt-5-mini")
+    with pytest.raises(AttributeError, match=words):
+        setattr(lm, name, 1)
+    lm.label = "mine"
+    assert (lm.copy(temperature=1).settings, lm.label) == ({"temperature": 1}, "mine")
+
+
+def test_a_model_of_ones_own_may_have_attributes_of_any_name():
+    class Warm(LM):
+        def __init__(self) -> None:
+            super().__init__("openai/gpt-5-mini")
+            self.temperature = 1
+
+    assert Warm().temperature == 1
+
+
 def test_neither_repr_nor_vars_of_a_model_show_its_key():
     lm = LM("openai/gpt-5-mini", api_key=KEY, headers={"X-Api-Key": KEY})
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import copy
 import gc
+import os
 import pickle
+import signal
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +21,7 @@ import ferrule
 from ferrule import (
     ConfigurationError,
     ConfirmationRequired,
+    Grant,
     Limits,
     MemoryStore,
     Module,
@@ -39,6 +42,8 @@ from ferrule import (
     Usage,
     context,
 )
+from ferrule.runs import state
+from ferrule.runs.driver import questions
 from ferrule.runs.driver.execution import aexecute
 
 
@@ -85,6 +90,35 @@ def test_a_run_is_loaded_with_its_program(program: Any) -> None:
         Notify().start(to="ann", store=store, run_id="r")
         with pytest.raises(ConfigurationError, match=r"A run is loaded with its program, such as `ReAct\(\.\.\.\)`; found"):
             Run.load(store, "r", program)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.parametrize("lock", [(state, "_BEGINNING"), (questions, "_GRANTING")], ids=["begins", "grants"])
+def test_a_child_that_is_forked_while_a_thread_begins_a_run_or_uses_a_grant_runs_programs(lock: Any) -> None:
+    """The thread does not live on in the child, which waited for it for ever."""
+    module, name = lock
+    held, forked = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with getattr(module, name):
+            held.set()
+            forked.wait(60)
+
+    pay = Tool(lambda: "paid", "pay", require_confirmation=True)
+    steps = [native_step("", "pay"), native_step("", "pay"), native_step("", "finish", {"answer": "yes"})]
+    run = ReAct("task -> answer", [pay], lm=ScriptedLM(steps), native=True).start(task="x")
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(60)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        run.answer(run.pending[0].approve(always=Grant()))
+        run.resume()
+        os._exit(0 if run.status == "done" else 1)
+    forked.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_run_that_was_done_when_it_was_loaded_may_be_read_by_several_threads() -> None:
@@ -382,6 +416,30 @@ def test_a_program_inside_a_run_has_its_own_part_of_the_usage(kind: type[Team], 
         assert again.prediction.toDict() == run.prediction.toDict()
     ends = [(event.depth, event.as_json()["prediction"]) for event in told if event.type == "RunFinished"]
     assert [(depth, form["usage"]["calls"]) for depth, form in ends if form is not None and depth < 2] == [(1, 1)] * 4 + [(0, 6)]
+
+
+class Cached(Module):
+    """Returns what a program inside it, or an earlier run, has made."""
+
+    def __init__(self) -> None:
+        self.ask = Predict("a -> b")
+        self.kept: dict[str, Prediction] = {}
+
+    def forward(self, a: str) -> Prediction:
+        if a not in self.kept:
+            self.ask(a="first")
+            self.kept[a] = self.ask(a=a)
+        return self.kept[a]
+
+
+def test_a_prediction_that_was_made_elsewhere_keeps_its_usage(driver: str) -> None:
+    """A run counts its own copy: before, a later run without model calls took the tokens of the first one's result."""
+    program = Cached()
+    with context(lm=model()):
+        first, second = call(program, driver, a="x"), call(program, driver, a="x")
+    assert [each.usage.total_tokens for each in (first, second, program.kept["x"])] == [30, 0, 15]
+    assert first == second == program.kept["x"]
+    assert (first.messages, first.outputs.b, first.history) == (second.messages, "B", second.history)
 
 
 def test_an_agent_that_is_a_tool_has_its_own_part_of_the_usage(driver: str) -> None:

@@ -204,16 +204,21 @@ def _tools_of(place: str) -> list[Tool]:
     module = _import(module_name, place)
     if name:
         return _named(module, name, place)
-    found = _tools_in(module)
+    found = _tools_in(module, f"The module `{module_name}`")
     if not found:
         raise ToolLoadError(f"The module `{module_name}` has no tools: neither a `@tool` nor a public function of its own.")
     return found
 
 
-def _tools_in(module: ModuleType) -> list[Tool]:
-    """The module's `Tool`s; without any, its own public functions."""
+def _tools_in(module: ModuleType, what: str, also: str = "") -> list[Tool]:
+    """The module's `Tool`s; without any, its own public functions. A note names functions beside `Tool`s but `also`, a tool too."""
     found = list({id(thing): thing for thing in vars(module).values() if isinstance(thing, Tool)}.values())
-    return found or [Tool(thing) for key, thing in vars(module).items() if _is_own_function(module, key, thing)]
+    own = {key: thing for key, thing in vars(module).items() if _is_own_function(module, key, thing)}
+    if not found:
+        return [Tool(thing) for thing in own.values()]
+    if plain := ", ".join(f"`{key}`" for key in own if key != also):
+        say(f"{what} has a `@tool`, so a function without it is not loaded: {plain}. Decorate those that are tools.")
+    return found
 
 
 def _tools_of_path(place: str) -> list[Tool]:
@@ -233,7 +238,7 @@ def _tools_of_file(place: str) -> list[Tool]:
     if module is None:
         msg = f"`{path.name}` could not be loaded: {_describe(error)}." if error is not None else f"`{path.name}` is not a Python file."
         raise ToolLoadError(msg) from error
-    found, named = _tools_in(module), getattr(module, path.stem, None)
+    found, named = _tools_in(module, f"`{path.name}`", path.stem), getattr(module, path.stem, None)
     if callable(named) and not isinstance(named, (type, Tool)) and path.stem not in [tool.name for tool in found]:
         found = [Tool(path.stem, None, named), *found]
     if not found:

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any
 from ferrule.errors.error import FerruleError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+
+_MOST_CHARS = 8_000
+"""Of the problems in a message. A model corrects these, and reads the others after its next call."""
 
 
 class ToolError(FerruleError):
@@ -40,9 +44,19 @@ class ToolArgumentsError(ToolError, ValueError):
 
     def __init__(self, tool: str, problems: Sequence[tuple[str, str]], expected: str = "") -> None:
         self.tool, self.problems, self.expected = tool, tuple(problems), expected
-        lines = [f"- {path}: {text}" if path else f"- {text}" for path, text in self.problems]
-        lines += [f"Expected: {expected}"] if expected else []
+        lines = [*_lines(self.problems), *([f"Expected: {expected}"] if expected else [])]
         super().__init__("\n".join([f"Call to `{tool}` was not run. Fix and call again:", *lines]))
+
+
+def _lines(problems: Sequence[tuple[str, str]]) -> Iterator[str]:
+    left = _MOST_CHARS
+    for i, (path, text) in enumerate(problems):
+        line = f"- {path}: {text}" if path else f"- {text}"
+        left -= len(line)
+        if left < 0 < i:
+            yield f"- and {len(problems) - i} more"
+            return
+        yield line
 
 
 class AsyncToolError(ToolError, RuntimeError, ValueError):

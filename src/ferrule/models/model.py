@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ferrule.models.turns import Turns
     from ferrule.values.conversation.exchange import Delta
 
-
 _NONE: Mapping[str, Any] = {}
 
 
@@ -183,6 +182,11 @@ class TurnsLM(BaseLM):
 
     _turns: Turns
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        from ferrule.models.providers import set_attribute  # late: it loads pydantic, and every model is a `BaseLM`
+
+        set_attribute(self, name, value)
+
     def complete(self, request: Request) -> Response:
         """One answer."""
         sent = self._turns.of(request) if self._turns.merges else request
@@ -324,10 +328,8 @@ def _refuse_coroutine(found: Any, name: str) -> None:
 
 
 def _normalize(answer: Any, name: str) -> Response:
-    if isinstance(answer, Response):
-        return answer
-    if isinstance(answer, str):
-        return Response(answer)
+    if isinstance(answer, Response | str):
+        return answer if isinstance(answer, Response) else Response(answer)
     _refuse_coroutine(answer, name)
     from ferrule.models.wires.wire import is_answer, response_of
 

@@ -287,11 +287,17 @@ def check_spelling(settings: Iterable[str], options: Iterable[str] = ()) -> None
         if name in options:
             cure = f": set it with `context({name}=...)`" if name in {"limits", "policy"} else ""
             raise ConfigurationError(f"`{name}` is not a setting of a model, and this program has no such option{cure}.")
-        if name not in _COMMON:
-            close = nearest(name, [*options, *sorted(_COMMON | _MAKERS)], cutoff=0.8)
-            if close:
-                hint = f"Did you mean `{close}`? A setting of your provider with this very name goes into `extra={{{name!r}: ...}}`."
-                raise ConfigurationError(f"`{name}` is not a known setting. {hint}")
+        if name not in _COMMON and (close := nearest(name, [*options, *sorted(_COMMON | _MAKERS)], cutoff=0.8)):
+            hint = f"Did you mean `{close}`? A setting of your provider with this very name goes into `extra={{{name!r}: ...}}`."
+            raise ConfigurationError(f"`{name}` is not a known setting. {hint}")
+
+
+def set_attribute(lm: Any, name: str, value: Any) -> None:
+    """Set an attribute of a model. Raises `AttributeError` for a setting or an option: no request would see it."""
+    if name in _COMMON | _MAKERS and type(lm).__module__.startswith("ferrule.models.") and not hasattr(lm, name):  # subclasses are free
+        right = f"`lm.copy({name}=...)` is the model with it" if name in _COMMON else f"make the model with it, `LM(..., {name}=...)`"
+        raise AttributeError(f"A model has no attribute `{name}`: {right}.")
+    object.__setattr__(lm, name, value)
 
 
 def check_saved(settings: Iterable[str]) -> None:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _BEGINNING = threading.RLock()
 """Reentrant: garbage collection while it is held may finalize an unreferenced stream, which cancels its run."""
+if hasattr(os, "register_at_fork"):  # a thread of the parent may have held it
+    os.register_at_fork(after_in_child=lambda: globals().update(_BEGINNING=threading.RLock()))
 
 
 class Frame(MutableRecord):
@@ -196,8 +198,7 @@ class RunState:
         self.resuming = False
         self.steps: list[Step] = []
         self.root: Frame | None = None
-        """The frame of the current execution. Dropped when it ends: a run and its frame reference each other, and dropping one frees
-        memory at once, without the garbage collector."""
+        """The current execution's. Dropped at its end: run and frame hold each other, and would wait for the garbage collector."""
         self.latest_messages: Messages | None = None
         """Of the program's own latest model request."""
         self.prices: Any = None
@@ -325,7 +326,7 @@ class RunState:
         """The program returned."""
         self._end()
         if isinstance(prediction, Prediction):
-            prediction.counted(spending(self.journal.entries))
+            prediction = prediction.counted(spending(self.journal.entries))
         self.outcome = prediction
         self.status = "done"
         self.executing = None

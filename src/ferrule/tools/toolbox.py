@@ -212,10 +212,10 @@ class Toolbox:
 class LiveToolbox(Toolbox):
     """A toolbox with MCP servers, each replaced by its tools. Servers connect when the tools are first needed.
 
-    After that the toolbox keeps the tools that they listed. A run applies changes between two turns (`programs/tool_use/live.py`).
+    After that a run begins and resumes with the tools listed last, and applies changes between turns (`programs/tool_use/live.py`).
     """
 
-    __slots__ = ("_checks", "_given", "_how", "_left_out", "_warned", "servers")
+    __slots__ = ("_checks", "_given", "_how", "_read", "_warned", "servers")
 
     def __init__(self, tools: Any = (), **how: Any) -> None:
         self._given: tuple[Any, ...] = (tools,) if is_server(tools) else tuple(tools)
@@ -223,7 +223,7 @@ class LiveToolbox(Toolbox):
         self.concurrent = how.get("concurrent", True)
         self._checks: list[Callable[[Toolbox], None]] = []
         self._warned: set[Any] = set()
-        self._left_out: tuple[Any, ...] = ()
+        self._read: tuple[tuple[Any, Any], ...] = ()
         self.servers = tuple([each for each in self._given if is_server(each)])
         for server in self.servers:
             server.ask_in_runs()
@@ -237,14 +237,14 @@ class LiveToolbox(Toolbox):
         made = self.list_tools()
         for check in self._checks:
             check(made)
-        self._left_out = tuple([each for each in self.servers if each.is_away])
+        self._read = tuple([(each, each.listed) for each in self.servers])
         return self.fill(made)
 
     def look_again(self) -> None:
-        """Take in servers that were left out and have been connected since; try the others again, without waiting for them."""
-        for each in self._left_out:
+        """Take in what the servers have listed since; try those that were left out again, without waiting for them."""
+        for each, _ in self._read:
             each.try_again()
-        if any(each.listed is not None for each in self._left_out):
+        if any(each.listed is not known for each, known in self._read):
             self._fill_anew()
 
     @property

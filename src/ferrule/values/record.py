@@ -244,6 +244,18 @@ class Record(_Plain):
         return hash(tuple(getattr(self, name) for name, spec in type(self).__record_fields__.items() if spec.compare))
 
 
+class FrozenFields(dict[str, Any]):
+    """The `__dict__` of a pydantic model that is made anew at each access: a field that is set would be lost. Copies of it can change."""
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name in self:
+            raise AttributeError(f"the field is frozen; use `it.model_copy(update={{{name!r}: ...}})`")
+        super().__setitem__(name, value)  # a cached property
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
 def fields_of(record: _Plain) -> dict[str, Any]:
     """A record's fields by name."""
     return {name: getattr(record, name) for name in type(record).__record_fields__}

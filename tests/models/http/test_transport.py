@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import gzip
 import json
 import os
 import pickle
@@ -31,7 +32,7 @@ from ferrule.errors import (
     UnavailableError,
 )
 from ferrule.models.hosted import LM
-from ferrule.models.http import connections, retries
+from ferrule.models.http import connections, reading, retries
 from ferrule.models.http import transport as http
 from ferrule.models.http.connections import Clients, Timeouts
 from ferrule.models.http.transport import HTTPTransport
@@ -429,7 +430,7 @@ def test_a_stream_that_is_left_open_bounds_no_other_request_of_its_thread():
     with raw_server(begin(STREAM[:60], say_nothing), reply()) as server:
         stream = lm_at(server, timeout_s=5).stream(ASKED)
         next(stream)
-        assert http._reading.deadline == http.NEVER
+        assert reading._reading.deadline == reading.NEVER
         assert lm_at(server, timeout_s=None).complete(ASKED).text == "hello"
         stream.close()
 
@@ -494,6 +495,19 @@ def test_an_answer_that_was_whole_before_the_connection_broke_counts(way):
     """L4: some servers close after `[DONE]` without the end of the body."""
     with raw_server(begin(STREAM + b"data: [DONE]\n\n", hang_up)) as server:
         assert WAYS[way](lm_at(server, max_retries=0)).text == "hello"
+
+
+@pytest.mark.parametrize("head", [{}, {"content-encoding": "gzip"}], ids=["as it is", "compressed"])
+@pytest.mark.parametrize("status", ["200 OK", "500 Broken"])
+@ways
+def test_an_answer_without_an_end_is_left_at_a_limit(ask, status, head, monkeypatch):
+    """It was read whole, into memory. It is not asked for again."""
+    monkeypatch.setattr(reading, "_LARGEST", 1 << 20)
+    body = b" " * (1 << 24)
+    with raw_server(reply(gzip.compress(body) if head else body, status, **head)) as server:
+        with pytest.raises(BadRequestError, match="the answer has more than 1 MiB"):
+            ask(lm_at(server))
+        assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("way", ["stream", "astream"])

@@ -20,6 +20,7 @@ from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.server_tools import separate_names
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import LiveToolbox, Toolbox
+from ferrule.values.confirmation.policy import Policy, ask
 
 
 def remote(name: str = "sums", *functions: Any) -> Remote:
@@ -147,6 +148,34 @@ def test_a_tool_that_changed_is_the_new_one(sums: Any) -> None:
     prediction = ReAct("task -> answer", [server, tell(made)])(task="x", lm=lm)
     assert prediction.trajectory["observation_1"] == "6"
     assert "and one" in str(lm.requests[1].tools)
+
+
+def test_an_approval_of_a_tool_that_changed_meanwhile_is_asked_for_again(sums: Any) -> None:
+    """In the process that asked, too: the person saw another definition."""
+    made, server = sums
+    policy = Policy([ask("add")])
+    agent = ReAct("task -> answer", [server], lm=script(True, call("add", a=1, b=2)), policy=policy)
+    run = agent.start(task="x")
+    run.answer(run.pending[0].approve())
+    tell(made)("other")
+    assert server.refresh().changed == ("add",)
+    run.resume()
+    assert [(each.kind, each.call.name) for each in run.pending] == [("confirm", "add")]
+    run.answer(run.pending[0].approve())
+    run.resume()
+    assert run.trajectory["observation_0"] == "4"
+
+
+def test_a_run_after_a_refresh_begins_with_the_tools_of_now(sums: Any) -> None:
+    made, server = sums
+    lm = ScriptedLM([FINISH, FINISH])
+    agent = ReAct("task -> answer", [server], lm=lm, native=True)
+    agent(task="x")
+    tell(made)("more")
+    server.refresh()
+    agent(task="y")
+    names = [[each["function"]["name"] for each in request.tools] for request in lm.requests]
+    assert [("times" in each) for each in names] == [False, True]
 
 
 def test_tools_that_were_picked_change_and_go_and_no_others_come(sums: Any) -> None:

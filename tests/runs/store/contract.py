@@ -544,6 +544,7 @@ def test_old_runs_that_ended_are_pruned(kept: Kept, store: Store) -> None:
     store.release(store.create("old", program="P", head=head()), status="done", head=head())
     kept.pass_s(100)
     store.release(store.create("new", program="P", head=head()), status="done", head=head())
+    assert store.prune(older_than_s=50, statuses=[]) == 0
     assert store.prune(older_than_s=50) == 1
     assert {each.id for each in store.list()} == {"r", "new"}
     assert store.prune(older_than_s=50) == 0

@@ -879,6 +879,14 @@ def test_a_damaged_row_hides_no_other_run_and_is_named(store: SQLiteStore, damag
     assert {each.id for each in store.list()} == {"a", "z"}
 
 
+def test_a_row_with_a_damaged_status_does_not_keep_others_from_being_pruned(store: SQLiteStore) -> None:
+    for run_id in ("a", "bad", "z"):
+        waiting(store, run_id)
+    store._file.write(lambda db: db.execute("UPDATE runs SET status = CAST(x'ff' AS TEXT) WHERE id = 'bad'"))
+    assert store.prune(older_than_s=-1.0, statuses=["waiting"]) == 2
+    assert [each.id for each in store.list()] == ["bad"]
+
+
 def test_a_disk_without_room_for_shared_memory_is_called_full(store: SQLiteStore) -> None:
     """SQLite calls it an I/O error."""
 

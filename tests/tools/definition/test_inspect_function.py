@@ -248,6 +248,22 @@ def test_what_a_partial_binds_is_not_offered():
     assert [each.name for each in inspect_function(functools.partial(functools.partial(power, 2), plus=1), {}).parameters] == ["exponent"]
 
 
+def test_a_function_that_dispatches_gets_its_first_argument_by_position():
+    """Every call failed: `functools.singledispatch` looks at no keyword."""
+
+    @functools.singledispatch
+    def double(value: int | str, times: int = 2) -> str:
+        """Double it."""
+        return f"{value * times}"
+
+    @double.register
+    def _(value: str, times: int = 2) -> str:
+        return f"the text {value * times}"
+
+    tool = Tool(double)
+    assert (tool(value=3), tool(value="a"), tool(times=3, value="b"), tool(3, 4)) == ("6", "the text aa", "the text bbb", "12")
+
+
 def test_names_and_docs_of_all_kinds():
     """U2, U3, U4."""
 

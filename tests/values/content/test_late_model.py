@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
 import pickle
 import re
+import signal
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from threading import Barrier, Event
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Optional, get_type_hints
 
 import pydantic
@@ -138,6 +140,31 @@ def test_threads_that_ask_at_once_get_the_same_fields():
 
 class Unfit:
     """A type that pydantic knows nothing of."""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_child_that_is_forked_while_a_thread_builds_a_class_builds_it_itself():
+    """The thread does not live on in the child, which waited for it for ever."""
+    begun, forked = Event(), Event()
+
+    def annotation() -> Any:
+        begun.set()
+        forked.wait(60)
+        return pydantic.Field(default=1)
+
+    class Late(BaseModel, metaclass=LateModelType, late=True):
+        number: int = late_field(annotation)
+
+    with ThreadPoolExecutor(1) as pool:
+        building = pool.submit(lambda: Late().number)
+        assert begun.wait(60)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            forked.set()
+            os._exit(Late().number)
+        forked.set()
+        assert (os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), building.result(60)) == (1, 1)
 
 
 def test_a_class_that_cannot_be_built_says_so_each_time():

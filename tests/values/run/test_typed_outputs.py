@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from functools import cached_property
 from typing import Any
 
 import pytest
@@ -124,3 +125,24 @@ class Typed(Module[Invoice]):
 
 def test_a_program_of_ones_own_may_name_its_signature() -> None:
     assert Typed()(text="abc").outputs.total == 3.0
+
+
+def test_an_output_cannot_be_set_there_but_in_a_copy():
+    """Each access makes the object anew: the value was lost in silence."""
+
+    class Sum(Signature):
+        a: int = InputField()
+        total: int = OutputField()
+
+        @cached_property
+        def double(self) -> int:
+            return 2 * self.total
+
+    prediction = Prediction.of({"total": 3}, signature=Sum)
+    with pytest.raises(AttributeError, match=r"the field is frozen; use `it.model_copy\(update=\{'total': ...\}\)`"):
+        prediction.outputs.total = 4
+    made = [copy.copy(prediction.outputs), copy.deepcopy(prediction.outputs), prediction.outputs.model_copy(update={"total": 4})]
+    for each in made:
+        each.total += 1
+    assert [each.total for each in made] == [4, 4, 5]
+    assert (prediction.outputs.total, prediction.outputs.double, prediction.outputs.model_dump()) == (3, 6, {"total": 3})

@@ -274,7 +274,6 @@ class HTTPAnswer:
         self.status_code = head.status
         self.is_success = httpx2.codes.is_success(head.status)
         self.headers = head.headers
-        self.content = b""
 
     async def aiter_bytes(self) -> AsyncGenerator[bytes]:
         """The body, decompressed, as it comes."""
@@ -285,14 +284,6 @@ class HTTPAnswer:
                 piece = piece and decompress(piece)
             if piece:
                 yield piece
-
-    async def aread(self) -> bytes:
-        """The whole body."""
-        pieces = [piece async for piece in self.aiter_bytes()] if "content-encoding" in self.headers else []
-        while piece := await self._wire.piece():
-            pieces.append(piece)
-        self.content = b"".join(pieces)
-        return self.content
 
     async def aclose(self) -> None:
         """Leave the answer; the connection may carry another one by the second time."""

@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing, contextmanager, nullcontext
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ferrule.concurrency.deadline import NEVER
 from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError, shown
 from ferrule.models.http.connections import Clients, Timeouts
 from ferrule.models.http.errors import add_advice, redact_error, redact_key, status_error
+from ferrule.models.http.reading import Trace, check_bounds, read_whole, reading_until
 from ferrule.models.http.retries import LONGEST_WAIT_S, RetryableError, aretry, retry
 from ferrule.models.providers import public
 
@@ -35,9 +34,6 @@ _SIDE_TIMEOUT_S = 5.0
 _END_S = 1.0
 """How long a stream is read behind its last event, so that its connection can be used again. Some gateways keep theirs open."""
 _DEFAULT_TIMEOUTS = Timeouts()
-_NEW_STREAM = (".connect_tcp.complete", ".start_tls.complete")
-"""The events of httpcore2 that bring a new stream."""
-_NOT_STALE = (".connect_tcp.started", ".receive_response_headers.complete")
 _NOT_REACHED = "Is the server running, and can this machine reach it? `base_url=` names another address."
 _BROKE_OFF = "The answer broke off in the middle: ask again. If it happens often, look at the server's log."
 _TOO_LATE = "Is the server stuck? If it is only slow, allow more time: `LM(..., read_timeout_s=..., timeout_s=...)`."
@@ -104,12 +100,10 @@ class HTTPTransport:
                 deadline = self._deadline()
                 async with self._clients.of_loop(deadline) as connection, connection.until(deadline):
                     response = await connection.send(self._address(self.url), {**auth, **self._headers}, body)
-                    try:
-                        await response.aread()
-                    finally:
-                        await response.aclose()
-            self._check(response, response.content, key)
-            return response.content, response.headers
+                    async with aclosing(response):
+                        found = await read_whole(response.aiter_bytes(), deadline)
+            self._check(response, found, key)
+            return found, response.headers
 
         async with self._aslot():
             return await self._with_retries_async(attempt)
@@ -154,14 +148,15 @@ class HTTPTransport:
                         response = await connection.send(self._address(self.stream_url), {**auth, **self._headers}, body)
                         if not response.is_success:
                             async with aclosing(response):
-                                self._check(response, await response.aread(), key)
+                                self._check(response, await read_whole(response.aiter_bytes(), deadline), key)
                         return response, deadline
 
             async def pieces() -> AsyncIterator[bytes]:
                 with self._translated(key, may_retry=False):
-                    rest = response.aiter_bytes()
+                    rest, size = response.aiter_bytes(), 0
                     async for piece in rest:
-                        _check_time(deadline)
+                        size += len(piece)
+                        check_bounds(deadline, size)
                         yield piece
                         if is_done():
                             async with asyncio_timeout(_END_S):
@@ -196,7 +191,7 @@ class HTTPTransport:
     # -- one attempt --------------------------------------------------------------------------------------------
 
     def _open(self, body: bytes, auth: Headers, key: str | None, deadline: float, *, stream: bool) -> httpx2.Response:
-        with _reading_until(deadline):
+        with reading_until(deadline):
             response = self._send(body, auth, stream=stream)
         try:
             if not response.is_success:
@@ -210,7 +205,7 @@ class HTTPTransport:
         """An answer, its body to come. The request is sent once more if its connection was closed: servers close idle ones at any time."""
         from httpx2 import NetworkError, RemoteProtocolError
 
-        client, trace = self._clients.of_threads(), _Trace()
+        client, trace = self._clients.of_threads(), Trace()
         try:
             return client.send(self._request(body, auth, trace, stream=stream), stream=True)
         except (NetworkError, RemoteProtocolError):
@@ -218,7 +213,7 @@ class HTTPTransport:
                 raise
         return client.send(self._request(body, auth, trace, stream=stream), stream=True)
 
-    def _request(self, body: bytes, auth: Headers, trace: _Trace, *, stream: bool) -> httpx2.Request:
+    def _request(self, body: bytes, auth: Headers, trace: Trace, *, stream: bool) -> httpx2.Request:
         from httpx2 import Request
 
         url = self._address(self.stream_url if stream else self.url)
@@ -233,13 +228,14 @@ class HTTPTransport:
         return NEVER if self.timeouts.total_s is None else time.monotonic() + self.timeouts.total_s
 
     def _pieces(self, response: httpx2.Response, deadline: float, is_done: IsDone = bool) -> Iterator[bytes]:
-        pieces, until = response.iter_bytes(), deadline
+        pieces, until, size = response.iter_bytes(), deadline, 0
         while True:
-            with _reading_until(until):  # not around the `yield`: meanwhile the thread may send another request
+            with reading_until(until):  # not around the `yield`: meanwhile the thread may send another request
                 piece = next(pieces, None)
             if piece is None:
                 return
-            _check_time(until)
+            size += len(piece)
+            check_bounds(until, size)
             yield piece
             if until == deadline and is_done():
                 until = min(deadline, time.monotonic() + _END_S)
@@ -292,59 +288,3 @@ class HTTPTransport:
         except RetryableError as error:
             first = error
         return await aretry(attempt, first, self.max_retries)
-
-
-class _Trace:
-    """The `trace` of one request of sync code: whether it may be sent again, and until when it reads.
-
-    `httpx2` bounds the wait for each read, not the number of reads. So each new connection learns from the request that opened it to
-    wait no longer than until the deadline of the thread that reads. Async code has the deadlines of `loop_connection.py`.
-    """
-
-    __slots__ = ("is_stale",)
-
-    def __init__(self) -> None:
-        self.is_stale = True
-        """Whether a request that failed used an open connection and got no answer: the server had closed that connection."""
-
-    def __call__(self, event: str, info: Mapping[str, Any]) -> None:
-        """Note what httpcore2 reports of the connection."""
-        if event.endswith(_NEW_STREAM):
-            stream = info["return_value"]
-            stream.read = partial(_read, stream.read)
-        elif event.endswith(_NOT_STALE):
-            self.is_stale = False
-
-
-class _Reading(threading.local):
-    """The deadline of this thread: `httpx2` does a sync exchange in the thread that asks."""
-
-    deadline = NEVER
-
-
-_reading = _Reading()
-
-
-def _check_time(deadline: float) -> None:
-    """Raise `TimeoutError` after the deadline."""
-    if time.monotonic() > deadline:
-        raise TimeoutError
-
-
-@contextmanager
-def _reading_until(deadline: float) -> Generator[None]:
-    """Bound all reads of this thread in the block by the deadline."""
-    before, _reading.deadline = _reading.deadline, deadline
-    try:
-        yield
-    finally:
-        _reading.deadline = before
-
-
-def _read(read: Callable[..., bytes], max_bytes: int, timeout: float | None = None) -> bytes:
-    deadline = _reading.deadline
-    if deadline == NEVER:
-        return read(max_bytes, timeout=timeout)
-    _check_time(deadline)
-    left_s = max(deadline - time.monotonic(), 0.001)  # a timeout of 0 means no wait at all, which is another error
-    return read(max_bytes, timeout=left_s if timeout is None else min(timeout, left_s))

@@ -118,16 +118,13 @@ async def _perform_program(frame: Frame, program: Program, args: tuple[Any, ...]
             await keep_caught(frame, blocks=blocks, has_returned=True)
         finally:
             hand_up(frame)
-    if outer is not None:
-        _count(found, frame, since)
-    return found
+    return found if outer is None or not isinstance(found, Prediction) else _counted(found, frame, since)
 
 
-def _count(found: Any, frame: Frame, since: int) -> None:
-    """Tell a prediction of a program inside a run what this program has spent."""
-    if isinstance(found, Prediction):
-        entries = frame.run.journal.entries
-        found.counted(partial(spent_below, entries, frame.path, slice(since, len(entries))))
+def _counted(found: Prediction, frame: Frame, since: int) -> Prediction:
+    """The prediction of a program inside a run with what this program has spent."""
+    entries = frame.run.journal.entries
+    return found.counted(partial(spent_below, entries, frame.path, slice(since, len(entries))))
 
 
 async def _perform_forward(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool) -> Any:

@@ -9,6 +9,7 @@ it was shown, and the decision holds these arguments for the call.
 
 from __future__ import annotations
 
+import os
 import threading
 from functools import partial
 from time import time
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 _GRANTING = threading.Lock()
 """Held while a grant is looked up and used: concurrent branches must not use its last call twice."""
+if hasattr(os, "register_at_fork"):  # a thread of the parent may have held it
+    os.register_at_fork(after_in_child=lambda: globals().update(_GRANTING=threading.Lock()))
 
 
 async def decide(frame: Frame, act: AskPerson) -> list[Decision]:

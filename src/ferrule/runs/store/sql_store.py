@@ -332,10 +332,10 @@ class SQLStore:
 
     @_writes
     def _prune(self, db: Any, older_than_s: float, statuses: set[str]) -> int:
-        before = self._now(db) - older_than_s
-        rows = db.execute(f"SELECT id, status FROM runs WHERE updated_at < ?{self._LOCK}", (before,)).fetchall()  # noqa: S608  constant
-        old = [run_id for run_id, status in rows if status in statuses]
-        for run_id in old:
+        wanted = ", ".join("?" * len(statuses)) or "NULL"
+        sql = f"SELECT id FROM runs WHERE updated_at < ? AND status IN ({wanted}){self._LOCK}"  # noqa: S608  constant
+        old = db.execute(sql, (self._now(db) - older_than_s, *statuses)).fetchall()
+        for (run_id,) in old:
             self._forget(db, run_id)
         return len(old)
 

@@ -112,7 +112,9 @@ def explain_failures(failures: Iterable[Failure], schema: Schema) -> list[Proble
 def _inside(value: Any, step: str | int) -> Any:
     if is_object(value):
         # pydantic may have turned a key into text or a number: it is found by its text.
-        return value[step] if step in value else next((each for key, each in value.items() if str(key) == str(step)), _MISSING)  # type: ignore[index]
+        if step in value:
+            return value[step]  # type: ignore[index]
+        return next((each for key, each in value.items() if type(key) is not type(step) and str(key) == str(step)), _MISSING)
     if is_sequence(value) and isinstance(step, int):
         return value[step] if step < len(value) else _MISSING
     return getattr(value, step, _MISSING) if isinstance(step, str) and isinstance(value, BaseModel) else _MISSING

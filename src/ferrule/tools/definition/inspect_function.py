@@ -96,8 +96,7 @@ def inspect_function(
     caller = caller and not is_context_annotation(function, found[0].annotation)
     if caller:
         del found[0]
-    bound = bound_names(function)
-    found = [each for each in found if each.name not in bound]
+    found = [each for each in found if each.name not in bound_names(function)]
     annotations = {each.name: each.annotation for each in found if each.annotation is not each.empty}
     context = next((each for each, hint in annotations.items() if is_context_annotation(function, hint)), "")
     hints = _resolve_annotations(function, name, {each: hint for each, hint in annotations.items() if each != context}, types_given)
@@ -115,7 +114,8 @@ def inspect_function(
             hint = hints.get(each.name, _type_of_default(default))
             parameters.append(Parameter(each.name, hint, default))
     order = tuple(each.name for each in found if each.kind in _BY_POSITION)
-    only = tuple(each.name for each in found if each.kind is each.POSITIONAL_ONLY)
+    dispatched = order[:1] if hasattr(function, "dispatch") else ()  # `singledispatch` looks at the first one by its position
+    only = tuple(each.name for each in found if each.kind is each.POSITIONAL_ONLY or each.name in dispatched)
     return FunctionSpec(name, doc, tuple(parameters), order, only, extra, caller, context, context_at, annotations.get(context))
 
 

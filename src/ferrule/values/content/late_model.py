@@ -6,6 +6,7 @@ tools and signatures, but validates or dumps none of them with pydantic, skips i
 
 from __future__ import annotations
 
+import os
 import sys
 from abc import ABCMeta
 from threading import RLock, get_ident
@@ -26,6 +27,8 @@ _BODY, _BUILT = "__late_body__", "__late_class__"
 _LOCK = RLock()
 _building: dict[type, int] = {}
 """The classes that are being built, each with its thread."""
+if hasattr(os, "register_at_fork"):  # a thread of the parent may have been building
+    os.register_at_fork(after_in_child=lambda: globals().update(_LOCK=RLock(), _building={}))
 _ATTRIBUTES = (
     *("__class_vars__", "__private_attributes__", "__pydantic_complete__", "__pydantic_computed_fields__", "__pydantic_core_schema__"),
     *("__pydantic_custom_init__", "__pydantic_extra_info__", "__pydantic_fields__", "__pydantic_generic_metadata__"),

@@ -12,7 +12,7 @@ from ferrule.values.conversation.exchange import Usage
 from ferrule.values.display import Displayed
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.encoding.pattern import pattern
-from ferrule.values.record import Log, Record, maker, replace
+from ferrule.values.record import FrozenFields, Log, Record, maker, replace
 from ferrule.values.typed import S, Typed
 
 if TYPE_CHECKING:
@@ -218,9 +218,21 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
             made._others = tuple(others)
         return made
 
-    def counted(self, usage: Usage | Callable[[], Usage]) -> None:
-        """Set the usage, or what makes it when it is asked for; the driver calls it once, at the end."""
-        self._usage = usage
+    def counted(self, usage: Usage | Callable[[], Usage]) -> Self:
+        """The prediction with its usage, or with what makes it when it is asked for. The driver calls it at the end of a program.
+
+        It is a copy if an earlier end has counted it, of a program inside, or of another run: that one keeps its usage.
+        """
+        made = self if self._usage is _NO_USAGE else self._twin()
+        made._usage = usage  # noqa: SLF001  of this class
+        return made
+
+    def _twin(self) -> Self:
+        made = type(self).__new__(type(self))
+        for name in (*Prediction.__slots__, *getattr(self, "__dict__", ())):
+            if hasattr(self, name):
+                setattr(made, name, getattr(self, name))
+        return made
 
     def __getitem__(self, key: str) -> Any:
         return self._outputs[key]
@@ -274,9 +286,7 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
         return self._usage
 
     def __reduce__(self) -> tuple[Any, ...]:
-        further: dict[str, Any] = {"trajectory": self._trajectory, "messages": self._messages, "reason": self._reason, "calls": self._calls}
-        if hasattr(self, "_others"):
-            further["others"] = self._others
+        further = {name: getattr(self, f"_{name}", ()) for name in ("trajectory", "messages", "reason", "calls", "others")}
         return (_again, (self._outputs, self.get_lm_usage(), further))
 
     def display_rows(self) -> Iterator[tuple[str, Any]]:
@@ -301,8 +311,7 @@ class Completions(Sequence["Prediction[S]"]):
         self._predictions = tuple(predictions)
 
     def __getitem__(self, key: Any) -> Any:
-        found: Any = self._predictions if not isinstance(key, str) else None
-        return [each[key] for each in self._predictions] if found is None else found[key]
+        return [each[key] for each in self._predictions] if isinstance(key, str) else self._predictions[key]
 
     def __len__(self) -> int:
         return len(self._predictions)
@@ -323,11 +332,9 @@ def _as_instance(signature: Any, outputs: Mapping[str, Any]) -> Any:
     """The outputs as an instance of their signature. They were checked one by one, and the inputs are not here: so no validator runs."""
     if signature is None:
         return SimpleNamespace(**outputs)
-    values = {name: outputs[name] for name in signature.plan.outputs if name in outputs}
+    named = FrozenFields({name: outputs[name] for name in signature.plan.outputs if name in outputs})
     made = signature.__new__(signature)
-    state = {"__dict__": values, "__pydantic_fields_set__": set(values), "__pydantic_extra__": None, "__pydantic_private__": None}
-    for name, value in state.items():
-        object.__setattr__(made, name, value)
+    made.__setstate__({"__dict__": named, "__pydantic_fields_set__": set(named), "__pydantic_extra__": None, "__pydantic_private__": None})
     return made
 
 
@@ -335,11 +342,8 @@ def recast(found: Any, kind: Any, outputs: Mapping[str, Any]) -> Any:
     """A prediction of the class `kind` with other outputs. All else is that of `found`: steps, messages, calls and tokens."""
     further = {name: getattr(found, f"_{name}") for name in ("trajectory", "messages", "reason", "calls", "signature")}
     made = kind.of(outputs, others=[recast(each, kind, dict(each)) for each in getattr(found, "_others", ())], **further)
-    made.counted(getattr(found, "_usage"))  # noqa: B009  of this module's own class
-    return made
+    return made.counted(getattr(found, "_usage"))  # noqa: B009  of this module's own class
 
 
 def _again(outputs: dict[str, Any], usage: Usage, further: dict[str, Any]) -> Prediction:
-    made = Prediction.of(outputs, **further)
-    made.counted(usage)
-    return made
+    return Prediction.of(outputs, **further).counted(usage)

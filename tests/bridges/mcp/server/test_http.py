@@ -91,6 +91,15 @@ def test_an_idle_timeout_that_is_no_time_is_refused(seconds: float) -> None:
         MCPApp([whoami]).asgi(idle_timeout_s=seconds)
 
 
+def test_an_option_that_nobody_takes_is_refused_with_the_nearest() -> None:
+    """The error was Python's, about a method of the SDK."""
+    app = MCPApp([whoami])
+    for asked in (lambda: app.asgi(idle_timeout=5.0), lambda: app.run("http", port=0, idle_timeout=5.0)):
+        with pytest.raises(ConfigurationError, match=r"`MCPApp.asgi` has no option `idle_timeout`. Did you mean `idle_timeout_s`\?"):
+            asked()
+    app.asgi(json_response=True)  # the SDK's
+
+
 def test_sessions_may_last_for_ever() -> None:
     """Ours."""
     assert status({}, idle_timeout_s=math.inf) == 200
@@ -149,6 +158,28 @@ def test_the_name_that_goes_with_a_token_reaches_the_tool() -> None:
 def test_a_body_of_more_than_4_mib_is_refused() -> None:
     """M75: the documented limit."""
     assert status({}, {**INITIALIZE, "padding": "x" * (4 * 1024 * 1024)}) == 413
+
+
+def test_a_client_that_leaves_within_its_body_is_no_error_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """The SDK logged a traceback."""
+    head = {"host": "localhost", "accept": "application/json, text/event-stream", "content-type": "application/json"}
+    scope = {"type": "http", "method": "POST", "path": "/mcp", "query_string": b"", "scheme": "http", "server": ("localhost", 80)}
+    events = [{"type": "http.request", "body": b'{"json', "more_body": True}, {"type": "http.disconnect"}]
+
+    async def receive() -> Any:
+        return events.pop(0)
+
+    async def send(_: Any) -> None:
+        pass
+
+    async def ask() -> None:
+        app = MCPApp([whoami]).asgi()
+        async with app.router.lifespan_context(app):
+            await app({**scope, "headers": [(name.encode(), value.encode()) for name, value in head.items()]}, receive, send)
+
+    asyncio.run(ask())
+    assert events == []
+    assert [each for each in caplog.records if each.exc_info] == []
 
 
 def test_a_port_that_is_taken_is_told() -> None:

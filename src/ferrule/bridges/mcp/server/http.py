@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import logging
 import math
 from typing import TYPE_CHECKING, Any
 
-from ferrule.errors import ConfigurationError, shown
+from ferrule.errors import ConfigurationError, refuse_unknown, shown
 from ferrule.models.http.loopback import HOSTS, ORIGINS, is_loopback, with_ports
 from ferrule.models.http.sockets import listening_socket
 
@@ -77,10 +78,12 @@ def http_app(
 ) -> Any:
     """The ASGI application. `verify_token` checks each request: see `serve`. `more` goes to the SDK's `streamable_http_app`.
 
-    Raises `ConfigurationError` for a host that is not loopback, without `allowed_hosts`, and for an `idle_timeout_s` that is no time.
+    Raises `ConfigurationError` for a host that is not loopback, without `allowed_hosts`, for an `idle_timeout_s` that is no time, and for
+    an option that neither of them has.
     """
     from mcp.server.transport_security import TransportSecuritySettings
 
+    refuse_unknown("MCPApp.asgi", more, [*(http_app.__kwdefaults__ or ()), *inspect.signature(server.streamable_http_app).parameters])
     if not is_loopback(host) and allowed_hosts is None:
         msg = (
             f"A server on `{host}` can be reached from outside. Say under which names, `allowed_hosts=['mcp.example.org']`, "
@@ -96,11 +99,17 @@ def http_app(
         allowed_origins=with_ports(ORIGINS if allowed_origins is None else allowed_origins),
     )
     idle_s = idle_timeout_s if idle_timeout_s < math.inf else None
+    logging.getLogger("mcp.server.streamable_http").addFilter(_has_stayed)  # logging adds the same filter once
     own = {"streamable_http_path": path, "transport_security": security, "host": host, "session_idle_timeout": idle_s}
     keywords: dict[str, Any] = {**own, **more}
     if verify_token is None:
         return server.streamable_http_app(**keywords)
     return _with_tokens(server, verify_token, keywords)
+
+
+def _has_stayed(record: logging.LogRecord) -> bool:
+    """Whether a report of the SDK is of more than a client that left within its request: the SDK logs that with a traceback."""
+    return record.exc_info is None or type(record.exc_info[1]).__name__ != "ClientDisconnect"
 
 
 def _with_tokens(server: Any, verify_token: Callable[[str], Any], keywords: dict[str, Any]) -> Any:
