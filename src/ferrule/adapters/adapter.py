@@ -19,6 +19,7 @@ from ferrule.values.content.convert import content_of
 from ferrule.values.conversation.exchange import NO_TOOLS, Capabilities, Declarations, Request, Response, Shape
 from ferrule.values.conversation.message import Message, Messages, make_message
 from ferrule.values.record import MutableRecord, Record
+from ferrule.values.signatures.compiled import compiled
 
 if TYPE_CHECKING:
     from ferrule.values.content.convert import Piece
@@ -250,7 +251,8 @@ class Adapter(Pieces):
             )
             raise ToolCallError("invalid_request", msg, raw=settings)
         if not len(tools):
-            return Request(messages, shape=self.shape(signature, capabilities), settings=settings, form=_AnswerForm(self, signature))
+            shape = self.shape(signature, capabilities)  # by position below: keywords take half as long again
+            return Request(messages, NO_TOOLS, None, None, shape, settings, _AnswerForm(self, signature))
         if capabilities is not None and not capabilities.parallel_tools:
             parallel = None
         if tool_choice is not None:
@@ -265,7 +267,8 @@ class Adapter(Pieces):
 
     def _prompt_parts(self, signature: type[Signature], *, native: bool) -> _PromptParts:
         kind = self if getattr(self, "__dict__", None) else type(self)
-        return signature.kept((kind, native), lambda: self._build_prompt_parts(signature, native=native))
+        kept, key = compiled(signature).kept, (kind, native)
+        return kept[key] if key in kept else kept.setdefault(key, self._build_prompt_parts(signature, native=native))
 
     def _build_prompt_parts(self, signature: type[Signature], *, native: bool) -> _PromptParts:
         shown = shown_fields(signature, native=native)

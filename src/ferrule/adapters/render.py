@@ -15,7 +15,7 @@ from ferrule.values.content.type import PART_END, PART_START, TEXTS, Type
 from ferrule.values.encoding.encode import flat_text, json_text
 from ferrule.values.record import Record
 from ferrule.values.schema.nodes import is_object, map_children
-from ferrule.values.signatures.compiled import compiled, default_instructions
+from ferrule.values.signatures.compiled import compiled, default_instructions, derived
 from ferrule.values.signatures.fields import adapter_of, allows_none, calls_type, without_none
 
 if TYPE_CHECKING:
@@ -61,9 +61,10 @@ def is_history(field: SignatureField) -> bool:
     return bool(History.extract_custom_type_from_annotation(field.annotation))
 
 
+@derived
 def tool_inputs(signature: type[Signature]) -> Mapping[str, bool]:
     """Return the inputs that declare tools, in order, and whether each is a list: `Tool`, `list[Tool]`, or one of them or None."""
-    return signature.kept(tool_inputs, lambda: dict(_declaring(signature.plan.inputs)))
+    return dict(_declaring(signature.plan.inputs))
 
 
 def _declaring(fields: Mapping[str, SignatureField]) -> Iterator[tuple[str, bool]]:

@@ -190,8 +190,7 @@ class Predict(Module[S, D, P]):
 
     def flow_for(self, module: Any, inputs: Mapping[str, Any]) -> Flow:
         """The flow of the program `module` that this predictor works for. A `@module_callback` sees that program."""
-        own, given, toolbox = yield from split_inputs(self.signature, inputs, _OWN, self.toolbox)
-        values = self.signature.check_inputs(given)
+        own, values, toolbox = yield from split_inputs(self.signature, inputs, _OWN, self.toolbox)
         returns_calls = calls_output(self.signature) is not None or (len(toolbox) and not len(self.toolbox))
         is_plain = not returns_calls and not len(toolbox)
         asker = yield from make_asker(self.lm, self.config, own, calls=self.calls, may_ask_several=is_plain)

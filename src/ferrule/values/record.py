@@ -109,18 +109,17 @@ def _values(cls: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> dict[s
     """The value of every field; None if the arguments do not fit."""
     specs: dict[str, _Spec] = cls.__record_fields__
     positional = cls.__match_args__
-    given = dict(zip(positional, args, strict=False)) | keywords
-    if len(args) > len(positional) or len(given) < len(args) + len(keywords):
+    values = dict(zip(positional, args, strict=False)) | keywords
+    if len(args) > len(positional) or len(values) < len(args) + len(keywords):
         return None
-    values: dict[str, Any] = {}
     for key, spec in specs.items():
-        value = given.pop(key, _MISSING) if spec.init else _MISSING
-        if value is _MISSING:
-            value = spec.factory() if spec.factory is not _MISSING else spec.default
-        if value is _MISSING and spec.init:
+        if key not in values:
+            values[key] = spec.default if spec.factory is _MISSING else spec.factory()
+            if values[key] is _MISSING and spec.init:
+                return None
+        elif not spec.init:
             return None
-        values[key] = value
-    return None if given else values
+    return values if len(values) == len(specs) else None
 
 
 def _compiled(cls: Any) -> Any:

@@ -302,8 +302,8 @@ def calls_natively(asker: Asker, wanted: bool | None) -> bool:
 
 def split_inputs(
     signature: type[Signature], inputs: Mapping[str, Any], own: Iterable[str], toolbox: Toolbox
-) -> Generator[Act, Any, tuple[dict[str, Any], Mapping[str, Any], Toolbox]]:
-    """A call's keywords as the program's own, the inputs, and the tools of this call: `toolbox` and those that inputs declare.
+) -> Generator[Act, Any, tuple[dict[str, Any], dict[str, Any], Toolbox]]:
+    """A call's keywords as the program's own, the checked inputs, and the tools of this call: `toolbox` and those that inputs declare.
 
     An input field wins over a keyword of its name. What the factory of an input makes (an id, a time) is recorded for a resumed run.
     """
@@ -316,7 +316,7 @@ def split_inputs(
     if plan.factories:
         made = yield CheckDue(partial(plan.made_inputs, given), _MADE_INPUTS, "i")
         given = {**plan.read_made(made), **given} if made else given
-    return kept, given, toolbox
+    return kept, plan.check_inputs(signature.__name__, given), toolbox
 
 
 def check_positive(name: str, value: int) -> int:

@@ -55,10 +55,9 @@ Problems = list[tuple[str, str]]
 def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     """One run of an agent."""
     signature = agent.react.signature
-    own, given, tools = yield from split_inputs(signature, inputs, (*OWN_KEYWORDS, "limits", "demos"), agent.react.toolbox)
+    own, values, tools = yield from split_inputs(signature, inputs, (*OWN_KEYWORDS, "limits", "demos"), agent.react.toolbox)
     if tools is not agent.react.toolbox:
         check_names(tools, intention=False)
-    values = signature.check_inputs(given)
     asker = yield from make_asker(agent.react.lm, agent.react.config, own, calls=agent.calls, must_call=True)
     native, max_iters = calls_natively(asker, agent.native), check_positive("max_iters", own.get("max_iters", agent.max_iters))
     demos = list_demos(own.get("demos", agent.react.demos), InputError)
@@ -298,8 +297,7 @@ class _Loop:
         """
         if finish.fault is not None:
             return None, [("", finish.fault.reason)] if self.native else []
-        signature, given = self.agent.react.signature, finish.args
-        plan = compiled(signature)
+        plan, given = compiled(self.agent.react.signature), finish.args
         fields, optional = plan.outputs, plan.optional
         if given.keys().isdisjoint(fields) and fields.keys() - optional.keys():
             return None, []
@@ -308,11 +306,11 @@ class _Loop:
         for name in fields:
             if name in given:
                 try:
-                    outputs[name] = signature.check_output(name, given[name], is_value=True)
+                    outputs[name] = plan.output_checks[name](given[name], is_value=True)
                 except ValueError as error:
                     problems.append((name, str(error)))
             elif name in optional:
-                outputs[name] = signature.output_default(name)
+                outputs[name] = plan.output_default(name)
             else:
                 problems.append((name, "is missing"))
         if problems:
