@@ -609,6 +609,7 @@ def test_throwaway_signatures_are_freed() -> None:
     import weakref
 
     made = Signature("a -> b").append("c", OutputField())
+    assert ChatAdapter().parse(made, "[[ ## b ## ]]\nB\n\n[[ ## c ## ]]\nC\n\n[[ ## completed ## ]]") == {"b": "B", "c": "C"}
     seen = weakref.ref(made)
     del made
     gc.collect()

@@ -7,6 +7,7 @@ from contextlib import suppress
 from copy import copy
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import ref
 
 from ferrule.errors import InputError, SignatureError, nearest
 from ferrule.values.content.convert import marked_parts, read_marked
@@ -189,13 +190,20 @@ class CompiledSignature:
 def derived(make: Callable[[Any], T]) -> Callable[[Any], T]:
     """Decorate a function of a signature that is called for every answer: its value is made once, and kept with the signature.
 
-    `signature.kept` does the same in three times as long, because it is a method of a metaclass.
+    `signature.kept` does the same in six times as long: pydantic's metaclass is slow to find a method or an attribute of a class. The steps
+    of a loop ask for one signature again and again, so the latest is remembered. By a weak reference: nothing outside keeps a signature.
     """
+    latest: tuple[Callable[[], Any], Any] = (lambda: None, None)
 
     @wraps(make)
     def find(signature: Any) -> T:
-        kept = (signature.__plan__ or signature.plan).kept
-        return kept[make] if make in kept else kept.setdefault(make, make(signature))
+        nonlocal latest
+        known, value = latest
+        if known() is not signature:
+            kept = (signature.__plan__ or signature.plan).kept
+            value = kept[make] if make in kept else kept.setdefault(make, make(signature))
+            latest = ref(signature), value
+        return value
 
     return find
 
