@@ -83,8 +83,8 @@ class DBOSEngine:
             self._is_set_up = connection.execute("SELECT to_regclass(%s)", (f"{self.schema}.workflow_input",)).fetchone()[0] is not None
         return self._is_set_up
 
-    def enqueue(self, connection: Any, ticket: str, argument: str, order: Any, queue: str) -> None:
-        """Have `work(argument)` called on a worker of `queue`. A ticket with a used id changes nothing."""
+    def enqueue(self, connection: Any, ticket: str, argument: str, order: Any, queue: str | None = None) -> None:
+        """Have `work(argument)` called on a worker of `queue`, or of the own one. A ticket with a used id changes nothing."""
         sql = f"""
             SELECT {self.schema}.enqueue_workflow(
                 workflow_name => %s, queue_name => %s, positional_args => ARRAY[to_json(%s::text)], workflow_id => %s, app_version => %s,
@@ -92,7 +92,7 @@ class DBOSEngine:
                 delay_until_epoch_ms => ((extract(epoch FROM now()) + %s::float8) * 1000)::bigint)
         """  # noqa: S608  checked
         about = order.priority, order.queue_key or _NO_KEY, order.delay_s
-        connection.execute(sql, (_FUNCTION, queue, argument, ticket, _NAME, _NAME, *about))
+        connection.execute(sql, (_FUNCTION, queue or self.queue, argument, ticket, _NAME, _NAME, *about))
 
     def forget(self, connection: Any, tickets: Collection[str]) -> None:
         """Remove tickets and what they hold."""

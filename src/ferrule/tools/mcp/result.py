@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule.errors import MCPProtocolError, MCPToolError, shown
 from ferrule.tools.definition.mcp import as_plain
 from ferrule.tools.mcp.blocks import Block, read_block
-from ferrule.tools.mcp.showing import ResultMode, ShowRules, shorten, shown_content
+from ferrule.tools.mcp.showing import ResultMode, ShowRules, abridged, shown_content
 from ferrule.values.calls.call import ToolResult
 from ferrule.values.content.parts import Audio, Content, Image
 from ferrule.values.encoding.encode import json_text
@@ -99,7 +99,7 @@ class MCPResult(Record):
         said = self.text or "it gave no reason"
         where = f" of the MCP server `{server}`" if server else ""
         return MCPToolError(
-            f"`{tool or 'the tool'}`{where} failed: {shorten(said)}", server=server, tool=tool, phase="call", may_have_run=True
+            f"`{tool or 'the tool'}`{where} failed: {abridged(said)}", server=server, tool=tool, phase="call", may_have_run=True
         )
 
 

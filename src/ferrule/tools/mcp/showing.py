@@ -138,14 +138,14 @@ def _within(parts: list[Part], most: int | None) -> list[Part]:
     left, made = most, list[Part]()
     for each in parts:
         if isinstance(each, Text):
-            made.append(Text(text=shorten(each.text, left)))
+            made.append(Text(text=abridged(each.text, left)))
             left = max(left - len(each.text), 0)
         else:
             made.append(each)
     return made
 
 
-def shorten(text: str, most: int = _MOST) -> str:
+def abridged(text: str, most: int = _MOST) -> str:
     """A text cut to `most` characters of its beginning and end, with a mark that says how much is missing."""
     if len(text) <= most:
         return text
