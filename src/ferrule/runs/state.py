@@ -325,7 +325,7 @@ class RunState:
     def done(self, prediction: Any) -> None:
         """The program returned."""
         self._end()
-        if isinstance(prediction, Prediction):
+        if isinstance(cast("object", prediction), Prediction):
             prediction = prediction.counted(spending(self.journal.entries))
         self.outcome = prediction
         self.status = "done"

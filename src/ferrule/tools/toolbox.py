@@ -277,7 +277,7 @@ class LiveToolbox(Toolbox):
 
     def fill(self, made: Toolbox) -> Self:
         """Use these tools instead of listing the servers."""
-        for each in Toolbox.__slots__:
+        for each in sorted(Toolbox.__slots__, key="_kept".__eq__):  # last: what another run keeps meanwhile is of the former tools
             setattr(self, each, getattr(made, each))
         return self
 

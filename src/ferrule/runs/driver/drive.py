@@ -118,11 +118,13 @@ async def _perform_program(frame: Frame, program: Program, args: tuple[Any, ...]
             await keep_caught(frame, blocks=blocks, has_returned=True)
         finally:
             hand_up(frame)
-    return found if outer is None or not isinstance(found, Prediction) else _counted(found, frame, since)
+    return found if outer is None else _counted(found, frame, since)
 
 
-def _counted(found: Prediction, frame: Frame, since: int) -> Prediction:
-    """The prediction of a program inside a run with what this program has spent."""
+def _counted(found: Any, frame: Frame, since: int) -> Any:
+    """What a program inside a run returned: a prediction says what this program has spent."""
+    if not isinstance(cast("object", found), Prediction):
+        return found
     entries = frame.run.journal.entries
     return found.counted(partial(spent_below, entries, frame.path, slice(since, len(entries))))
 

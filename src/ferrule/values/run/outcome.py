@@ -311,7 +311,8 @@ class Completions(Sequence["Prediction[S]"]):
         self._predictions = tuple(predictions)
 
     def __getitem__(self, key: Any) -> Any:
-        return [each[key] for each in self._predictions] if isinstance(key, str) else self._predictions[key]
+        found: Any = self._predictions if not isinstance(key, str) else None
+        return [each[key] for each in self._predictions] if found is None else found[key]
 
     def __len__(self) -> int:
         return len(self._predictions)
