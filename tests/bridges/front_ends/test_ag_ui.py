@@ -491,11 +491,21 @@ def _image() -> dict[str, Any]:
         {"threadId": "t", "runId": "r", "messages": [], "resume": [{}]},
         {"threadId": "t", "runId": "r", "messages": [], "resume": {"a": 1}},
         {"threadId": "t", "runId": "r", "messages": [], "resume": [{"interruptId": "x", "status": "maybe"}]},
+        {"threadId": "t", "runId": "r", "messages": [], "resume": [{"interruptId": "x", "status": "cancelled"}]},
+        {"threadId": "t", "runId": "r", "messages": [], "resume": [{"interruptId": ":x", "status": "cancelled"}]},
+        {"threadId": "t", "runId": "r", "messages": [], "resume": [{"interruptId": "x:", "status": "cancelled"}]},
     ],
 )
 def test_a_request_of_junk_is_an_input_error(junk: Any) -> None:
     with pytest.raises(InputError):
         AGUI(junk)
+
+
+def test_a_request_answers_a_question_once() -> None:
+    yes, no = ({"interruptId": "r1:q1", "status": status, "payload": True} for status in ("resolved", "cancelled"))
+    assert AGUI(body(resume=[yes, yes])).run_id == "r1"
+    with pytest.raises(InputError, match="two answers to 'r1:q1'"):
+        AGUI(body(resume=[yes, no]))
 
 
 def test_parts_that_are_no_use_are_skipped() -> None:

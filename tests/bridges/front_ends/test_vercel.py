@@ -257,7 +257,11 @@ def test_messages_with_steps_and_files_are_a_history() -> None:
         {"id": "c", "messages": [{"role": "assistant", "parts": [{"type": "tool-x", "state": "approval-responded"}]}]},
         {
             "id": "c",
-            "messages": [{"role": "assistant", "parts": [{"state": "approval-responded", "approval": {"id": "a", "approved": "yes"}}]}],
+            "messages": [{"role": "assistant", "parts": [{"state": "approval-responded", "approval": {"id": "r:a", "approved": "yes"}}]}],
+        },
+        {
+            "id": "c",
+            "messages": [{"role": "assistant", "parts": [{"state": "approval-responded", "approval": {"id": "a", "approved": True}}]}],
         },
     ],
 )

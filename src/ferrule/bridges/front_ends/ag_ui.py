@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.bridges.front_ends.front_end import FrontEnd, read_list, read_text
 from ferrule.bridges.front_ends.messages import objects, read_ag_ui
-from ferrule.bridges.front_ends.page import Page, question_id
+from ferrule.bridges.front_ends.page import Page, question_id, run_of
 from ferrule.errors import DecisionError, InputError, shown
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.encoding.encode import json_text
@@ -52,8 +52,8 @@ class AGUI(FrontEnd):
         for index, entry in enumerate(read_list(body, "resume")):
             if str(entry.get("status")) not in {"resolved", "cancelled"} or not isinstance(entry.get("interruptId"), str):
                 raise InputError(f"`resume[{index}]` of an AG-UI request needs an `interruptId` and a `status`; found {shown(entry)}.")
-            self._answers[entry["interruptId"]] = entry
-        self.run_id = next(iter(self._answers), "").rpartition(":")[0]
+            self._put_answer(entry["interruptId"], entry)
+            self.run_id = self.run_id or run_of(entry["interruptId"])
 
     def _answer(self, question: Question, answer: Mapping[str, Any]) -> Decision:
         payload = answer.get("payload")

@@ -81,6 +81,10 @@ class FrontEnd:
         """The response, in chunks of text: for `async for`, and for `for` if the events can be iterated so."""
         return Chunks(events, Narrator(self._page(), self._known_calls(), self._error_text), self._last)
 
+    def _put_answer(self, key: str, answer: Mapping[str, Any]) -> None:
+        if self._answers.setdefault(key, answer) != answer:
+            raise InputError(f"A request answers each question once; found two answers to {shown(key)}.")
+
     # -- what a protocol has ------------------------------------------------------------------------------------------
 
     def _read(self, body: Mapping[str, Any]) -> None:

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ferrule.errors import InputError, shown
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -60,6 +62,14 @@ def tool_call_id(run_id: str, program: str, call_id: str | None) -> str:
 def question_id(run_id: str, question: Question) -> str:
     """The id of a question on a page: it names the run, so that the run is found when the decision comes."""
     return f"{run_id}:{question.id}"
+
+
+def run_of(shown_id: str) -> str:
+    """The run that asks the question with this id on a page. Raises `InputError` for an id that `question_id` did not make."""
+    run_id, _, own = shown_id.rpartition(":")
+    if not run_id or not own:
+        raise InputError(f"The id of a question names its run, as in the response that asked it; found {shown(shown_id)}.")
+    return run_id
 
 
 def agent_path(path: str) -> str:

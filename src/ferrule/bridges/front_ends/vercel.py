@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.bridges.front_ends.front_end import FrontEnd, read_list, read_text
 from ferrule.bridges.front_ends.messages import objects, read_ui_messages
-from ferrule.bridges.front_ends.page import Page, question_id
+from ferrule.bridges.front_ends.page import Page, question_id, run_of
 from ferrule.errors import DecisionError, InputError, shown
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.encoding.encode import json_text
@@ -57,10 +57,10 @@ class VercelAI(FrontEnd):
                 answer = cast("dict[str, Any]", approval) if isinstance(approval, dict) else {}
                 if not isinstance(answer.get("id"), str) or not isinstance(answer.get("approved"), bool):
                     raise InputError(f"A decision of `useChat` has an `id` and `approved`; found {shown(cast('object', approval))}.")
-                self._answers[answer["id"]] = answer
-                self.run_id = answer["id"].rpartition(":")[0]
+                self._put_answer(answer["id"], answer)
+                self.run_id = run_of(answer["id"])
             elif state == "output-available" and isinstance(part.get("toolCallId"), str):
-                self._answers[part["toolCallId"]] = {"output": part.get("output")}
+                self._put_answer(part["toolCallId"], {"output": part.get("output")})
 
     def _answer(self, question: Question, answer: Mapping[str, Any]) -> Decision:
         if "output" not in answer:
