@@ -6,7 +6,7 @@ import asyncio
 import json
 from itertools import count, permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import example, given
@@ -207,6 +207,96 @@ def test_decisions_about_a_tool_that_is_gone_stay_with_their_calls(amounts: tupl
         again = Run.from_json(run.to_json(), ReAct("question -> answer", [send], native=True), migrate=True)
         assert contents(again) == contents(run)
     assert [str(content).partition(";")[0] for content in contents(run)[0]] == ["A person decided against this call"] * 2
+
+
+def paid(euros: int) -> str:
+    HAPPENED.append(f"paid {euros}")
+    return "paid"
+
+
+def pay_once(euros: int, note: str = "") -> str:
+    """Pay."""
+    return paid(euros)
+
+
+def pay_less(euros: int) -> str:
+    """Pay."""
+    return paid(euros)
+
+
+def pay_more(euros: int, note: str, more: int) -> str:
+    """Pay."""
+    return paid(euros + more)
+
+
+def pay_or_not(euros: bool, note: str = "") -> str:
+    """Pay."""
+    return paid(euros)
+
+
+def pay_five(euros: Literal[5], note: str = "") -> str:
+    """Pay."""
+    return paid(euros)
+
+
+def payer(function: Any, *, asks: bool = True) -> ReAct:
+    """An agent with this function as its tool `pay`, and with one that asks besides."""
+    tools = [Tool(function, "pay", require_confirmation=asks)] if function is not None else []
+    return ReAct("question -> answer", [*tools, book], native=True)
+
+
+@pytest.mark.parametrize("edit", [{"euros": 4}, {"note": "for tea"}], ids=["a value", "an argument"])
+@pytest.mark.parametrize("version", [pay_once, pay_less, pay_more, pay_or_not, pay_five, None])
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_call_that_ran_with_changed_arguments_keeps_its_result_in_any_version(version: Any, asks: bool, edit: dict[str, Any]) -> None:
+    HAPPENED.clear()
+    turns = [
+        {"name": "pay", "args": {"euros": 5}},
+        {"name": "book", "args": {"hotel": "Ritz"}},
+        {"name": "finish", "args": {"answer": "done"}},
+    ]
+    with context(lm=ScriptedLM(turns)):
+        run = payer(pay_once).start(question="q")
+        run.answer(run.pending[0].edit(edit))
+        run.resume()
+        again = Run.from_json(run.to_json(), payer(version, asks=asks))
+        again.answer(again.pending[0].approve())
+        again.resume()
+    assert again.status == "done", again.error
+    assert len(HAPPENED) == 1
+    assert [content.rpartition("\n")[2] for [content] in contents(again)[:2]] == ["paid", "booked Ritz"]
+    assert "A person changed the arguments to" in contents(again)[0][0]
+
+
+@pytest.mark.parametrize("version", [pay_five, None])
+def test_a_changed_call_that_was_cut_off_and_no_longer_fits_is_asked_about(version: Any) -> None:
+    HAPPENED.clear()
+    turns = [{"name": "pay", "args": {"euros": 5}}, {"name": "finish", "args": {"answer": "done"}}]
+    with context(lm=ScriptedLM(turns)):
+        run = payer(pay_once).start(question="q")
+        run.answer(run.pending[0].edit({"euros": 4}))
+        stored = json.loads(run.resume().to_json())
+        journal = [entry for entry in stored["journal"] if entry["kind"] != "result"][:-1]  # and without the model's last answer
+        cut = json.dumps({**stored, "journal": journal, "status": "running", "error": None})
+        again = Run.from_json(cut, payer(version)).resume()
+    [question] = again.pending
+    assert question.kind == "migration"
+    assert question.text.startswith('pay with args: {"euros":4')
+    assert "may have run" in question.text
+    assert HAPPENED == ["paid 4"]
+
+
+def test_an_edit_that_did_not_fit_is_still_refused_by_a_version_that_it_fits() -> None:
+    HAPPENED.clear()
+    with context(lm=ScriptedLM([{"name": "pay", "args": {"euros": 5}}, {"name": "finish", "args": {"answer": "done"}}])):
+        run = payer(pay_five).start(question="q")
+        run.answer(run.pending[0].edit({"euros": 4}))
+        run.resume()
+        run.answer(run.pending[0].deny("No."))
+        run.resume()
+        again = Run.from_json(run.to_json(), payer(pay_once))
+        assert contents(again) == contents(run)
+    assert HAPPENED == []
 
 
 @pytest.mark.parametrize("rule", ["the tool asks", "a policy asks", "a policy denies"])

@@ -84,7 +84,7 @@ def use_tools(
     for ready, asked in batches:
         yield from _run(ready, results, policies)
         if asked:
-            yield from _decide(asked, results, policies)
+            yield from _decide(asked, results, policies, is_resumed=conditions.is_resumed)
     return results  # pyright: ignore[reportReturnType]  every call has its result by now
 
 
@@ -260,14 +260,15 @@ def _note_edit(checked: CheckedCall, result: ToolResult) -> ToolResult:
     return replace(result, content=content)
 
 
-def _decide(asked: list[_Pending], results: list[ToolResult | None], policies: tuple[Policy, ...]) -> Generator[Act, Any, None]:
+def _decide(
+    asked: list[_Pending], results: list[ToolResult | None], policies: tuple[Policy, ...], *, is_resumed: bool
+) -> Generator[Act, Any, None]:
     """Ask, and do what was decided. An edit that does not fit the tool's arguments is asked about again, and nothing runs."""
     while asked:
         ruled_out = _ruled_out(asked, policies) if policies else ()
         decisions: list[Decision] = yield AskPerson(tuple(each.question() for each in asked), ruled_out)
-        approved: list[tuple[int, CheckedCall]] = []
-        edited: set[int] = set()
-        again: list[_Pending] = []
+        ran: dict[int, bool | None] = (yield from _recall_allowed(asked, decisions)) if is_resumed else {}
+        approved, edited, again = list[tuple[int, CheckedCall]](), set[int](), list[_Pending]()
         for each, decision in zip(asked, decisions, strict=True):
             checked = each.checked
             if decision.kind == "deny":
@@ -277,7 +278,7 @@ def _decide(asked: list[_Pending], results: list[ToolResult | None], policies: t
                 results[each.at] = ToolResult(checked.call.name, said, checked.call.id)
             elif decision.kind == "edit" or decision.args:  # an approval with arguments: as shown, not as this check made them
                 try:
-                    approved.append((each.at, _changed(checked, decision)))
+                    approved.append((each.at, _changed(checked, decision, has_run=ran.get(each.at))))
                     if decision.kind == "edit":
                         edited.add(each.at)
                 except ToolArgumentsError as error:
@@ -290,15 +291,39 @@ def _decide(asked: list[_Pending], results: list[ToolResult | None], policies: t
         asked = again
 
 
-def _changed(checked: CheckedCall, decision: Decision) -> CheckedCall:
+def _recall_allowed(asked: list[_Pending], decisions: Sequence[Decision]) -> Generator[Act, Any, dict[int, bool | None]]:
+    """Whether calls that a person allowed then ran in an earlier execution, by place: whether an edit fits may have changed since."""
+    allowed = [
+        pair for pair in zip(asked, decisions, strict=True) if pair[1].kind in {"approve", "edit"} and pair[0].checked.tool is not CLARIFY
+    ]
+    if not any(decision.args for _, decision in allowed):
+        return {}
+    calls = tuple([_as_allowed(each.checked, decision) for each, decision in allowed])
+    ran = yield RecallCalls(calls, tuple([each.checked for each, _ in allowed]), edited=True)
+    return dict(zip([each.at for each, _ in allowed], ran, strict=True))
+
+
+def _as_allowed(checked: CheckedCall, decision: Decision) -> ToolCall:
+    return checked.call.changed(args={**checked.arguments.shown, **decision.args})
+
+
+def _changed(checked: CheckedCall, decision: Decision, *, has_run: bool | None) -> CheckedCall:
     """The call with the arguments of a decision; raises `ToolArgumentsError` if they do not fit, or not as they were shown."""
     from ferrule.values.calls.edit import edit_arguments
 
     prepare = checked.tool.prepare
-    # Where they do not fit together, an edit replaces all of them.
-    arguments = prepare(decision.args) if checked.misfit else edit_arguments(checked.arguments, decision.args, prepare)
-    if decision.kind == "approve" and any(arguments.shown.get(name) != value for name, value in decision.args.items()):
-        raise ToolArgumentsError(checked.tool.name, [("", "checking the arguments as they were shown changed them")])
+    try:
+        # Where they do not fit together, an edit replaces all of them.
+        arguments = prepare(decision.args) if checked.misfit else edit_arguments(checked.arguments, decision.args, prepare)
+        if decision.kind == "approve" and any(arguments.shown.get(name) != value for name, value in decision.args.items()):
+            raise ToolArgumentsError(checked.tool.name, [("", "checking the arguments as they were shown changed them")])
+    except ToolArgumentsError:
+        if not has_run:  # one that has keeps its result
+            raise
+        call, why = _as_allowed(checked, decision), checked.misfit or "The changed arguments no longer fit."
+        return replace(checked, call=call, arguments=CheckedArguments((), {}, call.args), misfit=why)
+    if has_run is False:
+        raise ToolArgumentsError(checked.tool.name, [("", "they did not fit the tool when they were decided")])
     call = checked.call.changed(args=arguments.shown)  # for observers
     return replace(checked, call=call, arguments=arguments, misfit="")
 

@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 
 def recall_calls(frame: Frame, act: RecallCalls) -> list[bool | None]:
     """See `RecallCalls`."""
-    if frame.live:
+    if frame.live and not act.edited:  # no answer is left after a decision, but the call that it allowed may have begun
         return [None] * len(act.calls)
     entries, is_over = frame.run.journal.turn(frame.path, frame.acts)
     turn = _Turn(act)
     latest = dict(entries)  # a call that has ended has two entries: that it began, and then its result
     for _, batch in groupby(sorted(latest.items(), key=_place), key=lambda each: _place(each)[0]):
         turn.take([(place[-1], [entry for _, entry in about]) for place, about in groupby(batch, key=_place)])
+    if act.edited:
+        return [turn.ran.get(k) for k in range(len(act.calls))]
     if is_over:
         return [k in turn.did for k in range(len(act.calls))]
     decided = {entry.value.question_id for entry in frame.run.journal.entries if entry.kind == "decision"}
@@ -64,6 +66,8 @@ class _Turn:
         self._checked = act.checked or (None,) * len(act.calls)
         self._arguments = [f" {json_text(each.arguments.shown)}" if each is not None else None for each in self._checked]
         self.did: set[int] = set()
+        self.ran: dict[int, bool] = {}
+        """Whether a call first ran; otherwise, it was first asked about."""
         self._ended: set[int] = set()
         self._edited: set[int] = set()
 
@@ -91,6 +95,7 @@ class _Turn:
 
     def _note(self, at: int, about: list[Entry]) -> None:
         self.did.add(at)
+        self.ran.setdefault(at, about[0].kind != "decision")
         for entry in about:
             if _ends_call(entry):
                 self._ended.add(at)

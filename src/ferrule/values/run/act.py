@@ -88,6 +88,8 @@ class RecallCalls(Record):
     calls: tuple[ToolCall, ...]
     checked: tuple[CheckedCall | None, ...] = ()
     """Each call as it fits the tools now; None for one that does not. This distinguishes calls of one tool."""
+    edited: bool = False
+    """The calls are as a person allowed them: then True says that the call ran, and False that the person was asked again."""
 
 
 class CallTools(MutableRecord):
