@@ -24,7 +24,7 @@ from ferrule.runs.protocols import check_status
 from ferrule.values.confirmation.question import DECIDED
 from ferrule.values.encoding.encode import json_text, jsonable
 from ferrule.values.encoding.safe_text import one_line, printable, reveal
-from ferrule.values.encoding.stored import reading
+from ferrule.values.encoding.stored import LAST_TIME, reading
 from ferrule.values.record import replace
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ _Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run, or 
 _QuestionId = Annotated[str | None, typer.Argument(metavar="[QUESTION]", help="The id of the question, or its beginning, if several wait.")]
 
 
-_LAST_TIME = datetime.max.replace(tzinfo=UTC).timestamp() - 1
 _LEGEND = "(4.0 is the first call of act 4, or its first decision; p: verdicts on the next calls; ?: asked in a call, or after a crash)"
 _LONG_S = 60.0
 """After so long, a run that has work counts as stuck."""
@@ -305,7 +304,7 @@ def _entry_text(kind: str, value: Any, digest: str) -> str:
 
 
 def _time(seconds: float) -> str:
-    if seconds > _LAST_TIME:
+    if seconds > LAST_TIME:
         return f"{seconds:.0e} seconds after 1970"
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 

@@ -8,7 +8,7 @@ from ferrule.errors import StoreError
 from ferrule.runs.protocols import Summary, check_status
 from ferrule.runs.store.fencing import MOST_ENTRIES
 from ferrule.values.conversation.exchange import Usage
-from ferrule.values.encoding.stored import check_fields, parse_json, parse_object, reading
+from ferrule.values.encoding.stored import LAST_TIME, check_fields, parse_json, parse_object, reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 NO_ENTRIES = 1 << 31
 """More than a journal has: `Store.load(run_id, after=NO_ENTRIES)` reads a run without its entries."""
-_LATEST = 253402300799
-"""The end of the year 9999, the last time that Python can write as a date."""
 Written = tuple[list[str], list[float | None], list[str]]
 """The entries of a run from some number on, their times, and the decisions that it has not taken."""
 _COLUMNS = "id, program, status, created_at, updated_at, questions, error, recoveries, usage, owner"
@@ -105,7 +103,7 @@ def _line(row: Any, decided: tuple[str, ...], is_alive: Callable[[str, float | N
 
 
 def _is_time(at: Any) -> bool:
-    return isinstance(at, (int, float)) and 0 <= at <= _LATEST
+    return isinstance(at, (int, float)) and 0 <= at <= LAST_TIME
 
 
 def _summary(row: Any, decided: tuple[str, ...], is_alive: Callable[[str, float | None], bool]) -> Summary:

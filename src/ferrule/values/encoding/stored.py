@@ -17,6 +17,8 @@ from ferrule.values.encoding.pattern import pattern
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+LAST_TIME = 253402300799
+"""The end of the year 9999, in seconds since 1970: the last time that Python can write as a date."""
 DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _KINDS: dict[str, tuple[type, ...]] = {
     "str": (str,), "int": (int,), "bool": (bool,), "float": (int, float), "None": (type(None),),
