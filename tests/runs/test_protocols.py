@@ -49,6 +49,18 @@ def test_what_is_no_store_is_shown_unless_it_may_hold_a_password(given: Any, say
         Run.list(given)
 
 
+@pytest.mark.parametrize("limit", [-1, 1.5, "3", True, float("nan"), 10**30])
+def test_a_limit_that_is_no_number_of_runs_is_refused(limit: Any) -> None:
+    with pytest.raises(ConfigurationError, match="`limit` is a whole number, 0 or more, or None for all runs; found "):
+        Run.list(MemoryStore(), limit=limit)
+
+
+@pytest.mark.parametrize("before", [5, (), (1.0,), ("x", "y"), (1.0, 5), (None, None)])
+def test_a_page_that_follows_no_line_is_refused(before: Any) -> None:
+    with pytest.raises(ConfigurationError, match="`before` is the time and the id of a line"):
+        Run.list(MemoryStore(), before=before)
+
+
 def test_a_misspelled_status_is_refused_with_those_that_exist() -> None:
     """Ours: the list was empty, and nothing was pruned."""
     words = "is one of queued, running, waiting, done, failed, cancelled; found "

@@ -11,7 +11,7 @@ import pytest
 from page_server import Client, served
 from page_store import REFUND, finish, start, support
 
-from ferrule import AskPerson, Module, Prediction, Run, ScriptedLM, SQLiteStore, ToolCall, context
+from ferrule import AskPerson, Module, Policy, Prediction, Run, ScriptedLM, SQLiteStore, ToolCall, ask, context
 from ferrule.runs.journal.encode import read_decision
 from ferrule.values.confirmation.question import Question
 from ferrule.values.encoding.safe_text import reveal
@@ -64,6 +64,16 @@ def test_a_form_sent_unchanged_is_a_plain_approval(ann: Any, store: SQLiteStore)
         assert decide(ann, store, run_id, "approve").status == 303
         made = decision_on(store, run_id)
         assert (made.kind, made.args, made.by, made.via) == ("approve", {}, "ann", "web")
+
+
+@pytest.mark.parametrize("expires_s", [1e12, 1e300])
+def test_a_question_that_expires_after_the_last_date_hides_no_other(ann: Any, store: SQLiteStore, expires_s: float) -> None:
+    with context(policy=Policy([ask("refund", expires_s=expires_s)])):
+        start(store, "late", "Pay.", REFUND)
+    for path in ("/inbox", "/runs/late"):
+        page = ann.get(path)
+        assert page.status == 200
+        assert "9999-12-31T23:59:59Z" in page.text
 
 
 MORE = ["Text for the model", "Approve this one, and the next", "calls of refund in this run with"]

@@ -216,6 +216,17 @@ def check_status(status: str | None, name: str = "status") -> str | None:
     return status
 
 
+def check_page(limit: Any, before: Any) -> tuple[float, str] | None:
+    """The last line of the page before. Raises `ConfigurationError` for anything that is no line, or no limit."""
+    if limit is not None and not (type(limit) is int and 0 <= limit < 1 << 63):
+        raise ConfigurationError(f"`limit` is a whole number, 0 or more, or None for all runs; found {shown(limit)}.")
+    match before:
+        case None | [int() | float(), str()]:
+            return before
+        case _:
+            raise ConfigurationError(f"`before` is the time and the id of a line, `(line.updated_at, line.id)`; found {shown(before)}.")
+
+
 def check_pruning(older_than_s: Any, statuses: Any) -> set[str]:
     """The statuses of the runs to delete. Raises `ConfigurationError` for anything but statuses of runs, and for NaN seconds."""
     if isinstance(statuses, str):

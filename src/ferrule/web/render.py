@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ferrule.values.encoding.safe_text import reveal
+from ferrule.values.encoding.stored import LAST_TIME
 from ferrule.web import markup, reading
 
 FOLDER = Path(__file__).parent / "assets"
@@ -56,7 +57,7 @@ def _templates() -> Any:
     made.globals.update(
         rows_html=markup.rows_html, state_html=markup.state_html, time_html=markup.time_html, beat_html=markup.beat_html,
         arguments_html=markup.arguments_html, decided_html=markup.decided_html, long_html=markup.long_html, version_of=reading.version_of,
-        MOST_SHOWN=markup.MOST_SHOWN, WORDS=markup.WORDS, TITLES=TITLES, EFFECTS=EFFECTS,
+        LAST_TIME=LAST_TIME, MOST_SHOWN=markup.MOST_SHOWN, WORDS=markup.WORDS, TITLES=TITLES, EFFECTS=EFFECTS,
     )  # fmt: skip
     made.globals["parts"] = made.get_template("parts.html").module  # `import` in a template costs as much as a table each time
     return made

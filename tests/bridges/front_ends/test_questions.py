@@ -16,10 +16,12 @@ BODY = {"threadId": "t", "runId": "r", "messages": []}
 class Waiting:
     id = "run"
 
-    def __init__(self, kind: Any) -> None:
+    def __init__(self, kind: Any, expires_at: float = 0.0) -> None:
         form = FORM if kind == "input" else None
         self.pending = [
-            Question(kind, "What now?", ToolCall(name="book", args={"x": 1}, id="c1"), "q1", form=form, path="1.0/scout/", expires_at=0.0)
+            Question(
+                kind, "What now?", ToolCall(name="book", args={"x": 1}, id="c1"), "q1", form=form, path="1.0/scout/", expires_at=expires_at
+            )
         ]
 
     @property
@@ -41,6 +43,13 @@ def test_each_kind_is_an_interrupt_with_the_form_of_its_answer(kind: str) -> Non
     fields = set(interrupt["responseSchema"]["properties"])
     approval = {"approved", "reason"} | ({"editedArgs"} if kind != "unknown" else set())
     assert fields == {"clarify": {"answer"}, "input": {"city"}}.get(kind, approval)
+
+
+@pytest.mark.parametrize("expires_at", [1e12, 1e300])
+def test_a_question_that_expires_after_the_last_date_has_that_date(expires_at: float) -> None:
+    client = AGUIClient()
+    client.receive("".join(AGUI(BODY)(Waiting("confirm", expires_at).events)))
+    assert client.interrupts[0]["expiresAt"] == "9999-12-31T23:59:59+00:00"
 
 
 @pytest.mark.parametrize("kind", ["confirm", "unknown", "migration", "clarify", "input"])

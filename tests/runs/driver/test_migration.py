@@ -299,6 +299,25 @@ def test_an_edit_that_did_not_fit_is_still_refused_by_a_version_that_it_fits() -
     assert HAPPENED == []
 
 
+@pytest.mark.parametrize("edits", [1, 2, 3])
+def test_a_version_that_comes_back_forgets_the_answers_to_the_one_between(edits: int) -> None:
+    """The version between had no such tool: it asked again after each edit."""
+    HAPPENED.clear()
+    with context(lm=ScriptedLM([{"name": "pay", "args": {"euros": 5}}, {"name": "finish", "args": {"answer": "done"}}])):
+        run = payer(pay_once).start(question="q")
+        run = Run.from_json(run.to_json(), payer(None)).resume()
+        for euros in range(edits):
+            run.answer(run.pending[0].edit({"euros": euros}))
+            run.resume()
+        back = Run.from_json(run.to_json(), payer(pay_once)).resume()
+        assert [question.kind for question in back.pending] == ["confirm"]
+        back.answer(back.pending[0].approve())
+        back.resume()
+        assert back.status == "done", back.error
+        assert HAPPENED == ["paid 5"]
+        assert contents(Run.from_json(back.to_json(), payer(pay_once))) == [["paid"], *contents(back)[1:]]
+
+
 @pytest.mark.parametrize("rule", ["the tool asks", "a policy asks", "a policy denies"])
 @pytest.mark.parametrize("migrate", [False, True])
 def test_a_call_that_began_is_not_ruled_again(rule: str, migrate: bool) -> None:

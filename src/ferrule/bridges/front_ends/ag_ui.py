@@ -15,6 +15,7 @@ from ferrule.bridges.front_ends.page import Page, question_id, run_of
 from ferrule.errors import DecisionError, InputError, shown
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.stored import LAST_TIME
 from ferrule.values.run.forms import form_of
 from ferrule.values.run.outcome import Prediction
 
@@ -246,7 +247,8 @@ class _Events(Page):
         self.say("RUN_ERROR", message=text, code=kind, usage=self._tokens())
 
     def _interrupt(self, question: Question, call: ShownCall) -> dict[str, Any]:
-        expires = datetime.fromtimestamp(question.expires_at, UTC).isoformat() if question.expires_at is not None else None
+        ends = question.expires_at
+        expires = datetime.fromtimestamp(min(ends, LAST_TIME), UTC).isoformat() if ends is not None else None
         facts = {"kind": question.kind, "tool": question.call.name, "args": form_of(question.call.args), "url": question.url or None}
         interrupt = {
             "id": question_id(self.run_id, question), "reason": _REASONS.get(question.kind, "tool_call"), "message": question.text,

@@ -55,6 +55,8 @@ async def decide(frame: Frame, act: AskPerson) -> list[Decision]:
             run.tally.note(run.decisions, entry.value)
             found.append(_with_args(entry.value, made))
             continue
+        if entry is not None:
+            run.journal.drop_from(frame.path, frame.acts, because=f"decision at {at}")
         question = replace(bare, id=run.question_id(f"{at} {bare.digest}"), path=frame.path)
         if bare.expires_s is not None or asked is not None:
             if asked is None:

@@ -95,10 +95,7 @@ class Journal:
 
     async def write(self, entry: Entry, *, blocks: bool) -> None:
         """`add`, or `aadd` if the caller must not block its thread."""
-        if blocks or self.sink is None:
-            self.add(entry)
-        else:
-            await self.aadd(entry)
+        self.add(entry) if blocks or self.sink is None else await self.aadd(entry)
 
     def rewind(self) -> bool:
         """Start a replay: every answer written so far can be taken once. Returns whether there are any."""
@@ -207,11 +204,18 @@ class Journal:
         done = {entry.slot for entry in self.entries if entry.kind == "result"}
         left = [*self._unread, *(each for each in self._begun if each not in done and each not in self._dispatched)]
         self.dropped += left
-        self._by_frame = None
         self._drop(left)
 
+    def drop_from(self, path: str, act: int, *, because: str) -> None:
+        """Drop what a frame recorded from this act on: it was decided after a decision that counts no more."""
+        left = [slot for slot in self._unread if _act_of(slot, path) >= act]
+        if left:
+            self.drift[because] = (", ".join(left), "asked again")
+            self.dropped += left
+            self._drop(left)
+
     def _drop(self, slots: list[str]) -> None:
-        gone = set(slots)
+        gone, self._by_frame = set(slots), None
         for slot in [each for each in {**self._unread, **self._begun} if each in gone or _below_any(each, gone)]:
             entry, starts = self._unread.pop(slot, None), self._begun.pop(slot, [])
             self._leave(entry)

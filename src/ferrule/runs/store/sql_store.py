@@ -12,7 +12,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from ferrule.errors import DecisionError, StoreError
-from ferrule.runs.protocols import Lease, Order, Stored, check_pruning
+from ferrule.runs.protocols import Lease, Order, Stored, check_page, check_pruning
 from ferrule.runs.store.fencing import MOST_ENTRIES, cancel_at_rest, fence, give_back, insert, is_decided, park, rest
 from ferrule.runs.store.lease import is_held, taken_by
 from ferrule.runs.store.listing import condition, decision_in, summaries, written
@@ -288,7 +288,7 @@ class SQLStore:
         self, *, status: str | None = None, program: str | None = None, limit: int | None = 100, before: tuple[float, str] | None = None
     ) -> list[Summary]:
         """See `Store`."""
-        where, values = condition(status, program, before)
+        where, values = condition(status, program, check_page(limit, before))
         return self._look(lambda db: self._summaries(db, where, values, limit))
 
     def summary(self, run_id: str) -> Summary:
