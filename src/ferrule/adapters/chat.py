@@ -41,11 +41,9 @@ class ChatAdapter(Adapter):
 
     def structure(self, shown: Shown) -> str:
         """See `Adapter`."""
+        form = "Messages have the form below: each field stands under its marker, text as it is and everything else as JSON."
         fields = "\n\n".join(f"[[ ## {name} ## ]]\n{{{name}}}" for name in (*shown.inputs, *shown.outputs))
-        return (
-            "Messages have the form below: each field stands under its marker, text as it is and everything else as JSON.\n\n"
-            f"{fields}\n\n[[ ## {_end(shown.outputs)} ## ]]"
-        )
+        return f"{form}\n\n{fields}\n\n[[ ## {_end(shown.outputs)} ## ]]"
 
     def reminder(self, outputs: Sequence[str]) -> str:
         """See `Adapter`."""
@@ -57,17 +55,20 @@ class ChatAdapter(Adapter):
     def drawn_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
         """See `Adapter`."""
         pieces: list[Piece] = []
-        between = ""
+        opening = "[[ ## "
         for name, value in fields.items():
+            pieces.append(opening)  # each by itself: to join all pieces once is quicker than a text for each field
+            pieces.append(name)
+            pieces.append(" ## ]]\n")
+            opening = "\n\n[[ ## "
             if type(value) is str:  # what `render_text` says of it, too
-                pieces.append(f"{between}[[ ## {name} ## ]]\n{value if '##' not in value else _MARKER.escape(value)}")
+                pieces.append(value if "##" not in value else _MARKER.escape(value))
             elif type(value) is RenderedText and value.adapter == self:
-                pieces.append(f"{between}[[ ## {name} ## ]]\n{value}")
+                pieces.append(value)
             elif (text := render_text(name, value, _escape, _escape_json)) is not None:
-                pieces.append(f"{between}[[ ## {name} ## ]]\n{text}")
+                pieces.append(text)
             else:
-                pieces += (f"{between}[[ ## {name} ## ]]\n", *render_parts(name, value, _escape))
-            between = "\n\n"
+                pieces += render_parts(name, value, _escape)
         return pieces
 
     def unescape(self, name: str, text: str) -> str:
@@ -153,8 +154,7 @@ class Markers:
             if "[[" in part:
                 return None
             for name, heading in headings:  # those behind the last one that was found
-                value = part.removeprefix(heading)
-                if value != part:
+                if (value := part.removeprefix(heading)) != part:
                     found[name] = value.strip()
                     break
             else:
