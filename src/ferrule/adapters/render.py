@@ -131,9 +131,12 @@ def read_verbatim(text: str) -> str:
 
 def as_read(signature: type[Signature], outputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """The outputs of a written answer. Where a text form is read as another value, its text becomes `Verbatim`."""
-    outputs = {name: _unquoted(signature, name, value) for name, value in outputs.items()}
-    marked = {name: Verbatim(text) for name, value in outputs.items() if (text := _misread(signature, name, value)) is not None}
-    return {**outputs, **marked} if marked else outputs
+    shown: dict[str, Any] = {}
+    for name, value in outputs.items():
+        unquoted = _unquoted(signature, name, value)
+        text = _misread(signature, name, unquoted)
+        shown[name] = unquoted if text is None else Verbatim(text)
+    return shown
 
 
 def _unquoted(signature: type[Signature], name: str, value: Any) -> Any:

@@ -20,7 +20,7 @@ from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.spending import spent_below
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import cancellable, started
-from ferrule.settings import Scope, entered, scope, setting
+from ferrule.settings import Scope, entered, scope
 from ferrule.values.record import MutableRecord
 from ferrule.values.run import event as events
 from ferrule.values.run.act import (
@@ -340,4 +340,5 @@ def _conditions(frame: Frame) -> Conditions:
     is_observed, is_resumed = run.tell is not None and run.tell.has_details, run.journal.replaying
     due = frozenset([entry.digest for entry in run.journal.entries if entry.kind == "once"]) if is_resumed else _NONE_DUE
     place = (run.key, frame.path)  # the key, as ids may be equal in two stores
-    return Conditions(setting("lm"), setting("adapter"), setting("policy"), is_observed, is_resumed, place, run.extra_tools, due)
+    here = scope().overrides  # inside a run, these are all settings
+    return Conditions(here["lm"], here["adapter"], here["policy"], is_observed, is_resumed, place, run.extra_tools, due)

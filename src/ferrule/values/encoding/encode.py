@@ -36,8 +36,7 @@ _PLAIN_BITS = 64
 def json_bytes(value: object, *, is_settled: bool = False) -> bytes:
     """The value as UTF-8 JSON. NaN and the infinities become strings: bare `NaN` is not JSON (RFC 8259, section 6).
 
-    With `is_settled`, it is known to hold nothing that needs the slow path: plain containers and scalars alone. Looking takes longer than
-    writing it.
+    `is_settled` says that it is known to hold plain containers and scalars alone: to look takes longer than to write it.
     """
     return _written(value, is_settled or is_flat(value))
 
@@ -322,8 +321,7 @@ def _form_of_model(value: Any, kind: Any) -> Any:
 
 
 def _in_order(values: set[Any] | frozenset[Any]) -> list[Any]:
-    kinds = {*map(type, values)}
-    return sorted(values) if kinds in ({str}, {int}) else sorted(values, key=json_bytes)
+    return sorted(values) if {*map(type, values)} in ({str}, {int}) else sorted(values, key=json_bytes)
 
 
 def _key(key: Any) -> str:
