@@ -142,7 +142,11 @@ def test_sets_in_the_arguments_of_a_model_in_python_are_written_in_order() -> No
     """In every process: so a journal is the same, whatever the hashes of its texts are."""
     names = {f"n{i}" for i in range(20)}
     calls = ToolCall(name="t", args={"tags": names}), ToolCall(name="t", args={"deep": [{"tags": names}]})
-    for answer in (*[Response(tool_calls=(call,)) for call in calls], Response(extra={"p": names}), Response(others=(Response("x", calls),))):
+    for answer in (
+        *[Response(tool_calls=(call,)) for call in calls],
+        Response(extra={"p": names}),
+        Response(others=(Response("x", calls),)),
+    ):
         assert str(sorted(names)).replace("'", '"').replace(" ", "") in entry_text(Entry("0", "model", "d", answer))
 
 
