@@ -221,8 +221,10 @@ def check_page(limit: Any, before: Any) -> tuple[float, str] | None:
     if limit is not None and not (type(limit) is int and 0 <= limit < 1 << 63):
         raise ConfigurationError(f"`limit` is a whole number, 0 or more, or None for all runs; found {shown(limit)}.")
     match before:
-        case None | [int() | float(), str()]:
-            return before
+        case None:
+            return None
+        case [int() | float() as at, str() as run_id]:
+            return at, run_id
         case _:
             raise ConfigurationError(f"`before` is the time and the id of a line, `(line.updated_at, line.id)`; found {shown(before)}.")
 

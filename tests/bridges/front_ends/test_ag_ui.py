@@ -11,6 +11,7 @@ from front_pages import AGUIClient, drafted, messages_of
 
 from ferrule import (
     AGUI,
+    AdapterParseError,
     DecisionError,
     EventStream,
     History,
@@ -132,6 +133,23 @@ def test_a_program_of_ones_own_shows_its_output_not_that_of_a_program_inside() -
     with context(lm=ScriptedLM(["[[ ## answer ## ]]\nhello\n"])):
         client.receive(text_of(AGUI(body())(Loud().stream(question="q"))))
     assert client.said == ["HELLO"]
+
+
+def test_what_a_program_inside_wrote_before_it_failed_leaves_the_conversation() -> None:
+    class Careful(Module):
+        def __init__(self) -> None:
+            self.inner = Predict("question -> count: int")
+
+        def forward(self, question: str) -> Prediction:
+            try:
+                return Prediction(answer=self.inner(question=question).count)
+            except AdapterParseError:
+                return Prediction(answer="unknown")
+
+    client = AGUIClient(USER)
+    with context(lm=ScriptedLM(["[[ ## count ## ]]\nmany\n"] * 9)):
+        client.receive(text_of(AGUI(body())(Careful().stream(question="q"))))
+    assert client.said == ["unknown"]
 
 
 @pytest.mark.parametrize("best", [0, 1, 2])

@@ -135,7 +135,7 @@ class Narrator:
             case events.Custom(name=name, payload=payload):
                 self._page.custom(name, form_of(payload), agent)
             case events.RunFinished() if event.status != "waiting":
-                self._close(self._texts_of(event.path))
+                self._close(self._texts_of(event.path), is_void=event.status == "failed")
                 self._end_calls(self._calls_of(event.path))
                 if event.path in self._agents:
                     self._leave([event.path], event.status, event.prediction)
