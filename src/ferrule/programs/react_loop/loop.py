@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.exchange import Request
     from ferrule.values.conversation.message import Messages
 
-    Validating = Generator[Act, Any, tuple[dict[str, Any] | None, list[tuple[str, str]]]]
-
 Problems = list[tuple[str, str]]
 """What is wrong with outputs: a field, or `""`, and a text for the model."""
 
@@ -265,7 +263,9 @@ class _Loop:
         if self.agent.stop_at_tools and (stop := (yield from self._stop(others))) is not None:  # `finish` was written without the result
             last = ToolResult("finish", "Not used: the run ends with the result of a tool.", finish.id)
             return Step(turn.thought, (*others, finish), (*results, last)), stop
-        outputs, problems = yield from self._outputs(finish)
+        outputs, problems = self._outputs(finish)
+        if outputs is not None and self.agent.react.is_validated:
+            outputs, problems = yield from self._validated(outputs)
         if problems:
             refusal = str(ToolArgumentsError("finish", problems))
             last = ToolResult("finish", refusal, finish.id, is_error=True, is_fault=True)
@@ -290,7 +290,7 @@ class _Loop:
         acts = use_tools(self.toolbox, calls, self.host, self.asker.conditions, thought=turn.thought, policy=self.agent.policy)
         return note_results(acts, self.agent.stop_at_tools, self.returned) if self.agent.stop_at_tools else acts
 
-    def _outputs(self, finish: ToolCall) -> Validating:
+    def _outputs(self, finish: ToolCall) -> tuple[dict[str, Any] | None, Problems]:
         """The outputs in the arguments of `finish`, typed; or None and what is wrong with them.
 
         A call without any output asks for an extraction, and so does every misfit in text mode, where `finish` declares no arguments.
@@ -315,9 +315,9 @@ class _Loop:
                 problems.append((name, "is missing"))
         if problems:
             return None, problems if self.native else []
-        return (yield from self._validated(outputs)) if self.agent.react.is_validated else (outputs, [])
+        return outputs, []
 
-    def _validated(self, outputs: dict[str, Any]) -> Validating:
+    def _validated(self, outputs: dict[str, Any]) -> Generator[Act, Any, tuple[dict[str, Any] | None, Problems]]:
         """The outputs as the validators leave them, or None and what they object to."""
         try:
             outputs = self.agent.react.validate(self.values, outputs)
