@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 from contextlib import suppress
 
@@ -8,7 +9,7 @@ import pytest
 from raw_server import raw_server, reply
 
 from ferrule import LM
-from ferrule.errors import UnavailableError
+from ferrule.errors import ConfigurationError, UnavailableError
 from ferrule.models.http import sockets
 from ferrule.values.conversation.exchange import Request
 from ferrule.values.conversation.message import Message, Messages
@@ -94,3 +95,11 @@ def test_what_opens_after_its_asker_went_is_closed(monkeypatch):
 
     asyncio.run(main())
     assert [each.fileno() for each in opened] == [-1]
+
+
+@pytest.mark.parametrize("port", [-1, 65_536])
+def test_a_port_that_no_server_can_have_is_refused_before_a_socket_is_opened(port: int, recwarn: pytest.WarningsRecorder) -> None:
+    with pytest.raises(ConfigurationError, match="ports go from 0 to 65535"):
+        sockets.listening_socket("127.0.0.1", port)
+    gc.collect()
+    assert not recwarn.list

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _HEAD_START_S = 0.25
 """How long an address of the server has before the next one is tried beside it."""
+_LAST_PORT = 65535
 
 
 async def open_socket(host: str, port: int) -> socket.socket:
@@ -58,10 +59,12 @@ async def open_socket(host: str, port: int) -> socket.socket:
 def listening_socket(host: str, port: int) -> socket.socket:
     """A socket of a server. Raises `ConfigurationError` where it cannot listen: a web server would exit the process."""
     bare = host.strip("[]")
+    if not 0 <= port <= _LAST_PORT:  # `create_server` would leave its socket open
+        raise ConfigurationError(f"Cannot listen on `{host}`, port {port}: ports go from 0 to {_LAST_PORT}.")
     try:
         return socket.create_server((bare, port), family=socket.AF_INET6 if ":" in bare else socket.AF_INET)
-    except (OSError, OverflowError) as error:
-        raise ConfigurationError(f"Cannot listen on `{host}`, port {port}: {getattr(error, 'strerror', None) or error}.") from error
+    except OSError as error:
+        raise ConfigurationError(f"Cannot listen on `{host}`, port {port}: {error.strerror or error}.") from error
 
 
 def _numeric(host: str, port: int) -> list[Any]:
