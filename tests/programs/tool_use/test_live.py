@@ -240,6 +240,21 @@ def test_many_tools_of_a_server_go_on_the_shelf_and_new_ones_too(sums: Any) -> N
     assert len(lm.requests[1].tools) == len(lm.requests[0].tools)
 
 
+def test_a_run_finds_new_tools_on_the_shelf_after_another_run_has_begun_with_them(sums: Any) -> None:
+    made, server = sums
+
+    def change(what: str) -> str:
+        """Change the server, and run the agent."""
+        tell(made)(what)
+        server.refresh()
+        agent(task="y", lm=ScriptedLM([FINISH]))
+        return "changed"
+
+    agent = ReAct("task -> answer", Toolbox([server, change], search="bm25", keep=["change"]))
+    lm = ScriptedLM([call("change", what="more"), call("search_tools", query="multiply numbers", limit=1), call("times", a=2, b=3), FINISH])
+    assert agent(task="x", lm=lm).trajectory["observation_2"] == "6"
+
+
 def test_servers_are_connected_when_their_tools_are_first_needed(sums: Any) -> None:
     """P66: `ReAct([server])` spawns nothing."""
     _, server = sums
