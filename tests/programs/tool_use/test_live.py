@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from typing import Any
 
 import pytest
@@ -238,6 +240,19 @@ def test_many_tools_of_a_server_go_on_the_shelf_and_new_ones_too(sums: Any) -> N
     prediction = ReAct("task -> answer", box)(task="x", lm=lm)
     assert prediction.trajectory["observation_2"] == "6"
     assert len(lm.requests[1].tools) == len(lm.requests[0].tools)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_run_of_a_forked_process_has_the_tools_and_connects_for_a_call_alone(sums: Any) -> None:
+    _, server = sums
+    agent = ReAct("task -> answer", [server], lm=ScriptedLM([FINISH, FINISH]), native=True)
+    agent(task="x")
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        agent(task="y")
+        os._exit(0 if server.listed is None and "add" in agent.tools else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_run_finds_new_tools_on_the_shelf_after_another_run_has_begun_with_them(sums: Any) -> None:
