@@ -244,7 +244,7 @@ class LiveToolbox(Toolbox):
         """Take in what the servers have listed since; try those that were left out again, without waiting for them."""
         for each, _ in self._read:
             each.try_again()
-        if any(each.listed is not known for each, known in self._read):
+        if any(each.listed is not None and each.listed != known for each, known in self._read):
             self._fill_anew()
 
     @property

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from typing import Any
 
 import pytest
@@ -238,6 +240,34 @@ def test_many_tools_of_a_server_go_on_the_shelf_and_new_ones_too(sums: Any) -> N
     prediction = ReAct("task -> answer", box)(task="x", lm=lm)
     assert prediction.trajectory["observation_2"] == "6"
     assert len(lm.requests[1].tools) == len(lm.requests[0].tools)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_run_of_a_forked_process_has_the_tools_and_connects_for_a_call_alone(sums: Any) -> None:
+    _, server = sums
+    agent = ReAct("task -> answer", [server], lm=ScriptedLM([FINISH, FINISH]), native=True)
+    agent(task="x")
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        agent(task="y")
+        os._exit(0 if server.listed is None and "add" in agent.tools else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_run_finds_new_tools_on_the_shelf_after_another_run_has_begun_with_them(sums: Any) -> None:
+    made, server = sums
+
+    def change(what: str) -> str:
+        """Change the server, and run the agent."""
+        tell(made)(what)
+        server.refresh()
+        agent(task="y", lm=ScriptedLM([FINISH]))
+        return "changed"
+
+    agent = ReAct("task -> answer", Toolbox([server, change], search="bm25", keep=["change"]))
+    lm = ScriptedLM([call("change", what="more"), call("search_tools", query="multiply numbers", limit=1), call("times", a=2, b=3), FINISH])
+    assert agent(task="x", lm=lm).trajectory["observation_2"] == "6"
 
 
 def test_servers_are_connected_when_their_tools_are_first_needed(sums: Any) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Mapping
 
 _LARGEST = 256 * 1024 * 1024
-"""The most bytes of an answer, decompressed: ten times what a model writes with several pictures."""
+"""The most bytes of an answer, decompressed. Pictures and sounds that a model makes take a few megabytes each."""
 _NEW_STREAM = (".connect_tcp.complete", ".start_tls.complete")
 """The events of httpcore2 that bring a new stream."""
 _NOT_STALE = (".connect_tcp.started", ".receive_response_headers.complete")

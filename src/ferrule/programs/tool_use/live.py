@@ -184,9 +184,9 @@ class LiveTools:
         """The tools that are offered although the program does not name them: of servers given whole, and not on a shelf."""
         if not isinstance(self._toolbox, LiveToolbox):
             return ()
-        made = self._toolbox.list_tools()
-        if made.shelf is not None and self._toolbox.shelf is not None:
-            self._toolbox.shelf.replace(made.shelf)
+        made, shelf = self._toolbox.list_tools(), self._host.owner.shelf  # the run's: that of the toolbox may be a newer one
+        if made.shelf is not None and shelf is not None:
+            shelf.replace(made.shelf)
         names = set(made.names)
         return [tool for tool in now if tool.name in names]
 
