@@ -167,7 +167,7 @@ def test_calls_that_a_lower_limit_refused_do_not_count_when_the_run_goes_on_with
             assert resume(run, driver).status == "failed"
         with context(limits=Limits(tool_calls=5)):
             assert resume(run, driver).status == "done"
-    assert ran == [0, 10, 11, 12]
+    assert sorted(ran) == [0, 10, 11, 12]  # calls of one turn run at the same time
 
 
 def test_a_program_that_cannot_make_an_end_raises_and_goes_on_with_more(driver: str) -> None:
