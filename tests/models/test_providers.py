@@ -137,7 +137,13 @@ def test_a_host_name_that_no_request_can_use_is_refused_when_the_model_is_made(h
         LM(f"http://{host}/v1", model="m")
 
 
-@pytest.mark.parametrize("bad", ["ftp://h", "http://", "h:8000/v1", "http://h:99999", "http://[::1", "http://user:pass@h/v1"])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *("ftp://h", "http://", "h:8000/v1", "http://h:99999", "http://[::1", "http://user:pass@h/v1"),
+        *("http://user:pass/2@h/v1", "http://user:pass?2@h/v1", "http://user:pass#2@h/v1"),
+    ],
+)
 def test_what_is_no_address_is_refused_without_showing_secrets(bad):
     """L1."""
     with pytest.raises(ConfigurationError) as caught:
@@ -150,7 +156,7 @@ def test_what_is_no_address_is_refused_without_showing_secrets(bad):
     ):
         with pytest.raises(ConfigurationError) as caught:
             made()
-        assert "pass" not in str(caught.value).replace("password", "")
+        assert "pass" not in f"{caught.value} {caught.value.__cause__}".replace("password", "")
 
 
 def test_what_may_be_secret_in_an_address_is_not_shown():

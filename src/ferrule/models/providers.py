@@ -252,7 +252,8 @@ def address(base_url: str, path: str = "/chat/completions") -> str:
         if not all(0 < len(each) <= _LONGEST_LABEL for each in (parts.hostname or "none").removesuffix(".").split(".")):
             raise ValueError("a part of its host's name is empty or longer than 63 characters")
     except ValueError as error:
-        raise ConfigurationError(f"{public(base_url)} is not an address: {error}.") from error
+        told = error if "@" not in base_url else None  # it would quote a part of a password: `pa` of `user:pa/ss@host`
+        raise ConfigurationError(f"{public(base_url)} is not an address: {told or 'it holds no user or password'}.") from told
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ConfigurationError(f'A base URL looks like "https://host/v1", found {public(base_url)}.')
     if "@" in parts.netloc:
@@ -265,10 +266,9 @@ def address(base_url: str, path: str = "/chat/completions") -> str:
 
 
 def public(base_url: object) -> str:
-    """An address without user, password and query, which may be secret."""
+    """An address without what may be secret: user, password and query. A password may hold any character, also `/` and `?`."""
     head, _, rest = str(base_url).partition("://")
-    place, slash, path = rest.partition("?")[0].partition("/")
-    return f"{head}://{place.rpartition('@')[2]}{slash}{path}"
+    return f"{head}://{rest.rpartition('@')[2].partition('?')[0]}"
 
 
 def check_settings(settings: Iterable[str]) -> None:

@@ -15,7 +15,6 @@ from ferrule.models.http.connections import Clients, Timeouts
 from ferrule.models.http.errors import add_advice, redact_error, redact_key, status_error
 from ferrule.models.http.reading import Trace, check_bounds, read_whole, reading_until
 from ferrule.models.http.retries import LONGEST_WAIT_S, RetryableError, aretry, retry
-from ferrule.models.providers import public
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
@@ -178,7 +177,7 @@ class HTTPTransport:
 
     def asked(self, key: str | None) -> str:
         """What was asked where, for error messages: without secrets."""
-        return redact_key(f"Asked {f'`{self.model}` at ' if self.model else ''}{public(self.url)}.", key)
+        return redact_key(f"Asked {f'`{self.model}` at ' if self.model else ''}{self.url.partition('?')[0]}.", key)
 
     def close(self) -> None:
         """Close the connections of sync code; the next request opens new ones."""
