@@ -342,8 +342,10 @@ def test_without_standard_input_or_output_a_line_says_so(closed: str) -> None:
     assert found.stderr.startswith("Standard input or output is closed")
 
 
-def test_a_client_that_reads_no_more_ends_the_server_quietly(script: Path) -> None:
+def test_a_client_that_reads_no_more_ends_the_server_quietly(tmp_path: Path) -> None:
     """It is gone, and nobody needs a traceback."""
+    script = tmp_path / "served.py"
+    script.write_text('def add(a: int, b: int) -> int:\n    """Add."""\n    return a + b\n', encoding="utf-8")
     command = [sys.executable, "-m", "ferrule.cli.main", "serve", str(script)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     guard = threading.Timer(60, process.kill)

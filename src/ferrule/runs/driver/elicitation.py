@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from ferrule.errors import MCPProtocolError
 from ferrule.runs.confirmation.decisions import register
-from ferrule.runs.driver.questions import expiry, is_void, now
+from ferrule.runs.driver.questions import is_void, now
 from ferrule.runs.journal.entry import Entry
 from ferrule.tools.definition.mcp import mcp_origin
 from ferrule.tools.mcp.safety import scrub
@@ -123,7 +123,7 @@ class Inputs:
         """Journal the wanted questions before the run waits; observers see each question once, when it is first asked."""
         run, wanted = self._frame.run, cast("_Round", self.wanted)
         if wanted.expires_s is not None:
-            wanted.expires_at = await expiry(self._frame, wanted.expires_s)
+            wanted.expires_at = await now(self._frame) + wanted.expires_s
         number = len(self._rounds) + 1
         await self._frame.write(Entry(f"{self._slot}?i{number}", "once", self._digest, wanted.form()))
         questions = list(self._questions(number, wanted).values())

@@ -20,7 +20,7 @@ from ferrule.runs.confirmation.decisions import decide_by_grant, register
 from ferrule.runs.journal.entry import Entry
 from ferrule.values.confirmation.question import Decision
 from ferrule.values.encoding.encode import json_text
-from ferrule.values.encoding.stored import LAST_TIME, check_fields, reading
+from ferrule.values.encoding.stored import check_fields, reading
 from ferrule.values.record import replace
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Suspended
@@ -60,7 +60,7 @@ async def decide(frame: Frame, act: AskPerson) -> list[Decision]:
         question = replace(bare, id=run.question_id(f"{at} {bare.digest}"), path=frame.path)
         if bare.expires_s is not None or asked is not None:
             if asked is None:
-                asked = Entry(f"{at}?", "once", digest, await expiry(frame, bare.expires_s or 0))
+                asked = Entry(f"{at}?", "once", digest, await now(frame) + (bare.expires_s or 0))
                 await frame.write(asked)
             with reading(f"The time at {at} of the journal"):
                 question = check_fields(replace(question, expires_at=asked.value))
@@ -124,11 +124,6 @@ async def _decision(frame: Frame, question: Question, at: str, digest: str, deni
     if decision is not None and frame.tell is not None:
         frame.tell.inside(at)(events.Decided(question, decision))
     return decision
-
-
-async def expiry(frame: Frame, expires_s: float) -> float:
-    """When a question that is asked now expires. Pages and logs write it as a date, so it is never after the last one."""
-    return min(await now(frame) + expires_s, LAST_TIME)
 
 
 async def now(frame: Frame) -> float:
