@@ -1,4 +1,4 @@
-"""Rulings on calls before they run: run, ask, or deny.
+"""Rulings on calls before they run: allow, ask, or deny.
 
 In: the act `RuleCalls`. Out: a rule for each call, recorded in the journal. A resumed run therefore takes the same path: a question
 stays a question, even if the policy or the tool has changed.
@@ -29,11 +29,11 @@ Rulings = list["Rule | None"]
 
 
 async def rule_calls(frame: Frame, act: RuleCalls) -> Rulings:
-    """Rule on calls.
+    """Rule on calls: apply the policies, and record their rulings.
 
-    Once a question was asked, a call began, or a later act of the program was answered, the recorded rulings hold; without a record, what
-    is settled goes on as it is: another ruling would hide that it may have run. All else is ruled again in a resumed run, and the
-    stricter of the two rulings applies.
+    The recorded rulings are final once a question was asked, a call began, or a later act of the program was answered. If there is no
+    record then, settled calls go on without a ruling: one could hide that they may have run. In all other cases a resumed run rules
+    again, and the stricter of the two rulings applies.
     """
     journal = frame.run.journal
     # Beside the acts, not among them: a policy added or removed while a run waits must not shift their slots.
@@ -68,7 +68,7 @@ async def rule_calls(frame: Frame, act: RuleCalls) -> Rulings:
 
 
 def _kept_results(journal: Journal, act: RuleCalls) -> Iterator[bool]:
-    """Whether each call has the result of an equal call, which a restart kept."""
+    """For each call, whether a restart kept the result of an equal call."""
     used: dict[str, int] = {}
     for each in act.calls:
         digest = each.digest

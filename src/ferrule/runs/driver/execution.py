@@ -55,7 +55,7 @@ async def _execute(run: RunState, observers: tuple[Any, ...], *, wants_deltas: b
     try:
         await _run_to_rest(run, execution, observers, wants_deltas=wants_deltas, is_silent=is_silent, blocks=blocks)
     except BaseException as error:
-        # Whatever it still holds is given back: an interrupt may have come between two steps, or in the handling of another one.
+        # Release whatever it still holds: an interrupt may have come between two steps, or while another one was handled.
         try:
             is_leased = run.persistence is not None and run.persistence.holds(execution)
             if run.executing is execution or (is_leased and run.status == "running" and not isinstance(error, Exception)):
@@ -73,7 +73,7 @@ async def _execute(run: RunState, observers: tuple[Any, ...], *, wants_deltas: b
 
 
 def _check_deps(run: RunState, outer: CallPlace | None) -> None:
-    """Raise `ConfigurationError` if the program lacks its `deps`. A run started by a tool, without `deps`, has those of the tool's run."""
+    """Raise `ConfigurationError` if the program lacks its `deps`. A run that a tool starts without `deps` gets those of the tool's run."""
     if run.deps is None and outer is not None and outer.frame is not None:
         run.deps = outer.frame.deps
     if run.program.is_flow:
@@ -96,13 +96,13 @@ async def _run_to_rest(
     elif run.persistence is not None:
         await offload.run_or_cancel(partial(run.persistence.open, execution))
     here = _begin(run, execution, observers, wants_deltas=wants_deltas, is_silent=is_silent)
-    token = enter(here)  # `_execute` puts the former scope back if an interrupt comes before `try`
+    token = enter(here)  # if an interrupt comes before `try`, `_execute` restores the former scope
     try:
         try:
             if run.tell is not None:
                 await _open_for_observers(run, run.tell, blocks=blocks)
             outcome = await perform(here.frame, run.program, run.args, run.inputs, blocks=blocks)
-            # Its code may have caught the error that says so; what it made of that is no outcome.
+            # The program's code may have caught this error and returned something: the run has failed all the same.
             failed = run.journal.mismatch or (run.persistence.broken if run.persistence is not None else None)
             if failed is not None:
                 raise failed
@@ -168,7 +168,7 @@ async def _now(write: Callable[[], None]) -> None:
 
 
 def _release(run: RunState, execution: Execution) -> None:
-    """Store the run's state and release it, if it is kept in a store."""
+    """Write the run's state to its store, if it has one, and release the lease."""
     if run.persistence is None:
         return
     try:

@@ -46,7 +46,7 @@ class CutOff(Record):
     def may_repeat(self) -> bool:
         """Whether it may run again without asking: both the tool's effect now and the effect recorded when it began must allow it.
 
-        A call whose arguments or place differ since then has another key, so for its service it is another call.
+        An idempotent call whose arguments or place have changed since has another key, so its service would take it for a new call.
         """
         effect, last = self.recorded.get("effect"), self.begun[-1]
         if self.checked.tool.effect == "idempotent" and (last.slot, last.digest) != (self.slot, self.digest):
@@ -55,13 +55,13 @@ class CutOff(Record):
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """What was recorded when it last began: its effect and key."""
+        """The effect and key that were recorded when it last began."""
         then: Any = self.begun[-1].value
         return cast("dict[str, Any]", then) if isinstance(then, dict) else {}
 
 
 def as_begun(checked: CheckedCall, begun: Entry) -> CheckedCall:
-    """The call with the arguments with which it began, if each check makes others: a default made by a factory, such as an id or a time.
+    """The call with the arguments with which it began, if they only differ in defaults that a factory makes anew, such as an id or a time.
 
     Unchanged if the arguments differ because the program has changed.
     """

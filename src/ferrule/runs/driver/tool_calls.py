@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ferrule.values.run.observers import Observers
 
     Live = tuple[int, str, str, CheckedCall]
-    """Its place among the calls, its slot, its digest, and itself."""
+    """A call to run: its index in the batch, its slot, its digest, and the call itself."""
 
 
 def call_tools(frame: Frame, act: CallTools) -> Awaitable[list[ToolResult]]:
@@ -137,7 +137,7 @@ def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[L
     left: list[tuple[int, CutOff]] = []
     refused: list[Entry] = []
     over = 0
-    """Calls that an earlier execution refused: under a higher limit, they were counted above."""
+    """How many calls an earlier execution refused. If the limit is higher now, `take_calls` counted them all the same."""
     allowed = len(act.calls) if frame.budget is None else frame.budget.take_calls(len(act.calls))
     for k, checked in enumerate(act.calls):
         at, digest = f"{slot}.{k}", checked.digest
@@ -146,9 +146,9 @@ def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[L
             has_begun = journal.has_begun(at)
             if has_begun or journal.kept:
                 cut_off = _begun_before(frame, at, digest, checked)
-            if cut_off and cut_off[-1].kind == "result":  # of an equal call, before the program changed
+            if cut_off and cut_off[-1].kind == "result":  # the result of an equal call, before the program changed
                 refused.append(entry := Entry(at, "result", digest, replace(cut_off[-1].value, call_id=checked.call.id)))
-            elif k >= allowed and not cut_off and not has_begun:  # what has begun is not refused: it may have run
+            elif k >= allowed and not cut_off and not has_begun:  # a call that has begun is not refused: it may have run
                 refused.append(entry := refuse_over_limit(at, digest, checked))
             elif checked.refused is not None and not cut_off and not has_begun:
                 refused.append(entry := refuse(at, digest, checked, checked.refused))
@@ -187,7 +187,7 @@ def _begun_before(frame: Frame, slot: str, digest: str, checked: CheckedCall) ->
 
 
 async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[ToolResult | None], live: list[Live]) -> dict[int, Suspended]:
-    """Sort the calls that an earlier execution left unfinished: with a result, to run, or (returned) waiting for a person."""
+    """Settle the calls that an earlier execution left unfinished: each has a result now, joins `live`, or (returned) waits for a person."""
     from ferrule.runs.driver.recovery import reconcile_call, settle
 
     waiting: dict[int, Suspended] = {}
@@ -199,7 +199,7 @@ async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[To
             found = _invoke(place, None, call) if frame.blocks else await _ainvoke(place, None, call)
         answer = await settle(frame, each, found)
         if isinstance(answer, ToolResult):
-            for below in ("/", "?"):  # what a program inside did, and what an MCP server asked, is not replayed
+            for below in ("/", "?"):  # acts of a program inside, and questions of an MCP server, are not replayed
                 frame.run.journal.close_frame(f"{each.slot}{below}", unfinished=True)
             await frame.write(Entry(each.slot, "result", each.digest, answer))
             results[at] = _report(frame.tell and frame.tell.inside(each.slot), each.checked, each.digest, answer)
@@ -212,10 +212,10 @@ async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[To
 
 
 async def _run(frame: Frame, slot: str, digest: str | CallQuestion, checked: CheckedCall) -> list[ToolResult]:
-    """Run one call. Its result comes in a list, the answer to the usual turn: a coroutine that wraps it would cost time at each step."""
+    """Run one call. Returns a list with its result, which answers a turn of one call as it stands: a wrapping coroutine would cost time."""
     if checked.tool.effect == "transactional":
         work = partial(_transact, frame, slot, digest, checked)
-        return [work() if frame.blocks else await offload.run_or_cancel(work)]  # it holds the database, so it is waited for
+        return [work() if frame.blocks else await offload.run_or_cancel(work)]  # it holds the database, so wait for it
     inputs = None
     if getattr(checked.tool, "mcp", None) is not None:
         from ferrule.runs.driver.elicitation import open_inputs  # imported late, like `Database` below: few tools need it
@@ -322,7 +322,7 @@ class _Undone(Exception):  # noqa: N818  leaves the transaction; never reaches t
 def _claim(frame: Frame, slot: str, digest: str | CallQuestion, checked: CheckedCall) -> Entry | None:
     """Claim a call, once per execution. Returns the entry that records its start, to be written before it runs.
 
-    It holds the effect, unless `once`, and the key, if the tool receives one.
+    The entry holds the effect, unless it is `once`, and the key, if the tool receives one.
     """
     frame.check()
     tool, journal = checked.tool, frame.run.journal
@@ -336,7 +336,7 @@ def _claim(frame: Frame, slot: str, digest: str | CallQuestion, checked: Checked
 
 
 def _told(checked: CheckedCall, digest: str | CallQuestion) -> ToolCall:
-    """The call for observers: secrets masked, as in the journal. The digest holds the JSON of all arguments, which is made already."""
+    """The call as observers see it: secrets masked, as in the journal. The digest, which exists already, tells whether there are any."""
     return checked.call.changed(args=checked.arguments.shown) if is_masked(digest) and checked.arguments.secrets else checked.call
 
 

@@ -99,7 +99,7 @@ class Database:
             raise ToolError(UNDONE)
 
     def end(self) -> None:
-        """End the call's access. A statement still running in an abandoned thread is interrupted and waited for; later ones are refused."""
+        """End the call's access. Interrupts a statement still running in an abandoned thread and waits for it; later ones are refused."""
         self._is_over = True
         while not self._using.acquire(timeout=_A_MOMENT_S):
             self._connection.interrupt()
@@ -107,7 +107,7 @@ class Database:
 
 
 def warn_unused(tool: str, run_id: str) -> None:
-    """Log that a transactional call did not use its database: what it did is not in the transaction, and happens again after a crash."""
+    """Log that a transactional call did not use its database: its effects are outside the transaction, and are repeated after a crash."""
     import logging  # late: such calls are few
 
     logging.getLogger("ferrule.tools").warning(
