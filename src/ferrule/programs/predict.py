@@ -136,7 +136,7 @@ class Predict(Module[S, D, P]):
 
     @property
     def is_validated(self) -> bool:
-        """Whether validators check the outputs: its own, or those of the signature's class."""
+        """Whether validators check the outputs: the program's own, or those of the signature's class."""
         return bool(self.output_validators) or self.signature.__validated_by__ is not None
 
     def output_validator(self, function: Validator) -> Validator:

@@ -65,7 +65,7 @@ def ask_person(question: str, *, expires_s: float | None = None) -> str:
     changes, such as the time, compute that with `once`.
 
     Args:
-        question: What the person reads.
+        question: The text that the person reads.
         expires_s: Seconds after which the question counts as denied; None for never.
 
     Raises:

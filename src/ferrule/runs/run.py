@@ -38,7 +38,7 @@ Migrate = Literal["restart_turn"] | bool
 
 
 class Run(Displayed, RunState, Typed[S]):
-    """One execution of one program. Made by `program.start(...)`.
+    """One run of a program, as a value: it can wait for a person, be stored, and be resumed. Made by `program.start(...)`.
 
     `status` is `running`, `waiting` (see `pending`), `done`, `failed` (see `error`) or `cancelled`.
     """
@@ -47,7 +47,7 @@ class Run(Displayed, RunState, Typed[S]):
 
     @property
     def prediction(self) -> Prediction[S]:
-        """What the program returned. Raises the run's error if it failed, `ConfirmationRequired` if it waits."""
+        """The program's result. Raises the run's error if it failed, `ConfirmationRequired` if it waits."""
         self._ensure_outcome()
         if self.status == "done":
             return self.outcome
@@ -60,7 +60,7 @@ class Run(Displayed, RunState, Typed[S]):
 
     @property
     def trajectory(self) -> Trajectory:
-        """The steps so far."""
+        """The program's steps so far."""
         self._ensure_outcome()
         found = getattr(self.outcome, "trajectory", None)
         return found if isinstance(found, Trajectory) else Trajectory(self.steps)
@@ -285,7 +285,7 @@ class Run(Displayed, RunState, Typed[S]):
             yield "trajectory", Trajectory(self.steps)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self  # one execution; copies of what holds it, such as `BatchResults`, share it
+        return self  # there is only one such run: copies of objects that hold it, such as `BatchResults`, share it
 
     def __getstate__(self) -> Never:
         raise TypeError("cannot pickle a `Run`: it holds its program. Use `run.to_json()` and `Run.from_json(text, program)`.")

@@ -50,7 +50,7 @@ class Frame(MutableRecord):
     budget: Budget | None = None
     """The budget that applies here; None without limits."""
     deps: Any = None
-    """What tools find in `Context.deps` here; None if none were passed."""
+    """The value that tools called here find in `Context.deps`; None if none was passed."""
 
     acts: int = 0
     children: dict[str, int] = field(default_factory=dict[str, int])
@@ -62,11 +62,11 @@ class Frame(MutableRecord):
     live: bool = True
     """Whether the latest act was answered live, not from the journal: then its events were not sent before."""
     outer: Frame | None = None
-    """The enclosing frame: spending here counts there too."""
+    """The enclosing frame: spending here counts there, too."""
     lm: Any = None
     """The model of this call of the program; tools called here find it in the settings."""
     blocks: bool = True
-    """Whether the driver of this frame blocks its thread while it waits; otherwise it awaits."""
+    """How the driver of this frame waits: True blocks its thread, False awaits."""
     failures: list[tuple[Any, Entry]] | None = None
     """In plain Python: model failures that the code may still catch, each with the task or thread that saw it."""
 
@@ -93,7 +93,7 @@ class Frame(MutableRecord):
         return self.run.journal.write(entry, blocks=self.blocks)
 
     def slot(self) -> str:
-        """The next act's position."""
+        """The slot of the next act: its position in the run."""
         slot = self.path + str(self.acts)
         self.acts += 1
         if self.tell is not None:
@@ -166,7 +166,7 @@ def _copied(value: Any) -> Any:
 
 
 class RunState:
-    """One execution of one program, as its driver sees it."""
+    """The state of a run, on which its driver works. `Run` adds the public methods."""
 
     __slots__ = (
         "__weakref__", "_tally", "answers", "args", "asked", "cancelled", "changed", "decisions", "deps", "error", "executing",

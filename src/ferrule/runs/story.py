@@ -83,7 +83,7 @@ class Beat(MutableRecord, kw_only=True):
     begun_at: float | None = None
     """When the previous entry was written, which is about when the model was asked."""
     at: float | None = None
-    """When the model's answer was written."""
+    """When its first entry was written: for a model's answer, when the model had answered."""
     model: str = ""
     reasoning: str = ""
     text: str = ""

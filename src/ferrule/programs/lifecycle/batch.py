@@ -309,7 +309,7 @@ def _items(given: Sequence[Any], *, keeps_errors: bool) -> list[_Item]:
 
 
 def _item(index: int, one: Any) -> _Item:
-    # Duck typing: DSPy's examples are no instances of `Mapping`.
+    # Duck typing: DSPy's examples are not instances of `Mapping`.
     is_mapping = not isinstance(one, type) and callable(getattr(one, "keys", None)) and hasattr(one, "__getitem__")
     inputs: dict[Any, Any] | None = dict(cast("Any", one)) if is_mapping else None
     if inputs is None or not all(isinstance(name, str) for name in inputs):

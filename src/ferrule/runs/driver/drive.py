@@ -79,11 +79,11 @@ def perform(
 
     On an event loop, a program with only a `forward` runs in a worker thread. A program inside a run reports its start and its end.
     """
-    work = _perform_program if frame.tell is None or frame.outer is None else _perform_told
+    work = _perform_program if frame.tell is None or frame.outer is None else _perform_observed
     return work(frame, program, args, inputs, blocks=blocks)
 
 
-async def _perform_told(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool) -> Any:
+async def _perform_observed(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool) -> Any:
     tell, journal = cast("Observers", frame.tell).inside(frame.path), frame.run.journal
     if frame.live:
         tell(started(program, args, inputs))
@@ -122,7 +122,7 @@ async def _perform_program(frame: Frame, program: Program, args: tuple[Any, ...]
 
 
 def _counted(found: Any, frame: Frame, since: int) -> Any:
-    """The result of a program inside a run; a prediction gets what this program has spent."""
+    """The result of a program inside a run. If it is a prediction, add the spending of this program to it."""
     if not isinstance(cast("object", found), Prediction):
         return found
     entries = frame.run.journal.entries
@@ -242,7 +242,7 @@ def _recorded(frame: Frame, act: CallModel) -> tuple[str, Response | None, _Fail
     if entry.kind == "failure":
         return slot, None, _Failure(entry, recorded=True)
     if entry.kind == "limit":
-        _making_an_end(frame)
+        _allow_last_calls(frame)
         return slot, None, _Failure(entry, recorded=True)
     if frame.last_calls > 0:
         frame.last_calls -= 1
@@ -259,11 +259,11 @@ def _over_limit(frame: Frame, slot: str, act: CallModel) -> _Failure | None:
     error = frame.budget.reached() if frame.budget is not None else None
     if error is None:
         return None
-    _making_an_end(frame)
+    _allow_last_calls(frame)
     return _Failure(Entry(slot, "limit", act.request, {"name": error.name, "limit": error.limit}), recorded=False)
 
 
-def _making_an_end(frame: Frame) -> None:
+def _allow_last_calls(frame: Frame) -> None:
     if frame.last_calls < 0:  # once: if the program does not finish, every further call fails with the limit
         frame.last_calls = _LAST_CALLS
 

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from ferrule.values.calls.call import CheckedCall
 
 MOST_ROUNDS = 10
-"""How often one call may return with questions."""
+"""The maximum number of times that one call may return with questions."""
 
 
 class _Round(MutableRecord):
-    """The questions that one execution of the call returned with."""
+    """The questions with which one execution of the call returned."""
 
     questions: dict[str, dict[str, Any]]
     """Parameters of `elicitation/create`, by the server's key."""
@@ -68,7 +68,7 @@ class Inputs:
         self.task: str | None = None
         """The id of the task, if the server runs the call as one: the client then asks for its state instead of calling again."""
         self.wanted: _Round | None = None
-        """The questions that this execution of the call returned with, if any."""
+        """The questions with which this execution of the call returned, if any."""
 
     # -- for the client that makes the call ---------------------------------------------------------------------
 

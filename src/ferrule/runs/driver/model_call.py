@@ -1,4 +1,4 @@
-"""One live model call: whole or streamed, reported to observers, journalled."""
+"""One live model call, whole or streamed: reported to observers, and journalled."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 async def call_model(frame: Frame, slot: str, act: CallModel) -> Response:
-    """Call the model; returns the response as journalled, with a unique id for every tool call."""
+    """Call the model; returns the response as it is journalled, with a unique id for every tool call."""
     tell, lm = frame.tell, act.lm
     if tell is not None:
         tell(events.ModelCalled(slot, act.request, lm, act.attempt))

@@ -91,7 +91,7 @@ def reconcile_call(run_id: str, left: CutOff) -> CheckedCall | None:
 
 
 class _Reconciling(Record):
-    """The fields of a tool needed to run it."""
+    """The fields of a tool that are needed to run `reconcile`."""
 
     name: str
     func: Any
@@ -147,7 +147,7 @@ def _decision_slot(left: CutOff, number: int) -> tuple[str, str]:
 def _recorded(frame: Frame, left: CutOff, number: int) -> Entry | None:
     slot, digest = _decision_slot(left, number)
     entry = frame.run.journal.take(slot, "decision", digest) if frame.run.journal.has(slot) else None
-    return entry if entry is not None and entry.digest == digest else None  # else it was made on other arguments
+    return entry if entry is not None and entry.digest == digest else None  # otherwise the decision was made on other arguments
 
 
 async def _ask(frame: Frame, left: CutOff, entry: Entry | None) -> ToolResult | Question | None:

@@ -212,7 +212,7 @@ async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[To
 
 
 async def _run(frame: Frame, slot: str, digest: str | CallQuestion, checked: CheckedCall) -> list[ToolResult]:
-    """Run one call. Returns a list with its result, which answers a turn of one call as it stands: a wrapping coroutine would cost time."""
+    """Run one call. Returns its result in a list, which is the answer to a turn of one call: wrapping it later would cost a coroutine."""
     if checked.tool.effect == "transactional":
         work = partial(_transact, frame, slot, digest, checked)
         return [work() if frame.blocks else await offload.run_or_cancel(work)]  # it holds the database, so wait for it
@@ -226,7 +226,7 @@ async def _run(frame: Frame, slot: str, digest: str | CallQuestion, checked: Che
         if inputs is None or inputs.task is None:  # a task began in an earlier execution, and goes on
             journal.add(entry) if frame.blocks or journal.sink is None else await journal.aadd(entry)
         if tell is not None:
-            tell(events.CallStarted(_told(checked, digest), checked.tool))
+            tell(events.CallStarted(_as_observed(checked, digest), checked.tool))
     place = CallPlace(tell, checked.call.id or slot, frame.run.id, frame, slot, checked, None, inputs)
     result = await _perform(frame, checked, place)
     frame.check_alive()  # in the thread of an abandoned call: its result is discarded
@@ -284,7 +284,7 @@ def _transact(frame: Frame, slot: str, digest: str | CallQuestion, checked: Chec
     if entry is not None:
         frame.run.journal.add(entry)
         if tell is not None:
-            tell(events.CallStarted(_told(checked, digest), checked.tool))
+            tell(events.CallStarted(_as_observed(checked, digest), checked.tool))
 
     def work(connection: Any) -> Entry:
         database = Database(connection)
@@ -335,14 +335,14 @@ def _claim(frame: Frame, slot: str, digest: str | CallQuestion, checked: Checked
     return Entry(slot, "begun", digest, {"effect": tool.effect} if tool.effect != "once" else None)
 
 
-def _told(checked: CheckedCall, digest: str | CallQuestion) -> ToolCall:
+def _as_observed(checked: CheckedCall, digest: str | CallQuestion) -> ToolCall:
     """The call as observers see it: secrets masked, as in the journal. The digest, which exists already, tells whether there are any."""
     return checked.call.changed(args=checked.arguments.shown) if is_masked(digest) and checked.arguments.secrets else checked.call
 
 
 def _report(tell: Observers | None, checked: CheckedCall, digest: str | CallQuestion, result: ToolResult) -> ToolResult:
     if tell is not None:
-        tell(events.CallFinished(_told(checked, digest), result))
+        tell(events.CallFinished(_as_observed(checked, digest), result))
     if result.error is not None:
         without_traces(result.error)
     return result

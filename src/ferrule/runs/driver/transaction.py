@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _AT_ONCE = 1000
-"""How many rows of `executemany` go to the connection at once."""
+"""The number of rows of `executemany` that go to the connection at once."""
 _A_MOMENT_S = 0.05
 
 
@@ -32,7 +32,7 @@ class Transactions(Protocol):
     """The `sink` of a journal whose store lets tools write through its own connection."""
 
     def __call__(self, entry: Entry) -> None:
-        """Store one entry; inside a transaction of this thread, as a part of it."""
+        """Store one entry; if this thread has a transaction open, as a part of it."""
         ...
 
     def transact(self, work: Callable[[Any], R]) -> R:

@@ -27,7 +27,7 @@ class Entry(MutableRecord):
 
     @property
     def digest(self) -> str:
-        """A digest of the question: equal questions have equal digests. That of a model request is recorded, not compared."""
+        """A digest of the question: equal questions have equal digests. The digest of a model request is recorded, but not compared."""
         question = self.question
         if not isinstance(question, str):
             self.question = question = digest_of_call(question) if isinstance(question, tuple) else question.digest

@@ -43,7 +43,7 @@ def taken_by(owner: str, run_id: str, *, is_here: bool, own: str, for_s: float) 
 
 
 class Leases:
-    """The leases of this process on the runs of one file."""
+    """The leases of this process on the runs of one store."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[str, int], tuple[ref[Lease], Callable[[], float], float]] = {}

@@ -54,7 +54,7 @@ class SQLStore:
     _LOCK = ""
     """SQL that the dialect adds to a SELECT, so that the row stays as read until the transaction ends."""
     _ALSO_AT_REST = ""
-    """SQL for what else the dialect sets in the row of a run that comes to rest."""
+    """SQL for further columns that the dialect sets in the row of a run that comes to rest."""
     _UNTIL = "until"
     """SQL expression for the time when the lease of a row of `runs` ends. Read it after the row is locked: a statement that waited for the
     lock sees the other tables as they were before, and would take an owner that came meanwhile for dead."""
@@ -73,7 +73,7 @@ class SQLStore:
         raise NotImplementedError
 
     def _look(self, work: Callable[[Any], R]) -> R:
-        """Call `work` with the connection, to read what the dialect reads in one statement."""
+        """Call `work` with the connection, for reads that the dialect does in one statement."""
         return self._read(work)
 
     def _now(self, db: Any) -> float:
