@@ -237,7 +237,7 @@ class Module(Batches[S, D, P]):
         return [predictor for _, predictor in self.named_predictors()]
 
     def tool_users(self) -> Sequence[Predictor]:
-        """The predictors inside whose tools a run of this program may call."""
+        """The predictors inside whose tools may be called in a run of this program."""
         return self.predictors()
 
     def set_lm(self, lm: Any) -> None:
@@ -276,7 +276,7 @@ class Module(Batches[S, D, P]):
         return dump_state(self)
 
     def load_state(self, state: Mapping[str, Any], *, tools: Iterable[Any] = ()) -> None:
-        """Load a dumped state. `tools` are bound by name. A missing tool raises `ToolDefinitionError`; a changed one is warned about."""
+        """Load a dumped state. `tools` are bound by name. A missing tool raises `ToolDefinitionError`; a changed one causes a warning."""
         from ferrule.programs.lifecycle.saving import load_state
 
         load_state(self, state, tools=tools)

@@ -198,7 +198,7 @@ class Predict(Module[S, D, P]):
         if returns_calls:
             from ferrule.programs.with_tools import ask_once  # late: most predictors have no tools, and `ReAct` asks itself
 
-            # No call is run, so the adapter may choose too: see docs/how-to/tools/tool-calls.md.
+            # No call is run, so the adapter may choose, too: see docs/how-to/tools/tool-calls.md.
             wanted = False if self.native is None and asker.adapter.use_native_function_calling is False else self.native
             return (yield from ask_once(self, asker, values, demos, toolbox, native=wanted))
         if len(toolbox):
@@ -238,7 +238,7 @@ class Predict(Module[S, D, P]):
         return self.make_prediction(outputs, messages=messages.then(response.message()))
 
     def make_prediction(self, outputs: Mapping[str, Any], **more: Any) -> Prediction[S]:
-        """A prediction of this signature; for the program's own use."""
+        """Make a prediction of this signature; for the program's own use."""
         return Prediction.of(outputs, signature=self.outputs_of or self.signature, **more)
 
     def __repr__(self) -> str:

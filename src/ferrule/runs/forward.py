@@ -39,7 +39,7 @@ def once(make: Callable[[], T], name: str = "once") -> T:
     Raises:
         InputError: The name has other characters.
         RunError: The value is not JSON data.
-        ReplayMismatchError: A replay did not ask for a recorded value.
+        ReplayMismatchError: A replay ended or went on without asking for a recorded value.
 
     """
     from ferrule.runs.driver.subprogram import record  # late, as in `drive.py`

@@ -96,13 +96,13 @@ class Execution(MutableRecord):
     """The tool call in which this run was started; None if no tool started it."""
     over: bool = False
     left: bool = False
-    """Whether the reader left the run's stream: this cancels the awaitables that sync code waits for, and counts as cancelling the run."""
+    """Whether the run's stream was closed early: this cancels the awaitables that sync code waits for, and counts as cancelling the run."""
     awaited: set[asyncio.Task[Any]] = field(default_factory=set["asyncio.Task[Any]"])
     """Tasks on the background loop that sync code waits for."""
 
 
 async def cancellable(life: Any, value: Awaitable[R]) -> R:
-    """Await a value for sync code. Leaving the stream of this run, or of a run around it, cancels the await."""
+    """Await a value for sync code. Closing the stream of this run, or of a run around it, cancels the await."""
     import asyncio  # imported late: sync tools do not need it
 
     around: list[Execution] = []
@@ -114,7 +114,7 @@ async def cancellable(life: Any, value: Awaitable[R]) -> R:
     for each in around:
         each.awaited.add(task)
     try:
-        if any(each.left for each in around):  # left just now: do not begin
+        if any(each.left for each in around):  # closed just now: do not begin
             if inspect.iscoroutine(value):
                 value.close()
             raise asyncio.CancelledError

@@ -72,9 +72,9 @@ class Summary(Record, kw_only=True):
     """Questions that wait for a person."""
     error: str | None = None
     recoveries: int = 0
-    """How many times the run was taken over from a dead process since it was last at rest."""
+    """How many times the run was recovered from a dead process since it was last at rest."""
     leased: bool = False
-    """Whether a process is executing it right now."""
+    """Whether a process is executing the run now."""
     decided: tuple[str, ...] = field(default_factory=tuple[str, ...])
     """Ids of questions that are decided but that the run, not resumed yet, has not used."""
     usage: Usage = Usage()
@@ -116,7 +116,7 @@ class Store(Protocol):
         ...
 
     async def aappend(self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None) -> bool:
-        """`append` without blocking the event loop. A cancellation is raised when the write has ended: from its error, if it failed."""
+        """`append` without blocking the event loop. Raises a cancellation only after the write; if that failed, its error is the cause."""
         ...
 
     def transact(self, lease: Lease, work: Callable[[Any], R]) -> R:
@@ -146,7 +146,7 @@ class Store(Protocol):
         ...
 
     def cancel(self, run_id: str) -> None:
-        """Cancel a run: before its next step, or at once if no process executes it. Its questions and unused decisions are then deleted."""
+        """Cancel a run: before its next step, or at once if no process executes it. Deletes its questions and unused decisions."""
         ...
 
     def list(
@@ -163,7 +163,7 @@ class Store(Protocol):
         ...
 
     def now(self) -> float:
-        """The time by the store's clock, in seconds since 1970. Questions expire by it."""
+        """The time by the store's clock, in seconds since 1970. It decides when questions expire."""
         ...
 
     def changes(self) -> int:
@@ -178,7 +178,7 @@ class Store(Protocol):
         ...
 
     def redact(self, run_id: str) -> None:
-        """Remove inputs, journal, questions and decisions of an ended run; the record that it ran, and its status, stay."""
+        """Remove the inputs, journal, questions and decisions of an ended run. The fact that it ran, and its status, stay."""
         ...
 
     def prune(self, *, older_than_s: float, statuses: Iterable[str] = ("done", "failed", "cancelled")) -> int:
@@ -230,7 +230,7 @@ def check_page(limit: Any, before: Any) -> tuple[float, str] | None:
 
 
 def check_pruning(older_than_s: Any, statuses: Any) -> set[str]:
-    """The statuses of the runs to delete. Raises `ConfigurationError` for anything but statuses of runs, and for NaN seconds."""
+    """The statuses of the runs to delete. Raises `ConfigurationError` for anything that is not a run status, and for NaN seconds."""
     if isinstance(statuses, str):
         raise ConfigurationError(f"`statuses` is a list of statuses; found {shown(statuses)}.")
     wanted = {status for each in statuses if (status := check_status(each, "statuses")) is not None}

@@ -1,6 +1,6 @@
-"""`Run`: one execution of a program as a value, and calls of programs inside one.
+"""`Run`: a run of a program, as a value; and calls of programs inside a run.
 
-Executing a run again replays its journal into a fresh execution of the program and continues where it stopped.
+Resuming a run replays its journal into a new execution of the program, which continues where the last one stopped.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Run(Displayed, RunState, Typed[S]):
 
     @property
     def grants(self) -> dict[str, Grant]:
-        """The valid grants (see `Grant`), by the id of the question that each was given for; `calls` is how many calls remain."""
+        """The valid grants (see `Grant`), by the id of the question that each was given with; `calls` is how many calls remain."""
         from ferrule.runs.confirmation.decisions import open_grants
 
         return open_grants(self)
@@ -266,7 +266,7 @@ class Run(Displayed, RunState, Typed[S]):
         again.key, again.extra_tools = self.key, self.extra_tools
         again.answers, again.decisions = dict(self.answers), list(self.decisions)
         again.journal = DoneJournal(self.journal.entries)
-        with entered(Scope(scope().overrides)):  # a reader, perhaps inside a tool, is not charged for the replay
+        with entered(Scope(scope().overrides)):  # the replay costs the reader, perhaps a tool, nothing of its budget
             execute(again, is_silent=True)
         if again.error is not None:
             raise again.error

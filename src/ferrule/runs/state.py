@@ -88,7 +88,7 @@ class Frame(MutableRecord):
         raise RunCancelledError(f"This belongs to an execution of the run {self.run.id}, or to a call in it, that has ended.")
 
     def write(self, entry: Entry) -> Awaitable[None]:
-        """Journal an entry: durable once this is awaited. Raises `RunCancelledError` in a thread that an interrupt left behind."""
+        """Journal an entry: durable once this is awaited. Raises `RunCancelledError` in a thread that an interrupt abandoned."""
         self.check_alive()
         return self.run.journal.write(entry, blocks=self.blocks)
 
@@ -181,7 +181,7 @@ class RunState:
         self.id = chance[:16].hex() if run_id is None else check_run_id(run_id)
         self.program = program
         self.args = args
-        # A flow's inputs are replayed: later changes by the caller to a list or a history must not affect them.
+        # A flow's inputs are replayed: if the caller changes a list or a history later, that must not affect them.
         self.inputs = {name: snapshot(value) for name, value in inputs.items()} if program.is_flow else dict(inputs)
         self.journal = Journal()
         self.status: RunStatus = "running"
@@ -202,7 +202,7 @@ class RunState:
         self.latest_messages: Messages | None = None
         """The messages of the program's own latest model request."""
         self.prices: Any = None
-        """The setting `prices` of the current execution."""
+        """The setting `prices` during the current execution."""
         self.replay_lock: Any = None
         """Held by the replay that rebuilds the result of a run that was done when loaded; None if there is nothing to rebuild."""
         self.trace: TracebackType | None = None

@@ -226,7 +226,7 @@ class EventStream(Typed[S]):
             raise log.error
 
     def _raise_failure(self) -> None:
-        # A stream that just ended would hide a failed run; a run that waits for a person did not fail.
+        # If the stream simply ended, it would hide that the run failed. A run that waits for a person did not fail.
         if self.run.error is not None:
             raise self.run.error.with_traceback(self.run.trace)
 

@@ -62,7 +62,7 @@ class AgentTool:
     """The function of a tool that runs a program."""
 
     is_program = True
-    """Tells the driver that this is a program, whose answers are recorded one by one."""
+    """Marks a program for the driver, which then records the program's answers one by one."""
 
     def __init__(self, program: Program, signature: type[Signature]) -> None:
         self.program = program

@@ -1,4 +1,4 @@
-"""Many runs of one program, several at once, with progress on the terminal."""
+"""Runs one program on many inputs, several at once, with progress on the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resuming a run that waits for a person, under udspy's names.
+"""Resumes a run that waits for a person, with the names of udspy's API.
 
 In: the `ConfirmationRequired` that a call raised, which carries its run, and a person's response. Out: the run with the decision on it, or
 its prediction. The run continues where it stopped: recorded answers and results are reused.

@@ -196,7 +196,7 @@ class Compaction:
                 yield from self._compact(plan)
 
     def shrink(self) -> Generator[Act, Any, bool]:
-        """After an overflow: compact, whatever the estimate says. False if there is nothing to leave out."""
+        """After an overflow: compact, even if the estimate is below the limit. False if there is nothing to leave out."""
         plan = yield CheckDue(self._plan, "compaction", "c")
         if plan:
             yield from self._compact(plan)

@@ -140,7 +140,7 @@ class _TextMode(MutableRecord):
         thought, tool_name, tool_args, observation = _step_fields(i)
         if not step.calls and _is_summary(step):
             return adapter.step_message({observation: step.results[0].content})
-        if len(step.calls) == len(step.results) == 1:  # the usual step, without calls of `entry` and lists
+        if len(step.calls) == len(step.results) == 1:  # the usual step, fast: without lists and calls of `entry`
             [call], [result] = step.calls, step.results
             name, args, intention = call.name, call.args, call.intention
             seen: Any = shorten(result.content, self.observation_chars)

@@ -114,11 +114,11 @@ class ModuleView:
         self._after = Toolbox((*filter(is_builtin, self._before), *named))
 
     def load(self, *names: str) -> str:
-        """Offer tools of the toolbox's shelf, by name or glob; returns the change in words."""
+        """Offer tools of the toolbox's shelf, by name or glob; returns a description of the change."""
         return self._move(names, loading=True)
 
     def unload(self, *names: str) -> str:
-        """Put tools back on the shelf, by name or glob; returns the change in words."""
+        """Put tools back on the shelf, by name or glob; returns a description of the change."""
         return self._move(names, loading=False)
 
     def _move(self, names: Iterable[str], *, loading: bool) -> str:

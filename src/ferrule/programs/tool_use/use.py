@@ -200,7 +200,7 @@ class _GoneTool(Record):
 
     @property
     def declaration(self) -> dict[str, Any]:
-        return {"function": {"parameters": None}}  # without a schema, a question has nothing to edit
+        return {"function": {"parameters": None}}  # without a schema, a question offers nothing to edit
 
     def prepare(self, _args: Any) -> Any:
         raise ToolArgumentsError(self.name, [("", "the program no longer has this tool")])
@@ -313,7 +313,7 @@ def _changed(checked: CheckedCall, decision: Decision, *, has_run: bool | None) 
 
     prepare = checked.tool.prepare
     try:
-        # Where they do not fit together, an edit replaces all of them.
+        # If the call no longer fits its tool, an edit replaces all arguments.
         arguments = prepare(decision.args) if checked.misfit else edit_arguments(checked.arguments, decision.args, prepare)
         if decision.kind == "approve" and any(arguments.shown.get(name) != value for name, value in decision.args.items()):
             raise ToolArgumentsError(checked.tool.name, [("", "checking the arguments as they were shown changed them")])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ferrule.values.confirmation.policy import Grant
 
 _waiting: WeakValueDictionary[str, RunState] = WeakValueDictionary()
-"""The runs of this process by the ids of their questions, held weakly."""
+"""The runs of this process, by the ids of their questions. Weak references: waiting runs are not kept alive."""
 
 _deciding = threading.Lock()
 """Held while a decision is recorded: if two people decide at once, the second gets an error."""
@@ -114,7 +114,7 @@ _Response = tuple[Literal["approve", "edit", "deny", "reply"], Any]
 
 
 def _parse_response(approved: bool, data: Any, status: str | None) -> _Response:
-    if not isinstance(approved, bool):  # pyright: ignore[reportUnnecessaryIsInstance]  the "no" of a web form would approve
+    if not isinstance(approved, bool):  # pyright: ignore[reportUnnecessaryIsInstance]  the text "no" of a web form would approve
         raise DecisionError(f"`approved` is True or False, found {shown(cast('object', approved))}.")
     is_edit, is_text = isinstance(data, dict), isinstance(data, str)
     status = status or (("edited" if is_edit else "approved") if approved else "rejected")
@@ -247,7 +247,7 @@ def decided_ids(run: RunState) -> frozenset[str]:
 
 
 def open_grants(run: RunState) -> dict[str, Grant]:
-    """The valid grants of a run, by the id of the question that each was given for; `calls` is how many calls remain."""
+    """The valid grants of a run, by the id of the question that each was given with; `calls` is how many calls remain."""
     now = time()
     return {key: grant for key, grant in run.tally.grants(run.decisions).items() if grant.until is None or now < grant.until}
 
@@ -269,4 +269,4 @@ def revoke_grant(run: RunState, grant_id: str, *, by: str = "") -> None:
         raise DecisionError(f"There is no grant {grant_id!r} in this run; there are: {', '.join(known) or 'none'}.")
     ended = Decision(f"revoke:{grant_id}", "revoke", by=by, via="api", at=time())
     run.decisions.append(ended)
-    run.answers[ended.question_id] = ended  # no question uses it: stored here, it is saved with the run
+    run.answers[ended.question_id] = ended  # no question uses it: it is put here so that it is stored with the run

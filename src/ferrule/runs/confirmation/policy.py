@@ -55,7 +55,7 @@ async def rule_calls(frame: Frame, act: RuleCalls) -> Rulings:
     if is_underway:
         settled = act.settled if act.settled is not None else (True,) * len(made)
         made = [None if is_settled else rule for is_settled, rule in zip(settled, made, strict=True)]
-    if journal.kept:  # a denial would be untrue: these calls have run
+    if journal.kept:  # they have run, so a denial would be untrue
         made = [None if has_result else rule for has_result, rule in zip(_kept_results(journal, act), made, strict=True)]
     forms = [_form(each) for each in made]
     if any(forms) and (recorded is None or forms != [_form(each) for each in recorded]):

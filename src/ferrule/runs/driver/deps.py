@@ -1,4 +1,4 @@
-"""The `deps` of a run: checked before a program acts, and given to plain Python that takes a `Context`.
+"""The `deps` of a run: checks them before a program acts, and passes them to plain Python that takes a `Context`.
 
 Each tool, each output validator and each `forward` gets the `deps` that it declares; so do the tools of programs that are tools.
 """

@@ -58,7 +58,7 @@ _LOOKS_AGAIN_S = 0.01
 _OVER: Any = object()
 """In place of an act: the flow returned."""
 _LAST_CALLS = 4
-"""An extraction call, two calls to repair its answer, and one by the fallback adapter."""
+"""Model calls that a program may make after a limit: an extraction, two repairs of its answer, and one with the fallback adapter."""
 
 
 class _Failure(MutableRecord):
@@ -264,7 +264,7 @@ def _over_limit(frame: Frame, slot: str, act: CallModel) -> _Failure | None:
 
 
 def _allow_last_calls(frame: Frame) -> None:
-    if frame.last_calls < 0:  # once: if the program does not finish, every further call fails with the limit
+    if frame.last_calls < 0:  # only once: if the program does not finish then, every further call fails with the limit
         frame.last_calls = _LAST_CALLS
 
 
@@ -321,7 +321,7 @@ async def _answer(frame: Frame, act: ReadConditions | RecallCalls | RuleCalls | 
 
 
 async def _check_due(frame: Frame, act: CheckDue) -> Any:
-    journal, slot = frame.run.journal, f"{frame.path}{frame.acts}{act.mark}"  # beside the acts: it shifts none of their slots
+    journal, slot = frame.run.journal, f"{frame.path}{frame.acts}{act.mark}"  # not among the acts, whose slots it must not shift
     if journal.replaying:
         if journal.has(slot):
             entry = journal.take(slot, "once", act.name)

@@ -67,7 +67,7 @@ async def _execute(run: RunState, observers: tuple[Any, ...], *, wants_deltas: b
                 run.executing = None
             if is_leased and run.persistence is not None:
                 run.persistence.lease = None
-        if not isinstance(error, GeneratorExit):  # that may be raised in any context, by the garbage collector
+        if not isinstance(error, GeneratorExit):  # the garbage collector may raise it in any context
             restore_scope(outside)
         raise
 
@@ -121,7 +121,7 @@ async def _run_to_rest(
         else:
             run.done(outcome)
         if run.journal.drift and run.status in {"waiting", "done"} and not is_silent:  # a resume that failed at once leaves no trace
-            with suppress(StoreError):  # then the next execution finds the differences again
+            with suppress(StoreError):  # if it fails, the next execution finds the differences again
                 await run.journal.note_migration(blocks=blocks)
         try:
             if run.persistence is not None:
@@ -174,7 +174,7 @@ def _release(run: RunState, execution: Execution) -> None:
     try:
         run.persistence.close(execution)
     except StoreError as error:
-        # Every answer is on disk, but the final status is not. So the run counts as crashed, and resuming it reaches the same end.
+        # Every answer is on disk, but not the final status. So the run looks crashed to the store, and resuming it reaches the same end.
         if not run.is_interrupted:
             run.error, run.status = run.error or error, "failed"
 

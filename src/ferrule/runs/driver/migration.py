@@ -137,6 +137,6 @@ def _is_among(call: ToolCall, asked: set[str | None]) -> bool:
 
 
 def _place(each: tuple[str, Entry]) -> list[int]:
-    """`3.10` comes after `3.9`. `3.9?1` is the same place: the decision about a call that was cut off."""
+    """A sort key for slots: `3.10` comes after `3.9`. `3.9?1`, the decision on an interrupted call, has the same place as `3.9`."""
     numbers = each[0].rpartition("/")[2].partition("?")[0].split(".")
     return [int(number) if number.isdigit() else -1 for number in numbers]

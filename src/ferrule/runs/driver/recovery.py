@@ -40,7 +40,7 @@ class CutOff(Record):
     digest: str
     checked: CheckedCall
     begun: tuple[Entry, ...]
-    """The entry written each time it began, oldest first. Empty for a call that did not begin and no longer fits its tool."""
+    """The entries of its starts, oldest first. Empty for a call that did not begin and no longer fits its tool."""
 
     @property
     def may_repeat(self) -> bool:
@@ -158,7 +158,7 @@ async def _ask(frame: Frame, left: CutOff, entry: Entry | None) -> ToolResult | 
     schema = tool.declaration["function"]["parameters"] if kind == "migration" else None  # only then can it be edited
     shown = call.changed(args=left.checked.arguments.shown)
     bare = Question(kind, _question(left), shown, path=frame.path, schema=schema, effect=tool.effect)
-    if entry is None or entry.value.shown not in {"", bare.digest}:  # else decided for another version of the program
+    if entry is None or entry.value.shown not in {"", bare.digest}:  # otherwise it was decided for another version of the program
         slot, digest = _decision_slot(left, len(left.begun))
         question = replace(bare, id=run.question_id(f"{slot} {bare.digest}"))
         decision = run.decision(question.id)

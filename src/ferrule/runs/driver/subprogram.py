@@ -1,7 +1,7 @@
-"""A program called as a tool: a frame of the same run below the call, so that it can wait, be resumed and be counted.
+"""A program called as a tool: it gets a frame of the same run, below the call, so that it can wait, be resumed and be counted.
 
 In: a call that is about to run. Out: the frame for the program inside it and, when it ends, a record of its spending at the slot of the
-call plus `.spent`: a replay uses the result alone and does not execute the program again.
+call plus `.spent`: a replay uses only the result, and does not execute the program again.
 
 Also here: values that a run records once, with the programs that compute them, and the model failures that a `forward` caught.
 """
@@ -116,7 +116,7 @@ async def record(make: Callable[[], Any], name: str, *, blocks: bool, is_needed:
 
 
 async def call_code(frame: Frame, code: Callable[[Callable[..., Awaitable[Any]]], Coroutine[Any, Any, T]], name: str) -> T:
-    """Call functions of the user once, in a frame of a run. See `CallCode`."""
+    """Call a user's functions once, in a frame of a run, and record the result. See `CallCode`."""
     from ferrule.runs.driver.deps import with_context  # late: few programs have such functions
 
     blocks = frame.blocks

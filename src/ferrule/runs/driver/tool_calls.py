@@ -130,7 +130,7 @@ async def _fill_in_tasks(
 
 
 def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[Live], list[tuple[int, CutOff]], list[Entry]]:
-    """The recorded results (None for others), the calls to run, the calls a crash interrupted, and the refusals to journal."""
+    """Sort a batch: recorded results (None for others), calls to run, calls that a crash interrupted, and refusals to journal."""
     journal, slot = frame.run.journal, frame.slot()
     results: list[ToolResult | None] = []
     live: list[Live] = []
@@ -171,7 +171,7 @@ def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[L
 
 
 def _begun_before(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> tuple[Entry, ...]:
-    """The starts of a call that an earlier execution left, or its result or start before a restart dropped it; empty for a new call."""
+    """The starts of a call that an earlier execution left; or its result or start that a restart dropped; empty for a new call."""
     journal = frame.run.journal
     if checked.tool.is_program and not checked.misfit:
         found = journal.take_kept(digest) if journal.kept else None
@@ -223,7 +223,7 @@ async def _run(frame: Frame, slot: str, digest: str | CallQuestion, checked: Che
         inputs = await open_inputs(frame, slot, checked.digest, checked)
     journal, entry, tell = frame.run.journal, _claim(frame, slot, digest, checked), frame.tell and frame.tell.inside(slot)
     if entry is not None:
-        if inputs is None or inputs.task is None:  # a task began in an earlier execution, and goes on
+        if inputs is None or inputs.task is None:  # a server's task began in an earlier execution, and continues
             journal.add(entry) if frame.blocks or journal.sink is None else await journal.aadd(entry)
         if tell is not None:
             tell(events.CallStarted(_as_observed(checked, digest), checked.tool))

@@ -52,7 +52,7 @@ class Journal:
         """Whether this is the first execution: there is nothing to replay."""
         self.restarts = False
         """Whether a program that differs drops the remaining answers instead of raising (`migrate="restart_turn"`)."""
-        self.mismatch: ReplayMismatchError | None = None  # kept, because the program's code may have caught it
+        self.mismatch: ReplayMismatchError | None = None  # of this execution; kept, because its code may have caught it
         self.drift: dict[str, tuple[str, str]] = {}
         """Differences from the journal that no note has yet: the value recorded, and now."""
         self.dropped: list[str] = []

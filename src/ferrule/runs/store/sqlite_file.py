@@ -34,7 +34,7 @@ _TRY_AGAIN_S = 1.0
 _SURE_S = 0.1
 """For this time, writing an entry does not check again that its file is there, which takes a tenth of a commit. The end of a run does."""
 _LONGEST_WAIT_TO_FORK_S = 0.5
-"""Per file. A thread may hold its file longer, but then it sleeps, or waits for the disk."""
+"""Per file. A thread that holds its file longer sleeps, or waits for the disk."""
 _LONGEST_WAIT_TO_CLOSE_S = 1.0
 _RECOVER = "Put a backup in its place, or save what can be read into a new file: `sqlite3 OLD .recover | sqlite3 NEW`."
 _REMEDIES = {
@@ -81,7 +81,7 @@ class SQLiteFile:
         self.path = path
         self.leases = Leases()
         self.thread: Any = None
-        """The thread that writes for event loops and renews leases, once there was one."""
+        """The thread that writes for event loops and renews leases; None before its first use."""
         self.users: weakref.WeakSet[Any] = weakref.WeakSet()
         """The open stores that use this file."""
         self._full_sync = full_sync

@@ -265,4 +265,4 @@ def _sorted_out(rows: Iterable[Any]) -> Written:
 
 
 _SNAPSHOT = "SELECT pg_current_snapshot()::text"
-"""The snapshot of the server's transactions, as text: it changes with each commit, and only then."""
+"""The snapshot of the server's transactions, as text: another one after each commit, the same while no transaction ends."""
