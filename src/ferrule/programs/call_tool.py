@@ -76,7 +76,7 @@ async def acall_tool(tool: Tool | Callable[..., Any], /, **arguments: Any) -> An
 
 
 def _program(thing: Any, arguments: dict[str, Any]) -> tuple[_OneCall, dict[str, Any]]:
-    """The call as a program, and its arguments as they may be shown. These identify it in the run, so they lack defaults."""
+    """The call as a program, and its arguments as they may be shown. These identify it, so they lack defaults, which may change."""
     tool = Tool.of(thing)
     read = _reader(tool)
     checked = tool.prepare(arguments)

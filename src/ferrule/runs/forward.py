@@ -33,11 +33,11 @@ def once(make: Callable[[], T], name: str = "once") -> T:
 
     Args:
         make: Computes the value, which must be JSON data. If it raises, nothing is recorded.
-        name: A name of letters, digits, `_` and `-`. Values with the same name are matched by their order, so values computed at the same
-            time need different names, or branches of `gather`.
+        name: Names the value: a word of letters, digits, `_` and `-`. Values with the same name are matched by their order, so values
+            computed at the same time need different names, or branches of `gather`.
 
     Raises:
-        InputError: The name has other characters.
+        InputError: The name is not such a word.
         RunError: The value is not JSON data.
         ReplayMismatchError: A replay ended or went on without asking for a recorded value.
 

@@ -107,7 +107,8 @@ class ModuleView:
     def init_module(self, tools: Iterable[Tool | Callable[..., Any]] | None = None) -> None:
         """Offer these tools and the built-in ones, which need not be listed; None offers only the built-in ones.
 
-        Raises `DuplicateToolError` for two tools with one name and `ToolDefinitionError` for an object that is no tool, without a change.
+        Raises `DuplicateToolError` for two tools with one name, and `ToolDefinitionError` for an object that is not a tool. Then nothing
+        changes.
         """
         named = Toolbox([tool for tool in Toolbox(() if tools is None else tools) if not is_builtin(tool)])
         self._owner.check(named.tools)

@@ -158,7 +158,7 @@ async def _ask(frame: Frame, left: CutOff, entry: Entry | None) -> ToolResult | 
     schema = tool.declaration["function"]["parameters"] if kind == "migration" else None  # only then can it be edited
     shown = call.changed(args=left.checked.arguments.shown)
     bare = Question(kind, _question(left), shown, path=frame.path, schema=schema, effect=tool.effect)
-    if entry is None or entry.value.shown not in {"", bare.digest}:  # otherwise it was decided for another version of the program
+    if entry is None or entry.value.shown not in {"", bare.digest}:  # none, or one made for another version of the program
         slot, digest = _decision_slot(left, len(left.begun))
         question = replace(bare, id=run.question_id(f"{slot} {bare.digest}"))
         decision = run.decision(question.id)

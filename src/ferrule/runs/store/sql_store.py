@@ -48,7 +48,7 @@ class SQLStore:
 
     max_recoveries: int
     engine: Any = None
-    """The queue that calls workers; None without one."""
+    """The engine that calls workers; None without one."""
     _name: str
     """The place of the store, for messages."""
     _LOCK = ""

@@ -204,7 +204,7 @@ class Server:
         return found
 
     def persist(self, attempt: Callable[[], R]) -> R:
-        """Repeat `attempt` if a connection broke, unless none has ever worked; other errors of Postgres become `StoreError`."""
+        """Repeat `attempt` after a break or a conflict, unless no connection ever worked; other errors of Postgres become `StoreError`."""
         psycopg = load_psycopg()
 
         ends, pauses = time.monotonic() + self._patience_s, iter(_PAUSES_S)

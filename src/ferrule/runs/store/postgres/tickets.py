@@ -24,7 +24,7 @@ _AGAIN_AFTER_S = 5.0
 
 
 class Engine(Protocol):
-    """A queue that carries tickets to workers. It knows ids, not runs. Each method works in the transaction of a psycopg connection."""
+    """The queue that carries tickets to workers. Knows ids, not runs. Each method works in the transaction of a psycopg connection."""
 
     queue: str
     """The queue for runs that are submitted here."""
