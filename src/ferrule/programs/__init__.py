@@ -1,1 +1,1 @@
-"""What decides: Predict, ChainOfThought, ReAct, Module."""
+"""Programs, which decide what to ask and to call: Predict, ChainOfThought, ReAct, Module."""

@@ -1,4 +1,4 @@
-"""`call_tool`: a tool call by a program's own code, with the checks, policies, questions and record of a model's call."""
+"""`call_tool`: lets a program's own code call a tool, with the checks, policies, questions and records of a model's call."""
 
 from __future__ import annotations
 
@@ -35,34 +35,34 @@ if TYPE_CHECKING:
     from ferrule.values.signatures.output_checks import OutputCheck
 
 _AS_SHOWN = (inspect.Parameter.empty, Any, object, str, LiteralString, Never, NoReturn, ToolResult)
-"""Types whose results are given as a model sees them."""
+"""Return types for which `call_tool` returns the result as a model sees it."""
 _READ_TO_THE_END = (AsyncGenerator, AsyncIterable, AsyncIterator)
 _AWAITED = (Awaitable, Coroutine)
 _NOT_TEXT = frozenset({"object", "array"})
 _SHOWN_AS_STARS = '"writeOnly":true'
-"""As pydantic declares a `SecretStr`."""
+"""Part of the JSON schema of pydantic's `SecretStr`."""
 
 
 def call_tool(tool: Tool | Callable[..., Any], /, **arguments: Any) -> Any:
     """Call a tool from a `forward`, and record the result; a resumed run gets the recorded result.
 
-    Policies, grants and `require_confirmation` apply as for a call by a model, and the run waits for a decision. The tool's `effect` says
+    Policies, grants and `require_confirmation` apply as for a model's call, and the run waits for the decision. The tool's `effect` decides
     what happens after a crash. Outside a run, a call that needs a decision raises `ConfirmationRequired`, as a program does.
 
     Args:
-        tool: The tool, or a function to make one of.
-        arguments: The tool's arguments, by name. The tool gets these objects; the record and a question have them as JSON.
+        tool: The tool, or a function to make into one.
+        arguments: The tool's arguments, by name. The tool gets these objects; the journal and a question show them as JSON.
 
     Returns:
-        The result, as the type that the function says it returns. It is read from the text that a model would see, because a run records
-        this text. A function without a return type, and a tool of an MCP server, give the text itself, or parts such as images.
+        The result, as the function's declared return type. It is parsed from the text that a model would see, because a run records this
+        text. For a function without a return type, and a tool of an MCP server, the text itself, or parts such as images.
 
     Raises:
         ToolArgumentsError: The arguments do not fit.
-        ConfirmationRejected: A person or a policy denied the call, or a person replied instead. Its `message` is what they said.
-        ToolError: The tool failed, or its result is not of the type it says. When the tool has just run, its own error is the cause.
-        ToolDefinitionError: The type that it returns is not known at run time, has no form in JSON, holds a secret, or is a union whose
-            values look the same in the text (`int | str`).
+        ConfirmationRejected: A person or a policy denied the call, or a person replied instead. Its `message` is the reason or the reply.
+        ToolError: The tool failed, or its result does not fit the return type. If the tool has just run, its own error is the cause.
+        ToolDefinitionError: The return type is not known at run time, has no form in JSON, holds a secret, or is a union whose values look
+            the same in the text (`int | str`).
 
     """
     program, named = _program(tool, arguments)
@@ -76,11 +76,11 @@ async def acall_tool(tool: Tool | Callable[..., Any], /, **arguments: Any) -> An
 
 
 def _program(thing: Any, arguments: dict[str, Any]) -> tuple[_OneCall, dict[str, Any]]:
-    """The call as a program, and its arguments as they may be shown; these name its place in the run. Defaults may differ in a replay."""
+    """The call as a program, and its arguments as they may be shown. These identify it, so they lack defaults, which may change."""
     tool = Tool.of(thing)
     read = _reader(tool)
     checked = tool.prepare(arguments)
-    given = checked.given if isinstance(checked, Coerced) else arguments  # by the names of the parameters
+    given = checked.given if isinstance(checked, Coerced) else arguments  # by parameter name
     return _OneCall(tool, given, read), {name: checked.shown.get(name, json_view(value)) for name, value in given.items()}
 
 
@@ -89,7 +89,7 @@ class _OneCall(Module):
 
     def __init__(self, tool: Tool, arguments: dict[str, Any], read: Callable[[Content], Any]) -> None:
         self._tool, self._arguments, self._read = tool, arguments, read
-        vars(self)["name"] = tool.wire_name  # it stands in the places of the journal
+        vars(self)["name"] = tool.wire_name  # it is part of the slots in the journal
 
     def flow(self, /, **as_shown: Any) -> Acts[Act, Any, Any]:
         conditions = yield ReadConditions(None)
@@ -97,7 +97,7 @@ class _OneCall(Module):
         shown_call = call.changed(args=as_shown)  # in errors: without secrets
         acts = use_tools(Toolbox([self._tool]), [call], None, conditions)
         answer: Any = None
-        result: ToolResult | None = None  # as the tool gave it: for a model, a note on changed arguments is added
+        result: ToolResult | None = None  # as the tool returned it: the one for a model may have a note on changed arguments
         while True:
             try:
                 act = acts.send(answer)
@@ -121,7 +121,7 @@ class _OneCall(Module):
 
 
 def _reader(tool: Tool) -> Callable[[Content], Any]:
-    """Reads a result of the tool as the type that its function returns."""
+    """Make a function that reads a result of the tool as the type that its function returns."""
     kind = return_type(tool.func) if tool.func is not None and tool.mcp is None else inspect.Parameter.empty
     if (origin := get_origin(kind)) in _READ_TO_THE_END:
         kind = list[get_args(kind)[:1] or (Any,)]
@@ -169,7 +169,7 @@ def _check_of(kind: Any, cannot: str) -> OutputCheck:
 
 
 def _is_like_text(member: Any) -> bool:
-    """Whether values of a type, such as numbers and dates, are recorded as texts that a `str` may be, too."""
+    """Whether values of a type, such as numbers and dates, are recorded as text that a `str` could also be."""
     is_texts = get_origin(member) is Literal and all(isinstance(each, str) for each in get_args(member))
     if is_texts or member is NoneType or (isinstance(member, type) and issubclass(member, str)):
         return False
@@ -178,7 +178,7 @@ def _is_like_text(member: Any) -> bool:
 
 
 def _values_of(parts: tuple[Part, ...]) -> Iterator[Any]:
-    """What a function may have returned that is shown as these parts."""
+    """The values that a function may have returned if these parts show it."""
     if len(parts) == 1:
         yield parts[0]
     yield [each.text if isinstance(each, Text) else each for each in parts]

@@ -1,9 +1,9 @@
-"""How a program is called: the types of a call, its `deps`, and `Bound`, a program with the inputs of one run.
+"""Calls of programs: their types, their `deps`, and `Bound`, a program with the inputs of one run.
 
-The code that runs programs is imported when one is called, so that naming a program stays cheap.
+The code that runs programs is imported when one is called, so that importing a program stays cheap.
 """
 
-# The options of `Call` differ in a keyword that is required, which pyright does not see.
+# The overloads of `Call` differ in one required keyword, which pyright does not see.
 # pyright: reportOverlappingOverload=false
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ferrule.values.typed import D, P, S, Typed, plan_of
 
 
 class ProgramTypes(Typed[S, D, P]):
-    """What type checkers know of a program: its signature, the type of its `deps`, and its inputs."""
+    """The types of a program for type checkers: its signature, its `deps`, and its inputs."""
 
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     R = TypeVar("R")
 
     class Call(Protocol[R_co, D, P]):  # pyright: ignore[reportInvalidTypeVarUse]  `object` below marks programs without a type of `deps`
-        """A program as it is called: with the signature's inputs alone, which are checked, or with an option too.
+        """A call of a program: with only the signature's inputs, which are type-checked, or with an option, too.
 
-        Python's typing cannot add a keyword to a `ParamSpec`, so an option turns the check of the inputs off; `bind` keeps it.
+        Python's typing cannot add a keyword to a `ParamSpec`, so an option turns off the check of the inputs; `bind` keeps it.
         """
 
         @overload
@@ -64,12 +64,12 @@ if TYPE_CHECKING:
 else:
 
     def typed_call(method: Any) -> Any:
-        """Change nothing: see above."""
+        """Return the method unchanged: the types above are only for type checkers."""
         return method
 
 
 def run_program(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any = None) -> Any:
-    """`call_program`, which takes this name at its first use: to import it at each call takes 3 % of a short run."""
+    """Import `call_program` at the first use; from then on, this name is that function. Importing at each call takes 3 % of a short run."""
     from ferrule.runs.run import call_program
 
     globals()["run_program"] = call_program
@@ -85,7 +85,7 @@ def arun_program(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any],
 
 
 class Bound(Typed[S, D]):
-    """A program and the inputs of one run. It is called and started as the program is, and every keyword is the call's own."""
+    """A program and the inputs of one run. Call or start it like the program; here every keyword is an option, not an input."""
 
     def __init__(self, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> None:
         self.program = program
@@ -162,8 +162,8 @@ class Bound(Typed[S, D]):
 
 
 def give_name(program: object, name: str | None) -> None:
-    """Name a program, unless None. Raises `ConfigurationError` for anything but a word: journals use it in their slots."""
-    if name is None:  # no `vars`: on Python 3.11, attributes of an object whose dict was asked for take four times as long to read
+    """Name a program, unless `name` is None. Raises `ConfigurationError` for anything but a word: slots in journals contain the name."""
+    if name is None:  # no `vars`: on Python 3.11, using an object's dict makes reading its attributes four times slower
         return
     if not isinstance(name, str) or not name.replace("-", "_").isidentifier():  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
         raise ConfigurationError(f"The name of a program is a word of letters, digits, `_` and `-`; found {shown(name)}.")
@@ -171,7 +171,7 @@ def give_name(program: object, name: str | None) -> None:
 
 
 class ProgramName:
-    """The name of a program: the one that was given, or else its class's. A subclass may have an attribute `name` instead."""
+    """Descriptor of a program's name: the given name, otherwise that of its class. A subclass may have an attribute `name` instead."""
 
     def __get__(self, program: object | None, owner: type) -> str:
         return owner.__name__ if program is None else vars(program).get("name", owner.__name__)
@@ -181,7 +181,7 @@ class ProgramName:
 
 
 def take_deps(program: Any, inputs: dict[str, Any], deps: Any = None) -> Any:
-    """Take the run's `deps` from the keywords of a call. They stay among the inputs if the program has an input of that name."""
+    """Take the run's `deps` out of the keywords of a call. They stay there if the program has an input called `deps`."""
     if deps is not None:
         inputs["deps"] = deps
     return None if "deps" not in inputs or _has_input(program, "deps") else inputs.pop("deps")

@@ -19,12 +19,12 @@ def _ask_user(question: str) -> str:
 
 _WHEN_TO_ASK = "Ask the user a question when something needed for the task is missing or unclear; the result is their answer."
 CLARIFY = Tool(_ask_user, "user_clarification", _WHEN_TO_ASK, effect="read")  # no docstring: `python -OO` would drop it
-"""The tool that a person answers: its call becomes a question of the run and is never executed."""
+"""The tool that asks a person: a call becomes a question of the run, and is never executed."""
 
 
 @lru_cache(maxsize=256)
 def finish_tool(signature: type[Signature], *, with_outputs: bool) -> Tool:
-    """The tool that ends the loop. Its arguments are the signature's outputs, or with `with_outputs=False` there are none."""
+    """The tool that ends the loop. Its arguments are the signature's outputs; with `with_outputs=False` it has none."""
     names = ", ".join(f"`{name}`" for name in signature.plan.outputs)
     description = f"Call this when all information for the outputs ({names}) is at hand."
     schema: dict[str, Any] = signature.output_schema() if with_outputs else {"type": "object", "properties": {}, "required": []}
@@ -32,12 +32,12 @@ def finish_tool(signature: type[Signature], *, with_outputs: bool) -> Tool:
 
 
 def is_builtin(tool: Tool) -> bool:
-    """Whether the tool is one that every `ReAct` has."""
+    """Whether the tool is one of `ReAct`'s built-in tools."""
     return tool is CLARIFY or tool.func is _finish
 
 
 def describe_new_tools(added: Iterable[Tool], removed: Iterable[str]) -> str:
-    """A change of the tools in words, for a model that has its tools in the prompt: the prompt before it stays the same."""
+    """Describe a change of the tools to a model that has its tools in the prompt, so that the earlier prompt can stay the same."""
     lines = [f"- {tool.format()}" for tool in added]
     gone = _names(removed)
     if lines:
@@ -55,7 +55,7 @@ def _names(fields: Iterable[str]) -> str:
 
 
 def loop_instructions(signature: type[Signature], tools: Iterable[Tool], *, native: bool) -> str:
-    """The prompt of the loop. It lists the tools in text mode only; native mode declares them."""
+    """The prompt of the loop. It lists the tools only in text mode; native mode declares them."""
     lines = [
         signature.instructions,
         "",
@@ -93,7 +93,7 @@ SUMMARIZE = (
     "with that alone. Keep what the rest of the task may need: facts, numbers, names, identifiers, decisions, what was tried and failed, "
     "and what is still to do. Leave out greetings, repetitions and what no longer matters."
 )
-"""The prompt of the program that summarizes what is left out of a long conversation."""
+"""The prompt of the program that summarizes the part of a long conversation that is left out."""
 
 
 def answer_or_call_instructions(signature: type[Signature], tools: Iterable[Tool]) -> str:

@@ -37,9 +37,9 @@ class Module(Batches[S, D, P]):
     is_async: bool = False
     is_only_async: bool = False
     is_predictor: bool = False
-    """Whether demos, a model and saved state belong to this program itself, as for `Predict` and its subclasses."""
+    """Whether this program itself has demos, a model and a saved state, as `Predict` and its subclasses do."""
     name: str = cast("str", ProgramName())
-    """The program's name in events and stored runs: the option `name` of `Predict` and `ReAct`, or else the class's."""
+    """The program's name in events and stored runs: the option `name` of `Predict` and `ReAct`, or the name of the class."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -52,7 +52,7 @@ class Module(Batches[S, D, P]):
 
     @property
     def fingerprint(self) -> str:
-        """A digest of 16 characters of what a stored run checks: the class, the signatures, the tools. Computed at each access."""
+        """A digest (16 characters) of what a stored run checks of its program: class, signatures, tools. Computed at each access."""
         from ferrule.runs.store.fingerprint import program_digest
 
         return program_digest(self)
@@ -68,7 +68,7 @@ class Module(Batches[S, D, P]):
         raise NotImplementedError(f"`{self.name}` has no `flow`; it is written as `forward`.")
 
     def forward(self, /, *args: Any, **inputs: Any) -> Any:
-        """The program in plain Python. If the program is a flow, this runs it, or with `resume_state=` resumes it."""
+        """The program in plain Python. If it is written as a `flow`, this runs the flow; `resume_state=` resumes it."""
         from ferrule.programs.lifecycle.resume import resume_program
 
         if self.is_only_async:
@@ -94,11 +94,11 @@ class Module(Batches[S, D, P]):
 
     @typed_call
     def __call__(self, /, *args: Any, **inputs: Any) -> Prediction[S]:
-        """Run to the end and return the prediction. Raises `ConfirmationRequired` if a person must decide; it carries the run.
+        """Run to the end and return the prediction. Raises `ConfirmationRequired`, which carries the run, if a person must decide.
 
-        `resume_state=` resumes it (also in `stream`): a `ResumeState`, or the exception itself, which means "yes"; None starts anew.
-        Tools find `deps=` in their `Context`; it is never stored. If the program has an input of that name, it is the input, and
-        `program.bind(deps=1)(deps=...)` passes both. Raises `ConfigurationError` if a tool's `Context[X]` lacks its `deps`.
+        `resume_state=` resumes that run (also in `stream`): pass a `ResumeState`, or the exception itself for "yes"; None starts a new run.
+        Tools find `deps=` in their `Context`; it is never stored. If the program has an input called `deps`, the keyword is that input,
+        and `program.bind(deps=1)(deps=...)` passes both. Raises `ConfigurationError` if a tool declares `Context[X]` and gets no `deps`.
         """
         deps = take_deps(self, inputs) if "deps" in inputs else None
         try:  # `callers_frames`, at no cost
@@ -123,7 +123,7 @@ class Module(Batches[S, D, P]):
             return await calling.arun_program(self, args, inputs, deps)
 
     def resume(self, response: Any, state: Any, *, deps: D | None = None) -> Prediction[S]:
-        """Resume a run that waits. `response` is "yes", "no", a JSON object of changed arguments, or text for the model.
+        """Resume a waiting run. `response` is "yes", "no", a JSON object of changed arguments, or text for the model.
 
         `state` is the `ConfirmationRequired` that was raised. Returns the prediction; raises the next `ConfirmationRequired`.
         """
@@ -144,7 +144,7 @@ class Module(Batches[S, D, P]):
         return Bound(self, args, inputs)
 
     def start(self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None, **inputs: Any) -> Run[S]:
-        """Run until the end, a question or an error, and return the `Run`.
+        """Run until the program ends, asks a person or fails, and return the `Run`.
 
         With a `store` every answer is stored before the program sees it, so that any process can resume the run: `Run.load(store, id,
         program)`. For `deps`, see `__call__`. Raises `StoreError` if the run cannot be stored.
@@ -166,16 +166,16 @@ class Module(Batches[S, D, P]):
         """Store a run with these inputs as `queued` and return its id. A worker starts it (docs/how-to/running/workers.md).
 
         Args:
-            store: Where the run is kept.
+            store: The store of the run.
             run_id: Its id; by default a new one.
             priority: Runs with smaller numbers begin first; None is 0.
             delay_s: Seconds before it may begin.
-            queue_key: Whose run it is, such as a tenant, for the limits of each key.
+            queue_key: The owner of the run, such as a tenant, for the queue's limits per key.
             **inputs: The inputs of the program.
 
         Raises:
             StoreError: The id exists, or the store has no engine for `priority`, `delay_s` or `queue_key`.
-            RunError: An input cannot be kept.
+            RunError: An input cannot be stored.
 
         """
         with callers_frames:
@@ -198,7 +198,7 @@ class Module(Batches[S, D, P]):
     def stream(
         self, /, *args: Any, store: Store | None = None, run_id: str | None = None, deps: D | None = None, **inputs: Any
     ) -> EventStream[S]:  # fmt: skip
-        """The run's events as they happen, for `for` (`astream`: `async for`); then `.prediction`. Leaving the loop cancels the run."""
+        """Stream the run's events with `for` (`astream`: `async for`); then read `.prediction`. Leaving the loop cancels the run."""
         deps = take_deps(self, inputs, deps)
         if "resume_state" in inputs and (state := inputs.pop("resume_state")) is not None:
             from ferrule.programs.lifecycle.resume import resume_stream
@@ -212,8 +212,8 @@ class Module(Batches[S, D, P]):
     def as_tool(self, name: str | None = None, description: str | None = None, **keywords: Any) -> Tool:
         """The program as a tool: its arguments are the inputs of the signature, its result is the outputs.
 
-        Called by an agent, the program is a part of that agent's run: it asks its questions there, and resumes where it stopped. The name
-        defaults to that of the signature or class, the description to the instructions. `keywords` are those of `Tool`.
+        When an agent calls it, the program becomes part of that agent's run: it asks its questions there, and resumes where it stopped. The
+        name defaults to that of the signature or class, the description to the instructions. `keywords` are those of `Tool`.
         """
         from ferrule.programs.lifecycle.as_tool import as_tool
 
@@ -237,11 +237,11 @@ class Module(Batches[S, D, P]):
         return [predictor for _, predictor in self.named_predictors()]
 
     def tool_users(self) -> Sequence[Predictor]:
-        """The predictors inside whose tools a run of this program may call."""
+        """The predictors inside whose tools may be called in a run of this program."""
         return self.predictors()
 
     def set_lm(self, lm: Any) -> None:
-        """Set the model of every predictor inside; it replaces the one in the settings."""
+        """Set the model of every predictor inside. It takes precedence over the one in the settings."""
         for predictor in self.predictors():
             predictor.lm = lm
 
@@ -276,7 +276,7 @@ class Module(Batches[S, D, P]):
         return dump_state(self)
 
     def load_state(self, state: Mapping[str, Any], *, tools: Iterable[Any] = ()) -> None:
-        """Load a dumped state. `tools` are bound by name. A missing tool raises `ToolDefinitionError`; a changed one is warned about."""
+        """Load a dumped state. `tools` are bound by name. A missing tool raises `ToolDefinitionError`; a changed one causes a warning."""
         from ferrule.programs.lifecycle.saving import load_state
 
         load_state(self, state, tools=tools)
@@ -310,7 +310,7 @@ class _FlowOnly:
 
 
 def _walk(root: Module) -> Iterator[tuple[str, Module]]:
-    # Saved states use these paths: a program that has a public path must get that one, whatever private attributes hold it too.
+    # Saved states use these paths: a program with a public path must get that path, even if private attributes hold it, too.
     seen: set[int] = set()
     later: list[tuple[str, Any]] = [("self", root)]
     while later:
@@ -319,7 +319,7 @@ def _walk(root: Module) -> Iterator[tuple[str, Module]]:
             name, found = stack.pop()
             if id(found) in seen:
                 continue
-            seen.add(id(found))  # containers too: a cache may hold itself
+            seen.add(id(found))  # containers, too: a cache may contain itself
             if not isinstance(found, Module):
                 stack += [(f"{name}[{key!r}]", value) for key, value in _elements(found)[::-1] if isinstance(value, _HOLDERS)]
                 continue
@@ -331,7 +331,7 @@ def _walk(root: Module) -> Iterator[tuple[str, Module]]:
 
 
 _HOLDERS = (Module, list, tuple, dict)
-"""What may be or hold a program."""
+"""Types of values that are programs or may contain some."""
 
 
 def _elements(found: Any) -> Sequence[tuple[Any, Any]]:

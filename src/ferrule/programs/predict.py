@@ -1,4 +1,4 @@
-"""`Predict` and `ChainOfThought`: inputs to outputs by asking a model, with tools if there are any."""
+"""`Predict` and `ChainOfThought`: ask a model for outputs, given the inputs; with tools, if there are any."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OPTIONS = (
     "auto_execute_tools", "calls", "compact", "config", "demos", "enable_user_clarification", "intention", "limits", "lm", "max_iters",
     "max_turns", "name", "native", "parallel", "policy", "require_confirmation", "signature", "stop_at_tools", "tools",
 )  # fmt: skip
-"""The options of all programs here: one that a program does not take is no setting of its model."""
+"""The options of all programs here. If a program lacks one of them, it is still an option, not a setting of the model."""
 
 
 class Predict(Module[S, D, P]):
@@ -57,24 +57,24 @@ class Predict(Module[S, D, P]):
     A call takes `lm=`, `config=`, `demos=`, `max_turns=` and `deps=` besides the inputs, unless an input has that name. `config` also holds
     `tool_choice` and `parallel_tool_calls`.
 
-    Inputs of the type `Tool` or `list[Tool]` declare tools too, after the program's own. With an output of the type `ToolCalls` the model
-    is asked once, and its calls are that output; they are not run. `calls=None` then leaves the choice to the adapter first. See
+    Inputs of the type `Tool` or `list[Tool]` declare tools, too, after the program's own. With an output of the type `ToolCalls`, the model
+    is asked once, and its calls become that output without being run. With `calls=None`, the adapter then has the first choice. See
     docs/how-to/tools/tool-calls.md.
 
     Args:
         signature: The inputs and outputs: a class, or text such as `"question -> answer: int"`.
         tools: Functions, tools, `program.as_tool()`, MCP servers, or a `Toolbox`.
-        auto_execute_tools: False returns the first calls unexecuted in `prediction.tool_calls`; outputs that the answer lacks are None.
-        max_turns: The maximum number of turns with calls.
+        auto_execute_tools: False returns the first calls unexecuted in `prediction.tool_calls`; outputs missing in the answer are None.
+        max_turns: The maximum number of turns with tool calls.
         demos: Examples of inputs and outputs for the prompt.
         native: True is `calls="native"`, False is `calls="prompted"`.
         calls: How the model calls tools: `"native"`, `"prompted"` or `"constrained"`, as for `ReAct`.
-        lm: The model; by default that of the settings.
+        lm: The model; by default the one in the settings.
         name: The program's name in events, traces and stored runs, and as a tool.
         config: Settings of the model, such as `temperature=0`; and `n=3` for three answers (`prediction.completions`), without tools.
 
     Raises:
-        ConfigurationError: A keyword holds a key (`api_key`). It belongs to the model, `LM(..., api_key=...)`; here it would be saved.
+        ConfigurationError: A keyword holds a secret (`api_key`). Pass it to the model, `LM(..., api_key=...)`: a program is saved.
         AdapterParseError: In a run, when the answer cannot be parsed.
         MaxTurnsReachedError: In a run, when the turns run out.
         ToolCallError: In a run, for an input that declares no tool.
@@ -136,14 +136,14 @@ class Predict(Module[S, D, P]):
 
     @property
     def is_validated(self) -> bool:
-        """Whether validators check the outputs: its own, or those of the signature's class."""
+        """Whether validators check the outputs: the program's own, or those of the signature's class."""
         return bool(self.output_validators) or self.signature.__validated_by__ is not None
 
     def output_validator(self, function: Validator) -> Validator:
         """Check the outputs of each run: `@program.output_validator`.
 
         The function takes one object with the inputs and outputs as attributes. It raises `ToolRetry("what to change")` to let the model
-        try again; it returns None or that object. It is called again in a replay, so it should depend on nothing else, unless it takes a
+        try again; otherwise it returns None or that object. A replay calls it again, so it should depend on nothing else, unless it takes a
         `Context` or is async: then its verdict is recorded.
         Raises `ConfigurationError` for a function that takes other arguments.
         """
@@ -153,9 +153,9 @@ class Predict(Module[S, D, P]):
         return function
 
     def validate(self, inputs: Mapping[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
-        """The outputs as the validators leave them; raises `InvalidOutputsError` with what they object to.
+        """The outputs after validation; raises `InvalidOutputsError` with the validators' objections.
 
-        Validators with a recorded verdict come later: see `judged`.
+        Validators whose verdict is recorded run later: see `judged`.
         """
         outputs = self.signature.validate_outputs(inputs, outputs)
         for each in self.output_validators:
@@ -164,7 +164,7 @@ class Predict(Module[S, D, P]):
         return outputs
 
     def judged(self, inputs: Mapping[str, Any], answers: Sequence[Mapping[str, Any]]) -> Generator[Act, Any, Sequence[str | None]]:
-        """What validators with a recorded verdict object to in each answer; None if they accept it."""
+        """For each answer, the objection of the validators whose verdict is recorded; None if they accept it."""
         validators = [each for each in self.output_validators if each.is_recorded]
         if not validators:
             return [None] * len(answers)
@@ -175,13 +175,13 @@ class Predict(Module[S, D, P]):
     def check_answer(
         self, inputs: Mapping[str, Any], adapter: Adapter, outputs: dict[str, Any], response: Response
     ) -> Generator[Act, Any, None]:  # fmt: skip
-        """Raise `AdapterParseError` with what validators with a recorded verdict object to; for `ask_model`."""
+        """Raise `AdapterParseError` with the objection of a validator whose verdict is recorded; for `ask_model`."""
         [verdict] = yield from self.judged(inputs, [outputs])
         if verdict is not None:
             raise rejected(adapter, response, outputs, [("", verdict)])
 
     def tool_users(self) -> Sequence[Predict]:
-        """Itself."""
+        """Only this predictor."""
         return (self,)
 
     def flow(self, /, **inputs: Any) -> Flow:
@@ -189,7 +189,7 @@ class Predict(Module[S, D, P]):
         return self.flow_for(self, inputs)
 
     def flow_for(self, module: Any, inputs: Mapping[str, Any]) -> Flow:
-        """The flow of the program `module` that this predictor works for. A `@module_callback` sees that program."""
+        """The flow of this predictor on behalf of the program `module`, which a `@module_callback` sees."""
         own, values, toolbox = yield from split_inputs(self.signature, inputs, _OWN, self.toolbox)
         returns_calls = calls_output(self.signature) is not None or (len(toolbox) and not len(self.toolbox))
         is_plain = not returns_calls and not len(toolbox)
@@ -198,7 +198,7 @@ class Predict(Module[S, D, P]):
         if returns_calls:
             from ferrule.programs.with_tools import ask_once  # late: most predictors have no tools, and `ReAct` asks itself
 
-            # No call is run, so the adapter may choose too: see docs/how-to/tools/tool-calls.md.
+            # No call is run, so the adapter may choose, too: see docs/how-to/tools/tool-calls.md.
             wanted = False if self.native is None and asker.adapter.use_native_function_calling is False else self.native
             return (yield from ask_once(self, asker, values, demos, toolbox, native=wanted))
         if len(toolbox):
@@ -238,7 +238,7 @@ class Predict(Module[S, D, P]):
         return self.make_prediction(outputs, messages=messages.then(response.message()))
 
     def make_prediction(self, outputs: Mapping[str, Any], **more: Any) -> Prediction[S]:
-        """A prediction of this signature; for the program's own use."""
+        """Make a prediction of this signature; for the program's own use."""
         return Prediction.of(outputs, signature=self.outputs_of or self.signature, **more)
 
     def __repr__(self) -> str:
@@ -247,9 +247,9 @@ class Predict(Module[S, D, P]):
 
 
 class ChainOfThought(Module[S, D, P]):
-    """`Predict` that reasons first: it adds an output `reasoning` before the others, unless the signature has one.
+    """A `Predict` that lets the model reason first: it adds an output `reasoning` before the others, unless the signature has one.
 
-    `reasoning_description` is what the model reads about it. Raises `SignatureError` if an input is called `reasoning`.
+    `reasoning_description` describes that output to the model. Raises `SignatureError` if an input is called `reasoning`.
     """
 
     def __init__(
@@ -281,7 +281,7 @@ class ChainOfThought(Module[S, D, P]):
 
     @property
     def signature(self) -> type[Signature]:
-        """The inputs and outputs, without the `reasoning` that it adds."""
+        """The inputs and outputs, without the added `reasoning`."""
         return cast("type[Signature]", self.predict.outputs_of)
 
     @signature.setter
@@ -318,11 +318,11 @@ class ChainOfThought(Module[S, D, P]):
         return f"{self.name}({self.signature.signature!r}{shown}"
 
     def output_validator(self, function: Validator) -> Validator:
-        """As `Predict.output_validator`."""
+        """Like `Predict.output_validator`."""
         return self.predict.output_validator(function)
 
     def tool_users(self) -> Sequence[Predict]:
-        """The predictor that asks."""
+        """The predictor inside, which asks the model."""
         return (self.predict,)
 
     def flow(self, /, **inputs: Any) -> Flow:

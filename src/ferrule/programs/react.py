@@ -1,6 +1,6 @@
-"""`ReAct`: an agent that thinks, calls a tool and sees the result, until the outputs are known.
+"""`ReAct`: an agent that thinks, calls tools and reads their results, until it knows the outputs.
 
-This module has only the class, which imports its parts when an agent is made: so importing it stays cheap. The loop is in `react_loop/`.
+This module has only the class, which imports its parts when an agent is made, so that importing it stays cheap. The loop: `react_loop/`.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 class ReAct(Module[S, D, P]):
     """An agent: the model calls tools until it returns the outputs. `prediction.trajectory` has the steps.
 
-    The tools `finish` and `user_clarification` are built in. The model reads a tool's failure and an invalid call as a result, and so it
-    does if outputs in `finish` do not fit. At `max_iters`, at one of the `limits`, or when outputs were refused `limits.same_error` times,
-    it is asked for an answer from the steps so far, and `prediction.reason` says why.
+    The tools `finish` and `user_clarification` are built in. If a tool fails, a call is invalid, or outputs passed to `finish` do not fit,
+    the model sees the error as the result. At `max_iters`, at one of the `limits`, or when outputs were refused `limits.same_error` times,
+    the model must answer from the steps so far, and `prediction.reason` says why.
 
-    A call takes `max_iters=`, `limits=`, `lm=`, `config=`, `demos=` and `deps=` besides the inputs. Agents that are its tools use the same
+    A call takes `max_iters=`, `limits=`, `lm=`, `config=`, `demos=` and `deps=` besides the inputs. Agents given as tools use the same
     `lm`, unless they have their own.
 
     Args:
@@ -44,23 +44,23 @@ class ReAct(Module[S, D, P]):
         tools: Functions, tools, `program.as_tool()`, MCP servers, or a `Toolbox`.
         max_iters: The maximum number of steps.
         native: True is `calls="native"`, False is `calls="prompted"`.
-        calls: How the model calls tools: `"native"` by declarations, `"prompted"` in the text of its answer, `"constrained"` by
-            declarations with calls that are valid by construction. None: the model's capabilities decide, constrained first.
+        calls: How the model calls tools: `"native"` by tool declarations, `"prompted"` in the text of its answer, `"constrained"` by
+            declarations with the answer constrained to a valid call. None: the model's capabilities decide, constrained first.
         intention: Whether the model says why it makes each call: `call.intention`, which is not passed to the tool.
-        limits: Bounds on the agent and all that it calls.
+        limits: Limits of the agent and everything that it calls.
         enable_user_clarification: Whether the model has the tool `user_clarification`, which asks a person.
         policy: Which calls run, which need a decision, and which are denied.
         parallel: False runs the calls of one step one at a time, in their order: for tools that share state.
-        compact: When old messages are left out: at a number of tokens, at a share of the context such as `0.8`, or a `Compact`.
-        stop_at_tools: Tools, functions or names. After a step in which one of them returned, the run ends: its result is the output.
+        compact: When to leave out old messages: at a number of tokens, at a share of the context such as `0.8`, or a `Compact`.
+        stop_at_tools: Tools, functions or names. When one of them has returned, the run ends after that step with its result as output.
         demos: Examples of inputs and outputs for the prompt.
-        lm: The model; by default that of the settings.
+        lm: The model; by default the one in the settings.
         name: The agent's name in events, traces and stored runs, and as a tool.
         config: Settings of the model, such as `temperature=0`.
 
     Raises:
         ConfigurationError: An option is unknown or invalid.
-        SignatureError: The signature is invalid, or has a name that the agent uses itself.
+        SignatureError: The signature is invalid, or has a field name that the agent reserves.
         ToolDefinitionError: One of `tools` cannot become a tool.
         TooManyFaultsError: In a run, after `limits.same_error` steps in a row in which all calls were faulty.
 
@@ -159,21 +159,21 @@ class ReAct(Module[S, D, P]):
 
     @property
     def toolbox(self) -> Toolbox:
-        """The tools as text mode lists them, the built-in ones included."""
+        """The tools, including the built-in ones, as `calls="prompted"` lists them."""
         from ferrule.programs.react_loop.agent import with_builtin
 
         return with_builtin(self.react.signature, self.react.toolbox, clarification=self.enable_user_clarification, native=False)
 
     @property
     def tools(self) -> Mapping[str, Tool]:
-        """The tools by name, the built-in ones included. Read-only."""
+        """The tools by name, including the built-in ones. Read-only."""
         return MappingProxyType({tool.name: tool for tool in self.toolbox})
 
     def __repr__(self) -> str:
         return f"{self.name}{repr(self.react).removeprefix(self.react.name)}"
 
     def output_validator(self, function: Validator) -> Validator:
-        """As `Predict.output_validator`. What the function objects to goes back to the model, which still has its tools."""
+        """Like `Predict.output_validator`. The model sees the function's objection, and still has its tools."""
         return self.react.output_validator(function)
 
     def tool_users(self) -> Sequence[Predict]:
@@ -185,12 +185,12 @@ class ReAct(Module[S, D, P]):
         return _run_react(self, inputs)
 
     def truncate_trajectory(self, trajectory: Trajectory) -> Trajectory:
-        """What to show of a trajectory too long for the model's context: all but the oldest step. Override it to keep summaries."""
+        """The part of a trajectory to show when it is too long for the model: all but the oldest step. Override it to keep summaries."""
         return type(trajectory)(trajectory.steps[1:])
 
 
 def _run_react(agent: Any, inputs: dict[str, Any]) -> Flow:
-    """`run_react`, which takes this name at its first use."""
+    """Import `run_react` at the first use; from then on, this name is that function."""
     from ferrule.programs.react_loop.loop import run_react
 
     globals()["_run_react"] = run_react

@@ -1,4 +1,4 @@
-"""How `Predict` asks where there are tools: for one answer that may hold calls, or turn by turn until the model answers."""
+"""`Predict` with tools: asks for one answer that may hold calls, or turn by turn until the model answers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Asks(Protocol):
-    """What this module needs of `Predict`."""
+    """The attributes of `Predict` that this module uses."""
 
     signature: type[Signature]
     toolbox: Toolbox
@@ -50,13 +50,13 @@ class Asks(Protocol):
         ...
 
     def validate(self, inputs: Mapping[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
-        """The outputs as the validators leave them."""
+        """The outputs after validation."""
         ...
 
     def check_answer(
         self, inputs: Mapping[str, Any], adapter: Adapter, outputs: dict[str, Any], response: Response
     ) -> Generator[Act, Any, None]:  # fmt: skip
-        """Raise `AdapterParseError` with what validators with a recorded verdict object to."""
+        """Raise `AdapterParseError` with the objection of a validator whose verdict is recorded."""
         ...
 
     def make_prediction(self, outputs: Mapping[str, Any], **more: Any) -> Prediction:
@@ -70,7 +70,7 @@ Predicting = Generator[Act, Any, Prediction]
 def ask_once(
     predict: Asks, asker: Asker, values: dict[str, Any], demos: Sequence[Any], toolbox: Toolbox, *, native: bool | None
 ) -> Predicting:
-    """One answer. Its calls are not run: they are an output, or returned with the prediction."""
+    """Ask for one answer. Its calls are not run: they are an output, or returned with the prediction."""
     return _native_or_text(asker, native, partial(_OneAnswer, predict, asker, values, demos, toolbox))
 
 
@@ -85,12 +85,12 @@ def ask_in_turns(
     module: Any,
     max_turns: int,
 ) -> Predicting:
-    """Turns: calls are run and their results shown, until the model answers. A `@module_callback` sees the program `module`."""
+    """Ask in turns: run the model's calls and show it the results, until it answers. A `@module_callback` sees the program `module`."""
     return _native_or_text(asker, native, partial(_Turns, predict, asker, values, demos, toolbox, module=module, max_turns=max_turns))
 
 
 def _native_or_text(asker: Asker, wanted: bool | None, make: Callable[..., _WithTools]) -> Predicting:
-    """Native calls or calls in text. If the program did not choose, a model that refuses native calls goes on in text."""
+    """Use native calls, or calls in text. If the program did not choose, and the model refuses native calls, continue in text."""
     conversation = make(native=calls_natively(asker, wanted))
     try:
         return (yield from conversation.flow())
@@ -115,12 +115,12 @@ class _WithTools:
         self.asked, self.asker, self.native_outputs = adapt_to_model(predict.signature, asker)
         self.signature = self.asked
         self.tail: list[Message] = []
-        """The messages since the opening."""
+        """The messages after the opening."""
         self.calls_in = calls_output(self.signature) or _CALLS
-        """The field with the calls of an answer."""
+        """The field that holds the calls of an answer."""
 
     def go_on_in_text(self) -> None:
-        """List the tools in the prompt."""
+        """Continue with the tools listed in the prompt, not declared."""
         self.native = False
 
     def render(self, adapter: Adapter) -> Messages:
@@ -132,12 +132,12 @@ class _WithTools:
         return self.asker.request(self.signature, shown, tools=tools)
 
     def ask(self, request: Request) -> Answering:
-        """Ask the model: its fields, and the response."""
+        """Ask the model; returns the fields of its answer, and the response."""
         check = self.check_answer if self.predict.is_validated else None
         return ask_model(self.asker, self.signature, request, self.render, read=self.read, reader=self.reader, check=check)
 
     def read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
-        """The fields of an answer; those of one without calls are validated."""
+        """Parse the fields of an answer; an answer without calls is validated, too."""
         fields = self._read(adapter, response)
         if fields.get(self.calls_in) or not self.predict.is_validated:
             return fields
@@ -145,12 +145,12 @@ class _WithTools:
         return validated(validate, adapter, response, self.outputs(fields, response, with_calls=False))
 
     def check_answer(self, adapter: Adapter, fields: dict[str, Any], response: Response) -> Generator[Act, Any, None]:
-        """What validators with a recorded verdict say of an answer without calls."""
+        """Let validators whose verdict is recorded check an answer without calls."""
         if not fields.get(self.calls_in):
             yield from self.predict.check_answer(self.values, adapter, fields, response)
 
     def reader(self, adapter: Adapter) -> FieldReader:
-        """Splits a streamed answer into fields."""
+        """Make the reader that splits a streamed answer into fields."""
         reader = adapter.reader(self.signature)
         return NativeReader(partial(self._read, adapter), reader, tuple(self.signature.plan.outputs)) if self.native else reader
 
@@ -177,7 +177,7 @@ class _OneAnswer(_WithTools):
     def go_on_in_text(self) -> None:
         """See `_WithTools`."""
         super().go_on_in_text()
-        if len(self.predict.toolbox):  # tools of the inputs are rendered as inputs
+        if len(self.predict.toolbox):  # tools that inputs declare are rendered as inputs
             self.signature = _may_call(self.signature, self.predict.toolbox)
 
     def flow(self, /) -> Generator[Act, Any, Prediction]:
@@ -193,7 +193,7 @@ class _OneAnswer(_WithTools):
 
 
 class _Turns(_WithTools):
-    """Turns: calls are run and their results shown, until the model answers."""
+    """Turns: the model's calls are run and their results shown to it, until it answers."""
 
     def __init__(self, *args: Any, native: bool, module: Any, max_turns: int) -> None:
         super().__init__(*args, native=native)
@@ -211,7 +211,7 @@ class _Turns(_WithTools):
             self.go_on_in_text()
 
     def go_on_in_text(self) -> None:
-        """See `_WithTools`. Earlier turns become text, in the form in which the model writes calls."""
+        """See `_WithTools`. Earlier turns are rendered as text, in the form in which the model must write calls."""
         super().go_on_in_text()
         self.signature = _may_call_first(self.signature, self.toolbox)
         self.tail = []
@@ -260,12 +260,12 @@ class _Turns(_WithTools):
             new = self._messages(response, results, turn, news)
             self.tail += new
             messages = request.messages.then(*new)
-            # In text the system message stays the same after a change of tools: a later message has the news.
+            # In text mode, the system message stays the same after a change of tools: a later message describes the change.
             request = self.request(messages) if news else request.following(messages)
         raise MaxTurnsReachedError(max_turns, calls)
 
     def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
-        """The outputs, or the calls under `_CALLS`."""
+        """Parse the outputs, or the calls (as `_CALLS`)."""
         if response.tool_calls:
             return {**self._beside_calls(adapter, response), _CALLS: response.tool_calls}
         if self.native:
@@ -288,7 +288,7 @@ class _Turns(_WithTools):
         return {**self._beside_calls(adapter, response), _CALLS: tuple(calls.tool_calls)} if calls else fields
 
     def _beside_calls(self, adapter: Adapter, response: Response) -> dict[str, Any]:
-        """Outputs in the text beside calls that are handed back. If the calls run, the model answers again."""
+        """Outputs in the text beside calls that are returned unexecuted; empty if the calls run, because the model then answers again."""
         if self.predict.auto_execute_tools or not response.text:
             return {}
         try:
@@ -297,7 +297,7 @@ class _Turns(_WithTools):
             return error.parsed
 
     def _messages(self, response: Response, results: Sequence[ToolResult], turn: int, news: str) -> list[Message]:
-        """A turn as the model sees it in the next request."""
+        """The messages that show a turn in the next request."""
         if self.native:
             return [response.message(), *map(tool_message, results)]
         return [replace(response.message(), tool_calls=()), self._observed(results, turn, news)]
@@ -314,7 +314,7 @@ class _Turns(_WithTools):
 
 _CALLS = "tool_calls"
 _REST = "text beside the calls"
-"""Set where calls were found in the text of a native answer. No field can have such a name."""
+"""The key of the remaining text, if calls were found in the text of a native answer. No field can have this name."""
 
 
 def _may_call(signature: type[Signature], toolbox: Toolbox) -> type[Signature]:
@@ -327,7 +327,7 @@ def _instructed(signature: type[Signature], instructions: str) -> type[Signature
 
 
 def _may_call_first(signature: type[Signature], toolbox: Toolbox) -> type[Signature]:
-    """The signature for calls in text: with an output for the calls, and the tools in the instructions."""
+    """The signature for calls in text: it has an output for the calls, and lists the tools in its instructions."""
     return toolbox.kept((_may_call_first, signature), lambda: _calls_first(signature, call_first_instructions(signature, toolbox)))
 
 

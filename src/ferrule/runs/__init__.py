@@ -1,1 +1,1 @@
-"""Execution of runs: drivers, journal, stores, observers."""
+"""Execution of runs: the driver, the journal, stores, observers."""

@@ -1,6 +1,6 @@
-"""What a `forward` uses beside its programs.
+"""Functions for a `forward`, which a replay runs again from its first line.
 
-`once` is for values that a replay must find again, `ask_person` for a person's answer, `gather` for several programs at once.
+`once` records a value for the replay, `ask_person` asks a person, and `gather` runs several programs at once.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ T4 = TypeVar("T4")
 def once(make: Callable[[], T], name: str = "once") -> T:
     """Compute a value and record it in the run; a resumed run, whose `forward` runs again from its first line, gets the recorded value.
 
-    For what may differ the next time: a clock, a random number, a search, a request. It records nothing outside a run, and
-    nothing in a tool, whose result is recorded. After a crash before the value is recorded, it is computed again, so leave side effects to
-    a tool with an `effect`. Programs that it calls belong to the run, and their answers are replayed until there is a value.
+    Use it for values that may differ the next time: a clock, a random number, a search, a request. It records nothing outside a run, and
+    nothing in a tool, because the tool's result is recorded. A crash before the value is recorded means that it is computed again, so
+    leave side effects to a tool with an `effect`. Programs that `make` calls belong to the run; they are replayed until there is a value.
 
     Args:
         make: Computes the value, which must be JSON data. If it raises, nothing is recorded.
-        name: What the value is: a word of letters, digits, `_` and `-`. Values of one name are matched by their order, so values that are
+        name: Names the value: a word of letters, digits, `_` and `-`. Values with the same name are matched by their order, so values
             computed at the same time need different names, or branches of `gather`.
 
     Raises:
         InputError: The name is not such a word.
         RunError: The value is not JSON data.
-        ReplayMismatchError: A replay did not ask for a recorded value.
+        ReplayMismatchError: A replay ended or went on without asking for a recorded value.
 
     """
     from ferrule.runs.driver.subprogram import record  # late, as in `drive.py`
@@ -59,20 +59,20 @@ async def aonce(make: Callable[[], Any], name: str = "once") -> Any:
 
 
 def ask_person(question: str, *, expires_s: float | None = None) -> str:
-    """Ask a person, and return the answer. The run waits for it, for days and across restarts; then `forward` runs again.
+    """Ask a person, and return the answer. The run waits for it, even for days and across restarts; then `forward` runs again.
 
-    The question is in `run.pending`. Answer it with `reply(text)`; a plain approval is the answer "yes". If its text holds something that
+    The question is in `run.pending`. Answer it with `reply(text)`; a plain approval means "yes". If the text holds something that
     changes, such as the time, compute that with `once`.
 
     Args:
-        question: What the person reads.
+        question: The text that the person reads.
         expires_s: Seconds after which the question counts as denied; None for never.
 
     Raises:
         ConfirmationRejected: The question was denied, or expired. Its `message` is the reason.
         ConfigurationError: `expires_s` is not a number of seconds above 0.
         InputError: The question is not text.
-        RunError: No run executes here, or this is a tool, which cannot pause halfway; or an `aforward`, which awaits `aask_person`.
+        RunError: No run executes here; or this is a tool, which cannot pause halfway, or an `aforward`, which must await `aask_person`.
 
     """
     frame = _frame_that_waits()
@@ -114,7 +114,7 @@ async def _ask(frame: Frame, question: str, expires_s: float | None) -> str:
     return decision.text if decision.kind == "reply" else "yes"
 
 
-@overload  # tuples, which the lists are not: the types of `asyncio.gather` are written so, too
+@overload  # typed as tuples, though lists are returned: as `asyncio.gather` is
 async def gather(one: Awaitable[T], two: Awaitable[T2], /) -> tuple[T, T2]: ...
 @overload
 async def gather(one: Awaitable[T], two: Awaitable[T2], three: Awaitable[T3], /) -> tuple[T, T2, T3]: ...
@@ -123,10 +123,10 @@ async def gather(one: Awaitable[T], two: Awaitable[T2], three: Awaitable[T3], fo
 @overload
 async def gather(*branches: Awaitable[T]) -> list[T]: ...
 async def gather(*branches: Awaitable[Any]) -> Any:
-    """Like `asyncio.gather(a.acall(...), b.acall(...))`, with results in order, but replayable even if branches are equal.
+    """Run programs at once, like `asyncio.gather(a.acall(...), b.acall(...))`, but replayable even if branches are equal.
 
-    Every branch runs as far as it can. If one raises, the first error in branch order is raised after all have ended, and no branch asks
-    its question. Otherwise the questions of all branches that wait for a person are pending together.
+    The results are in the order of the branches. Every branch runs as far as it can. If any raises, the first error in branch order is
+    raised after all have ended, and no questions are asked. Otherwise the questions of all waiting branches are pending together.
     """
     import asyncio
 

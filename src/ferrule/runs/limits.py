@@ -1,7 +1,7 @@
-"""`Limits`: the bounds of a run. `Budget`: how much of them is spent.
+"""`Limits`: limits on what a run may spend. `Budget`: what it has spent.
 
 Budgets form a chain from the inside out: a program's spending counts in every budget around it, and the innermost reached limit applies.
-Counts come from acts, so a replay counts the same again. Time does not, so reaching a limit is journalled.
+A replay repeats the acts, and so their counts, but not the time they took: reaching a limit is therefore journalled.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 _COUNTS = ("steps", "tool_calls", "tokens")
 _AMOUNTS = ("cost", "wall_s", "tool_s")
 SHARED = (*_COUNTS, *_AMOUNTS)
-"""The bounds on a program together with everything it calls."""
+"""The names of the limits that hold for a program together with everything it calls."""
 _shared_of = attrgetter(*SHARED)
 _NONE_SHARED = (None,) * len(SHARED)
 
 
 class Limits(Record, kw_only=True):
-    """Bounds on a program together with everything it calls: `ReAct(..., limits=)`, `agent(..., limits=)`, or the setting `limits`.
+    """Limits on a program together with everything it calls: `ReAct(..., limits=)`, `agent(..., limits=)`, or the setting `limits`.
 
     Once a limit is reached, no further model call is made, except an agent's last one, which extracts an answer from the steps so far;
     `prediction.reason` then names the limit. Other programs raise `LimitReachedError`. None means no limit. `cost` is in US dollars;
@@ -46,16 +46,16 @@ class Limits(Record, kw_only=True):
     cost: float | None = None
     """US dollars for all model calls. An answer whose cost is unknown raises `ConfigurationError`: set `prices`."""
     wall_s: float | None = None
-    """Seconds one execution may take. Waiting for a person does not count; a resumed run starts at 0."""
+    """Seconds that one execution may take. Waiting for a person does not count; a resumed run starts at 0."""
     tool_s: float | None = None
-    """Seconds one tool call may take if the tool sets no `timeout_s`. Does not apply to programs as tools."""
+    """Seconds that one tool call may take if the tool sets no `timeout_s`. Does not apply to programs used as tools."""
     same_error: int = 5
     """Consecutive bad steps of the model (unknown tool, bad arguments, unparseable answer) before the run stops."""
     observation_chars: int = 100_000
-    """Longer tool results are shown to the model with the middle cut out; the trajectory keeps them whole."""
+    """The model sees longer tool results with the middle cut out; the trajectory keeps them whole."""
 
     def __new__(cls, **bounds: Any) -> Self:
-        """Refuse a misspelled bound with the nearest one, before the record's own `__init__`."""
+        """Refuse a misspelled limit, and suggest the nearest name, before the record's own `__init__` runs."""
         refuse_unknown("Limits", bounds, cls.__record_fields__)
         return super().__new__(cls)
 
@@ -69,11 +69,11 @@ class Limits(Record, kw_only=True):
 
     @property
     def are_shared(self) -> bool:
-        """Whether any bound is shared with the programs and tools that a program calls."""
+        """Whether any limit is set that also covers the programs and tools that the program calls."""
         return _shared_of(self) != _NONE_SHARED
 
     def within(self, around: Limits | None) -> Limits:
-        """These limits of an agent. A bound that is not shared, and has its default here, comes from the limits around it."""
+        """These limits, completed by those around them: a limit that is not shared, and has its default here, comes from `around`."""
         if around is None:
             return self
         unset = [name for name in ("same_error", "observation_chars") if getattr(self, name) == getattr(_NO_LIMITS, name)]
@@ -90,16 +90,16 @@ def _is_amount(value: Any) -> bool:
 
 _NO_LIMITS = Limits()
 _counting = threading.Lock()
-"""Branches and tools of one run spend from several threads."""
+"""Held while spending is counted: branches and tools of one run spend from several threads."""
 
 
 def clock() -> float:
-    """Seconds of a monotonic clock; tests replace it."""
+    """The monotonic clock, in seconds. Tests replace it."""
     return time.monotonic()
 
 
 class Budget:
-    """Limits, and how much of them is spent."""
+    """Counts what a program and everything it calls have spent, and checks it against the limits."""
 
     __slots__ = ("_began", "_timed", "cost", "limits", "outer", "steps", "tokens", "tool_calls", "unpriced")
 
@@ -138,7 +138,7 @@ class Budget:
         self.spend(tokens=response.usage.total_tokens, cost=response.cost or 0.0, unpriced=unpriced)
 
     def check_cost(self) -> None:
-        """Raise `ConfigurationError` if a limit of cost holds here, and the cost of an answer is unknown."""
+        """Raise `ConfigurationError` if a cost limit applies here and the cost of an answer is unknown."""
         for each in self._chain():
             if each.unpriced and each.limits.cost is not None:
                 model = each.unpriced.partition("/")[2] or each.unpriced
@@ -150,12 +150,12 @@ class Budget:
                 raise ConfigurationError(msg)
 
     def spent(self) -> dict[str, Any]:
-        """The spending here, as JSON, for `spend`."""
+        """The spending here as JSON data: the arguments of `spend`."""
         counts = {"steps": self.steps, "tool_calls": self.tool_calls, "tokens": self.tokens, "cost": self.cost}
         return {**counts, "unpriced": self.unpriced} if self.unpriced else counts
 
     def take_calls(self, wanted: int) -> int:
-        """How many of the `wanted` tool calls may run. Those are counted."""
+        """Count up to `wanted` tool calls, as many as the limits allow; returns how many may run."""
         with _counting:
             allowed = wanted
             for each in self._chain():
@@ -166,7 +166,7 @@ class Budget:
         return allowed
 
     def reached(self) -> LimitReachedError | None:
-        """The innermost limit that is reached, or None. Raises `ConfigurationError` for one that cannot be known (`check_cost`)."""
+        """The innermost limit that is reached, or None. Raises `ConfigurationError` for one that cannot be checked (`check_cost`)."""
         self.check_cost()
         for each in self._chain():
             limits = each.limits

@@ -1,4 +1,4 @@
-"""What belongs to observing a run: its start, events that are kept for readers, the place of a tool's call, and `inspect_history`."""
+"""Observing a run: the event of its start, the log of its events, the place of a tool call, and `inspect_history`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 def started(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> events.RunStarted:
-    """The event of a program's start. Its positional inputs have the names of their parameters."""
+    """The event of a program's start. Positional inputs get the names of their parameters."""
     if args:
         from ferrule.tools.definition.deps import bind_arguments  # late: flows take their inputs by name
 
@@ -41,7 +41,7 @@ def started(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> e
 
 
 class EventLog:
-    """An observer that keeps the events of a run, for all who follow it."""
+    """An observer that keeps the events of a run for all its readers."""
 
     def __init__(self, take: Observer, earlier: Iterable[events.Event]) -> None:
         import asyncio
@@ -49,13 +49,13 @@ class EventLog:
         self._take = take
         self.events: list[events.Event] = list(earlier)
         self.changed = asyncio.Event()
-        """Set, and replaced by another one, when there are new events."""
+        """Set when there are new events, and replaced by a new `asyncio.Event`."""
         self.is_over = False
         self.error: BaseException | None = None
         self._wake = from_any_thread(self._change)
 
     def __call__(self, event: events.Event) -> None:
-        """Keep an event, at once and in its own thread: so the order is that of the numbers."""
+        """Keep an event at once, in the thread that sent it, so that events are in the order of their numbers."""
         self._take(event)
         self.events.append(event)
         self._wake(event)
@@ -67,7 +67,7 @@ class EventLog:
         before.set()
 
     def end(self, task: asyncio.Task[None]) -> None:
-        """The task of the run has ended."""
+        """Close the log when the task of the run has ended."""
         self.error = None if task.cancelled() else task.exception()
         self.is_over = True
         self._change()
@@ -93,16 +93,16 @@ class Execution(MutableRecord):
     """One execution of a run. Abandoned work, such as a thread, checks here whether the execution is over."""
 
     outer: Any = None
-    """The tool call inside which this run was started; None for an outermost one."""
+    """The tool call in which this run was started; None if no tool started it."""
     over: bool = False
     left: bool = False
-    """Whether its stream was left: then awaitables that sync code waits for are cancelled, and that counts as cancelling the run."""
+    """Whether the run's stream was closed early: this cancels the awaitables that sync code waits for, and counts as cancelling the run."""
     awaited: set[asyncio.Task[Any]] = field(default_factory=set["asyncio.Task[Any]"])
     """Tasks on the background loop that sync code waits for."""
 
 
 async def cancellable(life: Any, value: Awaitable[R]) -> R:
-    """Await a value for sync code; leaving the stream of this run, or of a run around it, cancels the waiting."""
+    """Await a value for sync code. Closing the stream of this run, or of a run around it, cancels the await."""
     import asyncio  # imported late: sync tools do not need it
 
     around: list[Execution] = []
@@ -114,7 +114,7 @@ async def cancellable(life: Any, value: Awaitable[R]) -> R:
     for each in around:
         each.awaited.add(task)
     try:
-        if any(each.left for each in around):  # left just now: do not begin
+        if any(each.left for each in around):  # closed just now: do not begin
             if inspect.iscoroutine(value):
                 value.close()
             raise asyncio.CancelledError
@@ -137,7 +137,7 @@ class CallPlace(MutableRecord):
     db: Any = None
     """The database of a transactional tool, inside a transaction of the store."""
     inputs: Any = None
-    """Questions of the tool's server to a person during the call (`elicitation.py`); None for local tools."""
+    """Questions that the tool's MCP server asks a person during the call (`elicitation.py`); None for local tools."""
     over: bool = False
     """Whether the call ended, even if its thread still runs after a timeout."""
     direct_calls: int = 0
@@ -185,7 +185,7 @@ class CallPlace(MutableRecord):
 
 
 def cancelled_around(life: Any) -> CallPlace | None:
-    """The innermost call around an execution or a call whose run was cancelled: what its tool's function started stops with it."""
+    """The innermost cancelled call around an execution or a call, or None: everything that a cancelled tool call started stops with it."""
     while (life := life.outer) is not None:
         if isinstance(life, CallPlace) and life.cancelled:
             return life
@@ -194,31 +194,31 @@ def cancelled_around(life: Any) -> CallPlace | None:
 
 def without_traces(error: BaseException) -> None:
     """Remove the tracebacks of an error and its causes: each traceback keeps all callers' frames and their objects alive."""
-    for each in with_causes(error, without=sys.exception()):  # an error that the caller handles, in an `except` around the run, keeps it
+    for each in with_causes(error, without=sys.exception()):  # not of an error that the caller is handling, in an `except` around the run
         each.__traceback__ = None
 
 
 def progress(message: str = "", *, done: float | None = None, total: float | None = None) -> None:
-    """From inside a tool: report the call's progress to the run's observers. Does nothing outside a run."""
+    """Report the progress of a tool call to the run's observers: call it inside the tool. Does nothing outside a run."""
     place = settings.scope().call
     if place is not None:
         place.progress(message, done, total)
 
 
 def is_cancelled() -> bool:
-    """From inside a tool: whether its result is no longer needed. Sync tools check it, since a thread cannot be stopped from outside."""
+    """Whether the result of this tool call is no longer needed. Sync tools should check it: a thread cannot be stopped from outside."""
     place = settings.scope().call
     return place is not None and place.cancelled
 
 
 def emit_event(name: str, payload: Any = None) -> None:
-    """From inside a tool or a program: send a custom event to the run's observers. Does nothing outside a run."""
+    """Send a custom event to the run's observers, from inside a tool or a program. Does nothing outside a run."""
     if (tell := settings.scope().tell) is not None:
         tell(events.Custom(name, payload))
 
 
 def inspect_history(n: int = 1, *, file: TextIO | None = None) -> None:
-    """Print the last `n` model calls of this process, oldest first: messages, the tools' names, the answer or the error. 100 are kept."""
+    """Print the last `n` of up to 100 model calls of this process, oldest first: messages, names of tools, and the answer or error."""
     out = file or sys.stdout
     for lm, request, answer in list(exchanges)[-n:] if n > 0 else []:
         print(f"=== {getattr(lm, 'name', type(lm).__name__)}", file=out)

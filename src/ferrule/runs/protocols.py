@@ -1,9 +1,9 @@
 """The protocols that runs depend on (`Store`, `Program`, `Persistence`), and the records that pass between them.
 
-A store knows nothing of programs. It keeps texts and leases. The texts of a run are the entries of its journal, the decisions on its
-questions, and its *head*: everything else about it, as one document. A *lease* is the right to write to one run, and its token is checked
-at every write. So if a process believed dead comes back, its next write is refused, and two processes never write to one run. A run is
-*at rest* while no process executes it: queued, waiting or ended.
+A store knows nothing about programs: it keeps texts and leases. The texts of a run are the entries of its journal, the decisions on its
+questions, and its *head*: everything else about it, as one document. A *lease* is the right to write to one run; its token is checked at
+every write. So if a process believed dead comes back, its next write is refused, and two processes never write to the same run. A run is
+*at rest* while no process executes it: it is queued, waits, or has ended.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ RunStatus = Literal["queued", "running", "waiting", "done", "failed", "cancelled
 
 
 class Lease(Record, weak=True):
-    """The right to write to one run, until another process takes it. An execution keeps it; it is released when it is garbage-collected."""
+    """The right to write to one run, until another process takes it. An execution holds it; garbage collection releases it."""
 
     run_id: str
     token: int
-    """The fencing token: grows with every lease of the run. A deleted run and a later one with its id share none."""
+    """The fencing token: it grows with every lease of the run. A deleted run and a later one with the same id share no token."""
 
 
 class Stored(Record):
-    """One run as a store keeps it."""
+    """A run as read from a store."""
 
     status: str
     head: str
@@ -45,22 +45,22 @@ class Stored(Record):
     """Decisions that the run has not used yet."""
     lease: Lease | None = None
     times: list[float | None] = field(default_factory=list["float | None"])
-    """When each of the entries was written; None for entries of stores that kept no times."""
+    """When each entry was written; None for entries written when the store kept no times."""
 
 
 class Order(Record, kw_only=True):
-    """How a submitted run is queued."""
+    """The options with which a run is queued."""
 
     priority: int | None = None
     """Runs with smaller numbers begin first; None is 0."""
     delay_s: float | None = None
     """Seconds before it may begin."""
     queue_key: str | None = None
-    """Whose run it is, such as a tenant, for limits of each key."""
+    """The owner of the run, such as a tenant, for the queue's limits per key."""
 
 
 class Summary(Record, kw_only=True):
-    """A run as `Store.list` gives it."""
+    """A run as `Store.list` returns it: status, questions, usage, but no journal."""
 
     id: str
     program: str
@@ -72,17 +72,17 @@ class Summary(Record, kw_only=True):
     """Questions that wait for a person."""
     error: str | None = None
     recoveries: int = 0
-    """How many times the run was taken over from a dead process since it was last at rest."""
+    """How many times the run was recovered from a dead process since it was last at rest."""
     leased: bool = False
-    """Whether a process is executing it right now."""
+    """Whether a process is executing the run now."""
     decided: tuple[str, ...] = field(default_factory=tuple[str, ...])
-    """Ids of questions that are decided, while the run is not resumed yet."""
+    """Ids of questions that are decided but that the run, not resumed yet, has not used."""
     usage: Usage = Usage()
-    """Tokens and cost as of the last time that the run paused or ended; empty before, and if that ferrule did not store them."""
+    """Tokens and cost when the run last paused or ended; empty before that, and if the ferrule that wrote them did not store usage."""
 
     @property
     def cost(self) -> float | None:
-        """US dollars as of the last time that the run paused or ended; None if they are unknown."""
+        """The cost in US dollars when the run last paused or ended; None if unknown."""
         return self.usage.cost
 
 
@@ -90,18 +90,18 @@ class Store(Protocol):
     """Keeps runs. A method that fails raises `StoreError` and changes nothing."""
 
     def create(self, run_id: str, *, program: str, head: str) -> Lease:
-        """Keep a new run and lease it. Raises `StoreError` if the id exists."""
+        """Store a new run and lease it. Raises `StoreError` if the id exists."""
         ...
 
     def submit(self, run_id: str, *, program: str, head: str, order: Order) -> None:
-        """Keep a new run with the status `queued`, without a lease, and put it into the queue of the store, if it has one.
+        """Store a new run with the status `queued`, without a lease, and put it into the store's queue, if there is one.
 
         Raises `StoreError` if the id exists, or if the store has no queue that can do what `order` asks.
         """
         ...
 
     def put_off(self, run_id: str, why: str) -> None:
-        """Note on a run that no process executes why it was not taken. Its status stays."""
+        """Note on a run that no process executes why a worker did not take it. Its status stays."""
         ...
 
     def take(self, run_id: str, *, after: int) -> Stored:
@@ -116,7 +116,7 @@ class Store(Protocol):
         ...
 
     async def aappend(self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None) -> bool:
-        """`append` without blocking the event loop. A cancellation is raised when the write has ended: from its error, if it failed."""
+        """`append` without blocking the event loop. Raises a cancellation only after the write; if that failed, its error is the cause."""
         ...
 
     def transact(self, lease: Lease, work: Callable[[Any], R]) -> R:
@@ -131,7 +131,7 @@ class Store(Protocol):
         ...
 
     def release(self, lease: Lease, *, status: str, head: str) -> None:
-        """Give the lease back, when the run comes to rest."""
+        """Store the final status and head of an execution, and give the lease back: the run is at rest."""
         ...
 
     def load(self, run_id: str, *, after: int = 0) -> Stored:
@@ -139,14 +139,14 @@ class Store(Protocol):
         ...
 
     def decide(self, run_id: str, decision: Decision) -> None:
-        """Record a `Decision` on a question of a run, even if the run already goes on with the decision on another.
+        """Record a `Decision` on a question of a run, even if the run already continues with the decision on another one.
 
-        Raises `DecisionError` if there is no such question, or it is decided.
+        Raises `DecisionError` if there is no such question, or if it is decided.
         """
         ...
 
     def cancel(self, run_id: str) -> None:
-        """Cancel a run: before its next step, or at once if no process executes it. Its questions and unused decisions are then deleted."""
+        """Cancel a run: before its next step, or at once if no process executes it. Deletes its questions and unused decisions."""
         ...
 
     def list(
@@ -154,22 +154,22 @@ class Store(Protocol):
     ) -> list[Summary]:
         """Runs with a status, of a program, most recently changed first; all of them with `limit=None`.
 
-        `before` is `(updated_at, id)` of the last line of the page before. A run that is damaged says so in `error`.
+        `before` is `(updated_at, id)` of the last line of the previous page. The `error` of a damaged run says so.
         """
         ...
 
     def summary(self, run_id: str) -> Summary:
-        """The line of one run. Raises `StoreError` if it is damaged."""
+        """The summary of one run. Raises `StoreError` if it is damaged."""
         ...
 
     def now(self) -> float:
-        """The time by the store's clock, in seconds since 1970. Questions expire by it."""
+        """The time by the store's clock, in seconds since 1970. It decides when questions expire."""
         ...
 
     def changes(self) -> int:
         """A number that changes whenever any process writes to the store.
 
-        It costs little, so that one caller in a process can poll it several times a second.
+        It is cheap, so that a process can poll it several times a second.
         """
         ...
 
@@ -178,7 +178,7 @@ class Store(Protocol):
         ...
 
     def redact(self, run_id: str) -> None:
-        """Remove inputs, journal, questions and decisions of an ended run; the record that it ran, and its status, stay."""
+        """Remove the inputs, journal, questions and decisions of an ended run. The fact that it ran, and its status, stay."""
         ...
 
     def prune(self, *, older_than_s: float, statuses: Iterable[str] = ("done", "failed", "cancelled")) -> int:
@@ -187,7 +187,7 @@ class Store(Protocol):
 
 
 def check_store(store: Any) -> None:
-    """Raise `ConfigurationError` for anything but a store, such as the path of one."""
+    """Raise `ConfigurationError` if `store` is not a store but, for example, the path of one."""
     if hasattr(store, "append") and hasattr(store, "load") and not isinstance(store, type):
         return
     example, found = "SQLiteStore('ferrule.db')", shown(store)
@@ -199,7 +199,7 @@ def check_store(store: Any) -> None:
 
 
 def check_run_id(given: Any) -> str:
-    """Check that any store can write an id; raises `InputError` otherwise."""
+    """Check that every store can write this id; raises `InputError` otherwise."""
     try:
         if given.encode():
             return given
@@ -210,14 +210,14 @@ def check_run_id(given: Any) -> str:
 
 
 def check_status(status: str | None, name: str = "status") -> str | None:
-    """The status of a run, or None. Raises `ConfigurationError` for anything else; `name` is that of the option."""
+    """The status of a run, or None. Raises `ConfigurationError` for anything else; `name` is the option's name."""
     if status is not None and status not in get_args(RunStatus):
         raise ConfigurationError(f"`{name}` is one of {', '.join(get_args(RunStatus))}; found {shown(status)}.")
     return status
 
 
 def check_page(limit: Any, before: Any) -> tuple[float, str] | None:
-    """The last line of the page before. Raises `ConfigurationError` for anything that is no line, or no limit."""
+    """The last line of the previous page. Raises `ConfigurationError` for an invalid `limit` or `before`."""
     if limit is not None and not (type(limit) is int and 0 <= limit < 1 << 63):
         raise ConfigurationError(f"`limit` is a whole number, 0 or more, or None for all runs; found {shown(limit)}.")
     match before:
@@ -230,17 +230,17 @@ def check_page(limit: Any, before: Any) -> tuple[float, str] | None:
 
 
 def check_pruning(older_than_s: Any, statuses: Any) -> set[str]:
-    """The statuses of the runs to delete. Raises `ConfigurationError` for anything but statuses of runs, and for NaN seconds."""
+    """The statuses of the runs to delete. Raises `ConfigurationError` for anything that is not a run status, and for NaN seconds."""
     if isinstance(statuses, str):
         raise ConfigurationError(f"`statuses` is a list of statuses; found {shown(statuses)}.")
     wanted = {status for each in statuses if (status := check_status(each, "statuses")) is not None}
-    if older_than_s != older_than_s:  # noqa: PLR0124  NaN, which Postgres takes for more than any number
+    if older_than_s != older_than_s:  # noqa: PLR0124  NaN, which Postgres sorts above any number
         raise ConfigurationError(f"`older_than_s` is a number of seconds; found {shown(older_than_s)}.")
     return wanted
 
 
 class Program(Protocol):
-    """The part of a program that a run uses: a flow of acts, or a plain `forward`."""
+    """The attributes of a program that a run uses: it is a flow of acts, or a plain `forward`."""
 
     @property
     def is_flow(self) -> bool:
@@ -280,11 +280,11 @@ class Persistence(Protocol):
 
     store: Store
     lease: Lease | None
-    """The lease of the execution that is going on."""
+    """The lease of the current execution."""
     is_new: bool
     """Whether the store does not have the run yet."""
     broken: StoreError | None
-    """The write that failed in this execution."""
+    """The error of the write that failed in this execution."""
 
     def holds(self, execution: Execution) -> bool:
         """Whether this execution has the lease."""

@@ -1,6 +1,6 @@
-"""`Run`: one execution of a program as a value, and calls of programs inside one.
+"""`Run`: a run of a program, as a value; and calls of programs inside a run.
 
-Executing a run again replays its journal into a fresh execution of the program and continues where it stopped.
+Resuming a run replays its journal into a new execution of the program, which continues where the last one stopped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Migrate = Literal["restart_turn"] | bool
 
 
 class Run(Displayed, RunState, Typed[S]):
-    """One execution of one program. Made by `program.start(...)`.
+    """One run of a program, as a value: it can wait for a person, be stored, and be resumed. Made by `program.start(...)`.
 
     `status` is `running`, `waiting` (see `pending`), `done`, `failed` (see `error`) or `cancelled`.
     """
@@ -47,7 +47,7 @@ class Run(Displayed, RunState, Typed[S]):
 
     @property
     def prediction(self) -> Prediction[S]:
-        """What the program returned. Raises the run's error if it failed, `ConfirmationRequired` if it waits."""
+        """The program's result. Raises the run's error if it failed, `ConfirmationRequired` if it waits."""
         self._ensure_outcome()
         if self.status == "done":
             return self.outcome
@@ -60,32 +60,32 @@ class Run(Displayed, RunState, Typed[S]):
 
     @property
     def trajectory(self) -> Trajectory:
-        """The steps so far."""
+        """The program's steps so far."""
         self._ensure_outcome()
         found = getattr(self.outcome, "trajectory", None)
         return found if isinstance(found, Trajectory) else Trajectory(self.steps)
 
     @property
     def messages(self) -> Messages:
-        """The conversation so far; for an unfinished run, its own latest request in this process (not that of a program inside)."""
+        """The conversation so far. In an unfinished run: the program's own latest request in this process, not that of a program inside."""
         self._ensure_outcome()
         found = getattr(self.outcome, "messages", None)
         return found if isinstance(found, Messages) else self.latest_messages or Messages()
 
     @property
     def usage(self) -> Usage:
-        """Tokens and cost of the models' answers so far; `usage.by_model` has the part of each model."""
+        """Tokens and cost of the models' answers so far; `usage.by_model` splits them by model."""
         return spent(self.journal.entries)
 
     @property
     def cost(self) -> float | None:
-        """The cost of the models' answers so far in US dollars; None if that of one of them is unknown."""
+        """The cost of the models' answers so far, in US dollars; None if the cost of any of them is unknown."""
         return self.usage.cost
 
     def events(self, *, after: str = "") -> list[Event]:
-        """The events of the run that its journal holds: those after the last one with the path `after`, or all if there is none.
+        """The run's events, rebuilt from its journal: those after the last event with the path `after`, or all if no event has it.
 
-        For clients that come back to a run that was loaded from a store: see docs/reference/events.md.
+        For clients that reconnect to a run loaded from a store: see docs/reference/events.md.
         """
         from ferrule.runs.journal.recall import recalled_events
         from ferrule.runs.observers import started
@@ -119,7 +119,7 @@ class Run(Displayed, RunState, Typed[S]):
 
     @property
     def grants(self) -> dict[str, Grant]:
-        """The valid grants (see `Grant`), by the id of the question each was given with; `calls` is how many remain."""
+        """The valid grants (see `Grant`), by the id of the question that each was given with; `calls` is how many calls remain."""
         from ferrule.runs.confirmation.decisions import open_grants
 
         return open_grants(self)
@@ -134,9 +134,9 @@ class Run(Displayed, RunState, Typed[S]):
         revoke_grant(self, grant_id, by=by)
 
     def resume(self, *, deps: Any = None) -> Self:
-        """Continue the run: replay the journal, then act. Returns this run, which may wait again.
+        """Continue the run: replay the journal, then go on live. Returns this run, which may wait again.
 
-        `deps` replace those of the run. Raises `ConfigurationError` if a tool needs some and there are none; then nothing is executed.
+        `deps` replace those of the run. Raises `ConfigurationError`, before executing anything, if a tool needs `deps` and there are none.
         """
         self.goes_on(resumed=True, deps=deps)
         execute(self)
@@ -163,10 +163,10 @@ class Run(Displayed, RunState, Typed[S]):
     ) -> Self:  # fmt: skip
         """Load a run from a store, in any process; `resume()` continues it. Nothing is executed here.
 
-        `program` may be a newer version of the one that the run was started with. Another class of program, and one that no longer takes
-        the inputs, raise `ReplayMismatchError`; `migrate=True` loads them, too. If the program takes other steps than the run recorded,
-        the run fails with `ReplayMismatchError`; with `migrate="restart_turn"` it drops the journal from there on, except calls that were
-        begun. `tools` are the tools that were passed as inputs or loaded by the run. Raises `StoreError` if there is no such run.
+        `program` may be a newer version of the program that started the run. A program of another class, or one that no longer takes the
+        inputs, raises `ReplayMismatchError`; `migrate=True` loads the run anyway. If the program then takes other steps than the journal
+        has, the run fails with `ReplayMismatchError`; `migrate="restart_turn"` drops the journal from that step on instead, except calls
+        that had begun. `tools` are the tools that the run got as inputs or loaded. Raises `StoreError` if there is no such run.
         """
         check_store(store)
         return cls._of(store.load(run_id), store, program, tools=tools, migrate=migrate, deps=deps)
@@ -247,14 +247,14 @@ class Run(Displayed, RunState, Typed[S]):
         return run
 
     def _ensure_outcome(self) -> None:
-        """Rebuild the result of a run that was done when loaded, by a replay of its journal at the first access.
+        """At the first access, rebuild the result of a run that was done when loaded, by replaying its journal.
 
         Raises an error if the replay cannot follow the journal: no model configured (none is called), or another model.
         """
         lock = self.replay_lock
         if lock is None:
             return
-        # A replay may need the background loop. So that loop never waits for another thread's replay: it runs its own.
+        # A replay may need the background loop, so that loop must not wait for another thread's replay: it runs its own.
         with nullcontext() if offload.is_awaited_by_loop() else lock:
             if self.replay_lock is not None:  # no other thread rebuilt it meanwhile
                 self._rebuild_outcome()
@@ -266,7 +266,7 @@ class Run(Displayed, RunState, Typed[S]):
         again.key, again.extra_tools = self.key, self.extra_tools
         again.answers, again.decisions = dict(self.answers), list(self.decisions)
         again.journal = DoneJournal(self.journal.entries)
-        with entered(Scope(scope().overrides)):  # a reader, perhaps inside a tool, is not charged for the replay
+        with entered(Scope(scope().overrides)):  # the replay costs the reader, perhaps a tool, nothing of its budget
             execute(again, is_silent=True)
         if again.error is not None:
             raise again.error
@@ -285,7 +285,7 @@ class Run(Displayed, RunState, Typed[S]):
             yield "trajectory", Trajectory(self.steps)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self  # one execution; copies of what holds it, such as `BatchResults`, share it
+        return self  # there is only one such run: copies of objects that hold it, such as `BatchResults`, share it
 
     def __getstate__(self) -> Never:
         raise TypeError("cannot pickle a `Run`: it holds its program. Use `run.to_json()` and `Run.from_json(text, program)`.")
@@ -332,7 +332,7 @@ def _child(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mappin
 
 
 def is_inside_run() -> bool:
-    """Whether this code runs inside a run: a program called here is then a part of it."""
+    """Whether this code runs inside a run. If so, a program called here becomes part of that run."""
     return _running_frame() is not None
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ferrule.values.run.observers import Observers
 
 _BEGINNING = threading.RLock()
-"""Reentrant: garbage collection while it is held may finalize an unreferenced stream, which cancels its run."""
+"""Guards changes of a run's state. Reentrant: garbage collection may meanwhile finalize a stream, which cancels its run."""
 if hasattr(os, "register_at_fork"):  # a thread of the parent may have held it
     os.register_at_fork(after_in_child=lambda: globals().update(_BEGINNING=threading.RLock()))
 
@@ -45,35 +45,35 @@ class Frame(MutableRecord):
     run: RunState
     path: str = ""
     life: Execution | CallPlace = field(default_factory=Execution)
-    """The execution, or the call of a program as a tool, whose end ends this frame."""
+    """The execution, or the tool call of this program, that this frame belongs to: when it ends, so does the frame."""
     tell: Observers | None = None
     budget: Budget | None = None
-    """The budget that holds here; None without limits."""
+    """The budget that applies here; None without limits."""
     deps: Any = None
-    """What tools find in `Context.deps` here; None if none were passed."""
+    """The value that tools called here find in `Context.deps`; None if none was passed."""
 
     acts: int = 0
     children: dict[str, int] = field(default_factory=dict[str, int])
-    """The number of the latest of each key here: children, `gather`s, values of `once`."""
+    """The last number given out here for each key: of a child, of `gather`, of a value of `once`."""
     active: dict[str, str] = field(default_factory=dict[str, str])
-    """Keys of the children executing right now, with their paths."""
+    """The keys of the children that are executing now, with their paths."""
     last_calls: int = -1
     """Model calls left for the program to finish after a limit was reached; -1 before that."""
     live: bool = True
-    """Whether the latest act was answered live: then its events have not been sent before."""
+    """Whether the latest act was answered live, not from the journal: then its events were not sent before."""
     outer: Frame | None = None
-    """The enclosing frame: spending here counts there too."""
+    """The enclosing frame: spending here counts there, too."""
     lm: Any = None
     """The model of this call of the program; tools called here find it in the settings."""
     blocks: bool = True
-    """Whether the driver of this frame blocks its thread while it waits; otherwise it awaits."""
+    """How the driver of this frame waits: True blocks its thread, False awaits."""
     failures: list[tuple[Any, Entry]] | None = None
-    """In plain Python: failures of models that may yet be caught here, each with the task or thread that saw it."""
+    """In plain Python: model failures that the code may still catch, each with the task or thread that saw it."""
 
     def check(self) -> None:
         """Before each act: raise `RunCancelledError` if the run was cancelled, or if this frame was abandoned."""
         life, run = self.life, self.run
-        if life.over or life.outer is not None or run.cancelled or run.resuming or run.status != "running":  # else both would do nothing
+        if life.over or life.outer is not None or run.cancelled or run.resuming or run.status != "running":  # else both would pass
             self.check_alive()
             run.check()
             if (around := cancelled_around(life)) is not None:
@@ -88,12 +88,12 @@ class Frame(MutableRecord):
         raise RunCancelledError(f"This belongs to an execution of the run {self.run.id}, or to a call in it, that has ended.")
 
     def write(self, entry: Entry) -> Awaitable[None]:
-        """Journal an entry: durable once this is awaited. Raises `RunCancelledError` in a thread that an interrupt left behind."""
+        """Journal an entry: durable once this is awaited. Raises `RunCancelledError` in a thread that an interrupt abandoned."""
         self.check_alive()
         return self.run.journal.write(entry, blocks=self.blocks)
 
     def slot(self) -> str:
-        """The next act's position."""
+        """The slot of the next act: its position in the run."""
         slot = self.path + str(self.acts)
         self.acts += 1
         if self.tell is not None:
@@ -101,7 +101,7 @@ class Frame(MutableRecord):
         return slot
 
     def child(self, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Frame:
-        """A frame for a program called from inside this one: named by program, inputs, and the number of the call with these."""
+        """A frame for a program called from this one, named by the program, a digest of its inputs, and a number for equal calls."""
         key = f"{program.name}:{digest_of((args, dict(inputs)), 12)}"
         if key in self.active:
             msg = (
@@ -118,7 +118,7 @@ class Frame(MutableRecord):
         return [self.inner(f"{which}.{i}/") for i in range(count)]
 
     def numbered(self, key: str) -> str:
-        """The place of the next one of a key in this frame."""
+        """The path of the next item with this key in this frame: `key#0`, then `key#1`, and so on."""
         self.children[key] = which = self.children.get(key, -1) + 1
         return f"{self.path}{key}#{which}"
 
@@ -137,7 +137,7 @@ class Frame(MutableRecord):
         return Frame(self.run, f"{slot}/{name}/", place, tell, budget, self.deps, live=live, outer=self)
 
     def close_child(self, child: Frame) -> None:
-        """A child's execution ended."""
+        """Free the key of a child whose execution has ended."""
         for key, path in list(self.active.items()):
             if path == child.path:
                 del self.active[key]
@@ -166,7 +166,7 @@ def _copied(value: Any) -> Any:
 
 
 class RunState:
-    """One execution of one program, as its driver sees it."""
+    """The state of a run, on which its driver works. `Run` adds the public methods."""
 
     __slots__ = (
         "__weakref__", "_tally", "answers", "args", "asked", "cancelled", "changed", "decisions", "deps", "error", "executing",
@@ -181,28 +181,28 @@ class RunState:
         self.id = chance[:16].hex() if run_id is None else check_run_id(run_id)
         self.program = program
         self.args = args
-        # A flow's inputs are replayed: later changes by the caller to a list or a history must not affect them.
+        # A flow's inputs are replayed: if the caller changes a list or a history later, that must not affect them.
         self.inputs = {name: snapshot(value) for name, value in inputs.items()} if program.is_flow else dict(inputs)
         self.journal = Journal()
         self.status: RunStatus = "running"
         self.pending: tuple[Question, ...] = ()
         """Questions that wait for a person."""
         self.asked: tuple[Question, ...] = ()
-        """The questions of its last pause."""
+        """The questions of the run's last pause."""
         self.changed: Mapping[str, tuple[str, str]] = {}
-        """What of the program differs from the one that was stored with the run."""
+        """How the program differs from the one stored with the run: for each part that does, its value then and now."""
         self.error: BaseException | None = None
         self.cancelled = False
         self.executing: Execution | None = None
-        """The execution that is going on: only one at a time, or an approved call would run twice."""
+        """The current execution. Only one may run at a time, or an approved call would run twice."""
         self.resuming = False
         self.steps: list[Step] = []
         self.root: Frame | None = None
-        """The current execution's. Dropped at its end: run and frame hold each other, and would wait for the garbage collector."""
+        """The root frame of the current execution. Dropped at its end: run and frame form a cycle, which waits for garbage collection."""
         self.latest_messages: Messages | None = None
-        """Of the program's own latest model request."""
+        """The messages of the program's own latest model request."""
         self.prices: Any = None
-        """The setting `prices` of the current execution."""
+        """The setting `prices` during the current execution."""
         self.replay_lock: Any = None
         """Held by the replay that rebuilds the result of a run that was done when loaded; None if there is nothing to rebuild."""
         self.trace: TracebackType | None = None
@@ -213,11 +213,11 @@ class RunState:
         self._tally: Tally | None = None
         self.answers: dict[str, Decision] = {}
         self.key = chance[16:]
-        """Secret from which the ids of this run's questions are made; kept with the run."""
+        """Secret key from which the ids of this run's questions are derived; stored with the run."""
         self.deps = deps
         """Dependencies passed to tools (`Context.deps`); never stored."""
         self.notes: Mapping[str, str] = {}
-        """What observers keep with the run in its store (`Observers.open_run`)."""
+        """The observers' notes, stored with the run (`Observers.open_run`)."""
         self.persistence: Persistence | None = None
         """The run's place in a store; None for a run in memory only."""
         self.outcome: Any = None
@@ -225,7 +225,7 @@ class RunState:
         """Tools passed to `Run.load`, to look up the tools that the run had loaded (`programs/tool_use/dynamic.py`)."""
 
     def question_id(self, slot: str) -> str:
-        """An id for the question at a slot: unguessable, the same in every replay; another one once a decision on it counts no more."""
+        """An unguessable id for the question at a slot, the same in every replay. After a decision on it is dropped, there is a new id."""
         import hmac  # late: it loads OpenSSL
 
         made = hmac.new(self.key, slot.encode(), "sha256").hexdigest()[:20]
@@ -233,23 +233,23 @@ class RunState:
 
     @property
     def tally(self) -> Tally:
-        """Counts the decisions; made when it is first read, as most runs have no question."""
+        """Counts the decisions. Created at first use, as most runs have no question."""
         if self._tally is None:
             with _BEGINNING:  # branches in two threads may read it at once
                 self._tally = self._tally or Tally()
         return self._tally
 
     def decision(self, question_id: str) -> Decision | None:
-        """The decision on a question that is not in the journal yet."""
+        """The decision on this question, if one was given and is not in the journal yet."""
         return self.answers.get(question_id)
 
     def decided(self, decision: Decision) -> None:
-        """A decision is in the journal: only now is it not there to be used any more, as an interrupt may come at any point before."""
+        """Drop a decision that is now in the journal, and count it. Not earlier: after an interrupt, it must still be there to use."""
         self.answers.pop(decision.question_id, None)
         self.tally.note(self.decisions, decision)
 
     def begin(self, execution: Execution, tell: Observers | None, *, wants_deltas: bool) -> Frame:
-        """Prepare for the first or a later execution; returns its root frame."""
+        """Begin the first or a later execution; returns its root frame."""
         with _BEGINNING:
             if self.executing or self.status == "done":
                 raise RunError(f"The run {self.id} is {'executing already; wait for it' if self.executing else 'done; start another one'}.")
@@ -272,7 +272,7 @@ class RunState:
         """Before each act: raise if the run was cancelled from elsewhere; send an event when a replay has ended."""
         if self.cancelled or self.status != "running":  # the second: an unawaited branch outlives its run
             raise RunCancelledError(f"The run {self.id} {'was cancelled' if self.cancelled else f'is {self.status} already'}.")
-        if self.journal.mismatch is not None:  # the program caught it, and goes on
+        if self.journal.mismatch is not None:  # the program caught it and went on
             raise self.journal.mismatch
         if self.resuming and not self.journal.replaying:
             self.resuming = False
@@ -280,7 +280,7 @@ class RunState:
                 self.tell.inside("")(events.Resumed(Trajectory(self.steps), self.program))
 
     def cancel(self) -> None:
-        """Stop before the next act, also in another process; a run that waits stops waiting. The journal is kept: `resume()` continues."""
+        """Stop the run before its next act, also in another process, or while it waits. Its journal is kept, so `resume()` continues it."""
         self.cancelled = True
         with _BEGINNING:
             if self.executing or self.status not in {"waiting", "queued", "running"}:
@@ -314,7 +314,7 @@ class RunState:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether it ended by Ctrl-C, a cancellation or an exit, which is raised again and not only recorded."""
+        """Whether Ctrl-C, a task's cancellation or an exit ended the run. Such an error is not only recorded but raised again."""
         return self.error is not None and not isinstance(self.error, Exception)
 
     def _end(self) -> None:
@@ -323,7 +323,7 @@ class RunState:
             root.life.over, self.root = True, None
 
     def done(self, prediction: Any) -> None:
-        """The program returned."""
+        """Record what the program returned."""
         self._end()
         if isinstance(cast("object", prediction), Prediction):
             prediction = prediction.counted(spending(self.journal.entries))
@@ -332,7 +332,7 @@ class RunState:
         self.executing = None
 
     def stopped(self, error: BaseException) -> None:
-        """The execution ended without a prediction."""
+        """Record that the execution ended without a prediction: the run waits, has failed, or was cancelled."""
         life = self.root.life if self.root is not None else None
         if isinstance(life, Execution) and life.left:
             import asyncio  # late: a cancelled task has loaded it already

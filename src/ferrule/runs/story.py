@@ -1,7 +1,7 @@
-"""A journal as a story for readers: what the model thought, which calls it made, and how each ended. No program is needed.
+"""A journal as a story for readers: the model's thoughts, the calls it made, and how each ended. Needs no program.
 
-In: entries in the order they were written, with their times. Out: beats. A beat is one turn: an answer of the model, or its failure, and
-the calls that follow from it. What a program inside a call did stands in that call. Each entry costs the same to add.
+In: entries in the order in which they were written, with their times. Out: beats. A beat is one turn: a model's answer or failure, and
+the calls that follow from it. The beats of a program called as a tool are inside that call. Adding an entry takes constant time.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class CallBeat(MutableRecord, kw_only=True):
 
     name: str
     key: str = ""
-    """Tells it apart from all other calls of the run."""
+    """Identifies the call among all calls of the run."""
     slot: str = ""
-    """Where it ran; empty for a call that has not begun, and for `finish`."""
+    """The slot where it ran; empty for a call that has not begun, and for `finish`."""
     call_id: str | None = None
     intention: str = ""
     written: Mapping[str, Any] | None = None
     """The arguments as the model wrote them; None if it wrote the call as text."""
     args: Mapping[str, Any] | None = None
-    """The arguments that were asked about, or that ran; None for a call that got no further than the model's answer."""
+    """The arguments with which it ran, or that a person was asked about; None if the model only wrote the call."""
     problem: str = ""
-    """Why the call could not be read."""
+    """Why the call could not be parsed."""
     begun_at: float | None = None
     ended_at: float | None = None
     begun: bool = False
@@ -51,16 +51,16 @@ class CallBeat(MutableRecord, kw_only=True):
     result: ToolResult | None = None
     decisions: list[Decision] = field(default_factory=list)
     inside: list[Beat] = field(default_factory=list)
-    """What the program did that was called as this tool."""
+    """The beats of the program that was called as this tool."""
 
     @property
     def is_refused(self) -> bool:
-        """Whether a person or a rule decided that it does not run."""
+        """Whether a person or a rule decided that the call does not run."""
         return bool(self.decisions) and self.decisions[-1].kind in {"deny", "reply"}
 
     @property
     def changes(self) -> dict[str, tuple[Any, Any]]:
-        """The arguments that differ from what the model wrote: name to (written, prepared). A default that was filled in is none."""
+        """The arguments that differ from what the model wrote: name to (written, prepared). Without defaults that were filled in."""
         if self.written is None or self.args is None:
             return {}
         args = self.args
@@ -71,37 +71,37 @@ class Beat(MutableRecord, kw_only=True):
     """One turn of a run."""
 
     slot: str
-    """The place in the run where it begins."""
+    """The slot of its first entry."""
     first: int
-    """The number of its first entry, from 0. No other beat of the run has it."""
+    """The number of its first entry, from 0; unique among the beats of the run."""
     number: int
-    """Counts the beats of one place from 0: those of the run, or those inside one call."""
+    """Its number, from 0, among the beats of the run, or among those inside one call."""
     owner: str = ""
-    """The key of the call in which it happened; empty for the run's own."""
+    """The key of the call in which it happened; empty for the run's own beats."""
     program: str = ""
-    """The names of the programs around it that are no tools."""
+    """The names of the programs around it that were not called as tools."""
     begun_at: float | None = None
-    """When the entry before it was written, which is about when the model was asked."""
+    """When the previous entry was written, which is about when the model was asked."""
     at: float | None = None
-    """When the model had answered."""
+    """When its first entry was written: for a model's answer, when the model had answered."""
     model: str = ""
     reasoning: str = ""
     text: str = ""
     usage: Usage = Usage()
     cost: float | None = None
     error: str = ""
-    """Why the model gave no answer."""
+    """The error, if the model gave no answer."""
     limit: str = ""
     """The limit that was reached instead of an answer."""
     changed: Mapping[str, tuple[str, str]] | None = None
-    """How the program differed from the one that recorded what is before: (then, now)."""
+    """How the program differed from the one that wrote the earlier entries: (then, now)."""
     calls: list[CallBeat] = field(default_factory=list)
 
 
 class Story:
-    """The beats of one run, which grow with its journal: all of them, or those after so many `entries` and beats (`before`).
+    """The beats of one run, which grow with its journal: all of them, or only those after the first `entries` entries and `before` beats.
 
-    A story without its beginning starts where a beat of the run's own does. `at` is when the entry before it was written.
+    A story without its beginning must start with a beat of the run's own. `at` is when the entry before that was written.
     """
 
     __slots__ = ("_calls", "_last", "_open", "_seen_at", "beats", "before", "entries", "past")
@@ -113,17 +113,17 @@ class Story:
         self.entries = entries
         """How many entries were added or left out."""
         self.past: Beat | None = None
-        """The beat that the last entry changed besides its own: one of its calls got no further than the answer, and now counts as past."""
+        """Another beat that the last entry changed, or None: a call in it was never run nor asked about, and is now past."""
         self._calls: dict[str, tuple[Beat, CallBeat]] = {}
-        """The calls that have a slot, each with its beat."""
+        """The calls that have a slot, with their beats."""
         self._open: dict[str, Beat] = {}
         """The latest beat of each frame, by its path."""
         self._seen_at: dict[str, float | None] = {"": at}
         self._last: tuple[str, tuple[str, dict[str, Any]]] = "", ("", {})
-        """The call that was read last, by its digest: its beginning and its result are mostly neighbours."""
+        """The call parsed last, by its digest: its start and its result are mostly neighbours."""
 
     def add(self, entry: Entry, at: float | None = None) -> Beat | None:
-        """Add the next entry; returns the beat that it began or changed, None for one that tells a reader nothing."""
+        """Add the next entry; returns the beat that it began or changed, or None if it changed none."""
         self.entries += 1
         self.past = None
         path = entry.slot[: entry.slot.rfind("/") + 1]
@@ -216,7 +216,7 @@ class Story:
     def _match(
         self, entry: Entry, path: str, call: tuple[str, Mapping[str, Any]], at: float | None, call_id: str | None = None
     ) -> tuple[Beat, CallBeat]:
-        """The call of the latest beat that these arguments belong to; a new one for a call that the model wrote as text."""
+        """The call of the latest beat to which these arguments belong; a new call if the model wrote it as text."""
         (name, args), is_decision = call, entry.kind == "decision"
         beat = self._open.get(path) or self._new(entry.slot, path, at)
         free = [each for each in beat.calls if each.name == name and not each.slot and not each.is_refused]
@@ -236,7 +236,7 @@ class Story:
 
 
 def story(entries: Iterable[Entry], times: Sequence[float | None] = ()) -> tuple[Beat, ...]:
-    """The beats of a whole journal. `times` are those of the entries, in seconds since 1970, or None where unknown."""
+    """The beats of a whole journal. `times` are the times of the entries in seconds since 1970, or None where unknown."""
     told = Story()
     known = len(times)
     for number, entry in enumerate(entries):
@@ -250,7 +250,7 @@ def _written(call: ToolCall, key: str) -> CallBeat:
 
 
 def _named(digest: str) -> tuple[str, dict[str, Any]]:
-    """A call by its digest: `pay {"to": "ada"}`."""
+    """Parse a call from its digest: `pay {"to": "ada"}`."""
     name, *rest = _ARGUMENTS.split(digest, maxsplit=1)
     found: Any = parse_json(rest[0]) if rest else {}
     return name, cast("dict[str, Any]", found) if isinstance(found, dict) else {}
@@ -266,7 +266,7 @@ def _owner(path: str) -> str:
 
 
 def _swap(beat: Beat, call: CallBeat, call_id: str) -> None:
-    """Equal calls of one answer were matched by their order. Their ids show that the match was wrong: swap the two."""
+    """Correct a match: equal calls of one answer are matched by their order, until a result's id shows that two must be swapped."""
     other = next((each for each in beat.calls if each.call_id == call_id and each.name == call.name), None)
     if other is not None:
         call.call_id, other.call_id = other.call_id, call.call_id

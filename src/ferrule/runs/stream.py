@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _GRACE_S = 5.0
 """How long closing a stream waits for async tools that ignore their cancellation."""
 _LISTENS_S = 0.2
-"""How often a wait for an event ends on Windows."""
+"""The interval at which a wait for an event is interrupted on Windows, so that Ctrl-C is handled."""
 
 
 class EventStream(Typed[S]):
@@ -70,15 +70,15 @@ class EventStream(Typed[S]):
     def partial(self) -> dict[str, Any]:
         """The outputs so far, from the events iterated so far: typed, without those that are missing.
 
-        Text grows; a list or an object has what is complete in it, if that fits its type; any other value appears when it is complete.
+        Text grows; a list or an object has its complete parts, if they fit its type; any other value appears when it is complete.
         """
         return self._outputs.read()
 
     def close(self) -> None:
-        """Cancel the run and its running async tools if it has not ended, and wait until it has ended: then its status is final.
+        """Cancel the run and its running async tools, unless it has ended, and wait for its end: then its status is final.
 
-        Waits a few seconds at most: a sync tool that takes longer is left behind. Does not wait in a tool or an observer of the run
-        itself, which would wait for itself.
+        Waits a few seconds at most: a sync tool that takes longer is abandoned. Does not wait when called in a tool or an observer of the
+        same run, which would wait for itself.
         """
         ending = self._cancel_tasks()
         task = self._task
@@ -190,17 +190,17 @@ class EventStream(Typed[S]):
                 yield event
         finally:
             await self.aclose()
-        if not task.cancelled() and (error := task.exception()) is not None:  # it could not begin, or was interrupted
+        if not task.cancelled() and (error := task.exception()) is not None:  # the run could not begin, or was interrupted
             raise error
         with callers_frames:
             self._raise_failure()
 
     async def follow(self, *, after: int = -1) -> AsyncIterator[Event]:
-        """The events with a `number` above `after`: first those so far, then each as it comes, until the run ends or waits.
+        """Follow the events with a `number` above `after`: first those so far, then each as it happens, until the run ends or waits.
 
-        For clients that may lose their connection: any number of readers follow at once, and leaving cancels nothing (`aclose()` does).
-        The first one starts the run, as a task on this event loop. Its error is in `RunFinished` and not raised. All events stay in
-        memory, also for a later stream of the same run: `EventStream(run).follow(after=...)` goes on with a run that waited.
+        For clients that may lose their connection: any number of readers can follow at once, and leaving cancels nothing (`aclose()`
+        does). The first reader starts the run as a task on this event loop. The run's error is in `RunFinished`, and not raised. All events
+        stay in memory, even for a later stream of the same run: `EventStream(run).follow(after=...)` continues a run that waited.
         """
         import asyncio
 
@@ -222,17 +222,17 @@ class EventStream(Typed[S]):
             if self._task is not None and self._task.get_loop() is not asyncio.get_running_loop():
                 raise RunError("A running stream is followed on the event loop of its first reader; this is another loop.")
             await changed.wait()
-        if log.error is not None:  # it could not begin, or was interrupted
+        if log.error is not None:  # the run could not begin, or was interrupted
             raise log.error
 
     def _raise_failure(self) -> None:
-        # A stream that just ended would hide a failed run; a run that waits for a person did not fail.
+        # If the stream simply ended, it would hide that the run failed. A run that waits for a person did not fail.
         if self.run.error is not None:
             raise self.run.error.with_traceback(self.run.trace)
 
 
 def _next(queue: SimpleQueue[Event | None]) -> Event | None:
-    """The next event. Windows tells the main thread of Ctrl-C only between two waits."""
+    """The next event. On Windows the main thread gets Ctrl-C only between two waits."""
     while sys.platform == "win32":
         with suppress(Empty):
             return queue.get(timeout=_LISTENS_S)
@@ -240,7 +240,7 @@ def _next(queue: SimpleQueue[Event | None]) -> Event | None:
 
 
 class _PartialOutputs:
-    """The outputs of a program as its events tell them."""
+    """Collects the outputs of a program from its events."""
 
     def __init__(self, signature: type[Signature] | None) -> None:
         self._signature = signature
@@ -248,7 +248,7 @@ class _PartialOutputs:
         self._adapters: dict[str, TypeAdapter[Any]] = {}
         self._call_id = ""
         self._pieces: dict[str, list[str]] = {}
-        """By field, in the order in which they began: only the last one can be incomplete."""
+        """The pieces of each field, in the order in which the fields began: only the last one can be incomplete."""
         self._is_answered = False
         self._prediction: Any = None
 
@@ -297,7 +297,7 @@ class _PartialOutputs:
 
 
 def _is_within(run: Run) -> bool:
-    """Whether this code runs inside the run: in its tool, program, or observer."""
+    """Whether this code runs inside the run: in one of its tools, programs or observers."""
     here = settings.scope()
     life = here.call if here.call is not None else here.frame.life if here.frame is not None else None
     while life is not None:

@@ -1,4 +1,4 @@
-"""Asks a model for fields: one call, parsed; an answer that cannot be parsed goes back to the model, then to the fallback adapter.
+"""Asks a model for fields: one call, whose answer is parsed. If that fails, the model must repair it; then the fallback adapter asks.
 
 It also prepares a question: the keywords of the program's call, the choice of model, adapter and settings, and whether
 tools are declared to the model (native calls) or listed in the prompt (calls in text).
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 Answering = Generator[Act, Any, tuple[dict[str, Any], Response]]
 _Read = Callable[["Adapter", Response], dict[str, Any]] | None
 Check = Callable[["Adapter", dict[str, Any], Response], Generator[Act, Any, None]]
-"""Checks the fields of an answer by acts; raises `AdapterParseError` with what the model must correct."""
+"""Checks the fields of an answer, by acts of the program; raises `AdapterParseError` with what the model must correct."""
 _UNPARSED = "output that does not match the expected"
-"""As llama.cpp's server words it, with status 500: it parses its model's calls, and this one it could not."""
+"""Part of the error (status 500) of llama.cpp's server when it cannot parse the calls that its model wrote."""
 _MADE_INPUTS = "inputs"
 _NO_ANSWER = Response()
 _CALL = Shape("call")
 _DEFAULT_ADAPTER = ChatAdapter(use_native_function_calling=None)
-"""For settings without an adapter: the model's capabilities choose between native calls and calls in text."""
+"""Used if the settings have no adapter: the model's capabilities choose between native calls and calls in text."""
 
 
 class Asker(MutableRecord):
-    """How one program asks during one run: fixed when the program is called."""
+    """The model, adapter and settings with which one program asks during one run; fixed when the program is called."""
 
     lm: Any
     adapter: Adapter
@@ -60,7 +60,7 @@ class Asker(MutableRecord):
     def request(
         self, signature: type[Signature], messages: Messages, *, tools: Declarations = NO_TOOLS, adapter: Adapter | None = None
     ) -> Request:
-        """A request in the adapter's shape.
+        """Let the adapter make a request.
 
         A user's adapter may also return the body of an OpenAI chat request; anything else raises `ToolCallError` (`invalid_request`).
         """
@@ -88,13 +88,13 @@ def make_asker(
     may_ask_several: bool = False,
     must_call: bool = False,
 ) -> Generator[Act, Any, Asker]:
-    """Choose model, adapter and sampling settings for a run: the call's own (`own`) first, then the program's, then the settings'.
+    """Choose model, adapter and sampling settings for a run: first those of the call (`own`), then the program's, then the settings'.
 
-    `calls` is how the program wants tools called. If it does not say, a model that refused tools before is not sent them again.
-    With `must_call`, a constrained answer is a call.
+    `calls` is how the program wants tools called. If it is None, a model that refused tools before is not sent any again.
+    With `must_call`, a constrained answer must be a call.
     """
     conditions: Conditions = (yield ReadConditions(own.get("lm"))) or Conditions()
-    if _MADE_INPUTS in conditions.due:  # of a version whose inputs had factories; the others are taken by now
+    if _MADE_INPUTS in conditions.due:  # recorded by a version whose inputs had factories; all others are taken by now
         yield CheckDue(bool, _MADE_INPUTS, "i")
     found = own.get("lm")
     if found is None:
@@ -141,17 +141,17 @@ def ask_model(
     reader: Callable[[Adapter], FieldReader] | None = None,
     check: Check | None = None,
 ) -> Answering:
-    """Fields, and the response they were parsed from.
+    """Ask the model; returns the parsed fields, and the response they come from.
 
-    `request` is the rendered question; `render` makes its messages again for another adapter; `read` replaces `adapter.read`; `reader`
-    splits a streamed answer into fields; `check` checks the fields of each answer. Raises `AdapterParseError` when the answer could not be
-    parsed after `adapter.repairs` repairs and one try with the fallback adapter; its cause is the first such error.
+    `request` is the rendered question; `render` renders its messages again for another adapter; `read` replaces `adapter.read`; `reader`
+    splits a streamed answer into fields; `check` checks the fields of each answer. Raises `AdapterParseError` if no answer can be parsed
+    after `adapter.repairs` repairs and one try with the fallback adapter; its cause is the first such error.
     """
     adapter, is_observed = asker.adapter, asker.conditions.is_observed
     attempt, last = 0, 2 + adapter.repairs
     first: AdapterParseError | None = None
     latest = first
-    while attempt < last:  # a `range` takes as long as a call of a function: nearly every answer is read at the first attempt
+    while attempt < last:  # not a `range`, which costs a function call: nearly every answer is parsed at the first attempt
         attempt += 1
         if attempt == last:
             if adapter.fallback is None:
@@ -201,7 +201,7 @@ def _unparsed(adapter: Adapter, request: Request) -> AdapterParseError:
 def _parse_observed(  # noqa: PLR0917  `_parse`, and what its events say
     adapter: Adapter, signature: type[Signature], request: Request, response: Response, read: _Read, attempt: int
 ) -> Generator[Act, Any, dict[str, Any]]:
-    """`_parse`, with events for its beginning and, on every path, its end."""
+    """`_parse`, with events for its start and, on every path, its end."""
     name, calls = type(adapter).__name__, len(response.tool_calls)
     yield Tell(events.ParseStarted(request.digest, attempt, name, calls))
     try:
@@ -217,7 +217,7 @@ def _parse_observed(  # noqa: PLR0917  `_parse`, and what its events say
 def _parse(adapter: Adapter, signature: type[Signature], response: Response, read: _Read) -> dict[str, Any]:
     if response.refusal and not response.text and not response.tool_calls:
         raise RefusalError(f"the model declined: {response.refusal}")
-    if response.finish_reason == "content_filter" and not response.tool_calls and not response.others:  # a part would pass for the whole
+    if response.finish_reason == "content_filter" and not response.tool_calls and not response.others:  # a part would pass as the whole
         raise RefusalError(f"the provider's content filter cut the answer off: {shown(response.text)}")
     return adapter.read(signature, response) if read is None else read(adapter, response)
 
@@ -225,7 +225,7 @@ def _parse(adapter: Adapter, signature: type[Signature], response: Response, rea
 def validated(
     validate: Callable[[dict[str, Any]], dict[str, Any]], adapter: Adapter, response: Response, outputs: dict[str, Any]
 ) -> dict[str, Any]:
-    """The outputs as the validators leave them; raises `AdapterParseError` with what they object to, for the model to correct."""
+    """The outputs after validation; raises `AdapterParseError` with the validators' objections, for the model to correct."""
     try:
         return validate(outputs)
     except InvalidOutputsError as error:
@@ -240,10 +240,10 @@ def rejected(adapter: Adapter, response: Response, outputs: dict[str, Any], prob
 def _in_another_form(  # noqa: PLR0917  `_parse`, and why it failed
     adapter: Adapter, signature: type[Signature], response: Response, read: _Read, error: AdapterParseError, first_form: Adapter | None
 ) -> dict[str, Any]:  # fmt: skip
-    """The fields of an answer that its adapter cannot read.
+    """Parse an answer that its adapter cannot read, in the form of the other adapter.
 
-    It may have the form of the fallback adapter: models trained on JSON answer in it. An answer to that adapter may have kept the form of
-    the first one, `first_form`. If neither reads it, the error that says more is raised.
+    It may have the form of the fallback adapter: models trained on JSON often answer in JSON. An answer to the fallback adapter may still
+    have the form of the first one, `first_form`. If neither can read it, raises the error that says more.
     """
     is_json = (response.text or "").lstrip().startswith(("{", "```"))
     other = (adapter.fallback if is_json else None) if first_form is None else None if is_json else first_form
@@ -270,7 +270,7 @@ def _as_request(made: Any) -> Request:
 
 
 def choose_calls(calls: Calls | None, native: bool | None) -> Calls | None:
-    """How tools are called, from `calls=` and from `native=`, its older form; raises `ConfigurationError` if they differ."""
+    """How tools are called, from `calls=` and its older form `native=`; raises `ConfigurationError` if they contradict each other."""
     if calls not in {None, *_NATIVE}:
         raise ConfigurationError(f'`calls` is "native", "prompted", "constrained" or None, found {shown(calls)}.')
     if calls is None:
@@ -281,7 +281,7 @@ def choose_calls(calls: Calls | None, native: bool | None) -> Calls | None:
 
 
 def as_native(calls: Calls | None) -> bool | None:
-    """Whether tools are declared to the model; None if its capabilities decide."""
+    """Whether tools are declared to the model; None if the model's capabilities decide."""
     return None if calls is None else _NATIVE[calls]
 
 
@@ -289,7 +289,7 @@ _NATIVE: Mapping[str, bool] = {"native": True, "prompted": False, "constrained":
 
 
 def calls_natively(asker: Asker, wanted: bool | None) -> bool:
-    """Whether tools are declared to the model: as the program wants, else by the model's capabilities."""
+    """Whether tools are declared to the model: as the program wants, otherwise by the model's capabilities."""
     if wanted is not None or asker.constrained:
         return wanted is not False
     if not asker.capabilities.native_tools:
@@ -303,9 +303,9 @@ def calls_natively(asker: Asker, wanted: bool | None) -> bool:
 def split_inputs(
     signature: type[Signature], inputs: Mapping[str, Any], own: Iterable[str], toolbox: Toolbox
 ) -> Generator[Act, Any, tuple[dict[str, Any], dict[str, Any], Toolbox]]:
-    """A call's keywords as the program's own, the checked inputs, and the tools of this call: `toolbox` and those that inputs declare.
+    """Split a call's keywords: the program's options, the checked inputs, and the call's tools (`toolbox` and those that inputs declare).
 
-    An input field wins over a keyword of its name. What the factory of an input makes (an id, a time) is recorded for a resumed run.
+    An input field takes precedence over an option of the same name. Values made by an input's factory (an id, a time) are recorded.
     """
     plan, given = compiled(signature), dict(inputs)
     kept = {name: given.pop(name) for name in own if name in given and name not in plan.inputs}
@@ -320,7 +320,7 @@ def split_inputs(
 
 
 def check_positive(name: str, value: int) -> int:
-    """The most turns or steps of a run; raises `ConfigurationError` for anything but a whole number of at least 1."""
+    """Check an option such as `max_iters`; raises `ConfigurationError` for anything but a whole number of at least 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
         raise ConfigurationError(f"`{name}` must be a whole number of at least 1, found {value!r}.")
     return value

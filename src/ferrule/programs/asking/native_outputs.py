@@ -1,4 +1,4 @@
-"""Outputs that use a feature of the model: their types read them from the whole answer, not from its text."""
+"""Outputs that use a native feature of the model: their types read them from the whole response, not from its text."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from ferrule.values.signatures.signature import Signature
 
 NativeOutputs = tuple[tuple[str, Any], ...]
-"""The outputs that are not asked for in text, each with the type that reads it."""
+"""The outputs that the prompt does not ask for, each with the type that reads it."""
 
 
 def adapt_to_model(signature: type[Signature], asker: Asker) -> tuple[type[Signature], Asker, NativeOutputs]:
-    """Signature and settings as the types of the outputs want them for this model (`Type.adapt_to_native_lm_feature`, as in DSPy)."""
+    """Let the types of the outputs adapt signature and settings to the model (`Type.adapt_to_native_lm_feature`, as in DSPy)."""
     adapting = signature.kept(adapt_to_model, lambda: _adapting_types(signature))
     if not adapting:
         return signature, asker, ()
@@ -48,9 +48,9 @@ def _adapting_types(signature: type[Signature]) -> NativeOutputs:
 def add_native_outputs(
     signature: type[Signature], outputs: Mapping[str, Any], native: NativeOutputs, response: Response, *, is_partial: bool = False
 ) -> dict[str, Any]:
-    """All outputs, in the signature's order: those parsed from text, and those read from the answer.
+    """All outputs, in the signature's order: those parsed from the text, and those read from the response.
 
-    Raises `AdapterParseError` for a required one that is missing. With `is_partial` it is None.
+    Raises `AdapterParseError` if a required output is missing; with `is_partial`, it is None instead.
     """
     answer = {"text": response.text, "reasoning_content": response.reasoning, "raw": response.raw}
     found = {name: kind.parse_lm_response(answer) for name, kind in native}

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class NativeReader:
     """Splits the arguments of the call that ends the loop, and the text of an answer without calls, into fields.
 
-    `reader` splits the text; without one, text is the model's thought. Text that turns out to be the answer itself, because neither a call
-    nor a field came, is read by `read` at the end.
+    `reader` splits the text; without one, the text is the model's thought. If neither a call nor a field came, the text is the answer
+    itself, which `read` parses at the end.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class NativeReader:
         self._last_call = last_call
         self._arguments = JSONReader(outputs)
         self._index: int | None = None
-        """The call that ends the loop: the first of that name."""
+        """The index of the call that ends the loop: the first call with that name."""
         self._text: list[str] = []
         self._is_answer = True
         """Whether the text may still be the answer itself."""

@@ -1,6 +1,6 @@
-"""Models that take no tool declarations, and answers that hold calls as text: found out, remembered, and logged once for each model.
+"""Detects models that refuse tool declarations, and calls written as text; remembers the models, and logs a warning once for each.
 
-A request with tools may be refused whatever the model's capabilities say; then the program lists its tools in the prompt.
+A model may refuse a request with tools although its capabilities allow them; then the program lists its tools in the prompt.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _refusing: WeakValueDictionary[int, Any] = WeakValueDictionary()
 _NOUN = r"(?:tool|function)s?(?:[ _-](?:use|usage|calls?|calling))?"
 _TOOLS = rf"(?<![\w.-]){_NOUN}(?![\w\[-]|\.\w)"
 # Compiled when a request is first refused: few programs need it.
-# As Ollama (issue 11131), OpenAI, Groq, vLLM, llama.cpp, OpenRouter, xAI, Gemini, Novita and litellm word it.
+# The wording of Ollama (issue 11131), OpenAI, Groq, vLLM, llama.cpp, OpenRouter, xAI, Gemini, Novita and litellm.
 _REFUSAL = (
     rf"(?:not|n't) support\w*\W+(?:(?:the|any|native|use|using|usage|of|following|param(?:eter)?s?)\W+)*{_TOOLS}"
     rf"|{_TOOLS}\W{{0,2}}(?: param(?:eter)?s?)?(?: (?:is|are))?(?:n't| currently| not| yet| un)+ ?-?(?:support|enabled|available)"
@@ -40,33 +40,33 @@ _NARROWER = (
     rf"(?:parallel|strict|multiple|forced|nested|streaming|hosted|custom|built-?in)[ _-]{_NOUN}"
     rf"|(?<![\w-]){_NOUN}[ _-](?:{_ASPECT})|\b(?:in|for|inside|within|with) (?:the )?{_NOUN}|{_NOUN} with strict"
 )
-"""Phrases about one aspect of tool calling. A model may refuse that and yet take tools."""
+"""Phrases about one aspect of tool calling. A model that refuses one of these may still accept tools."""
 
 
 def refuses_tools(lm: Any, error: LMError) -> bool:
-    """Whether the error says that the model takes no tool declarations, whatever its capabilities say. The model is remembered."""
+    """Whether the error says that the model accepts no tool declarations, despite its capabilities. If so, remembers the model."""
     if not isinstance(error, BadRequestError):
         return False
     words = re.sub(_NARROWER, "…", str(error), flags=re.IGNORECASE)
-    # A template whose roles must alternate has no place for results of tools.
+    # A chat template whose roles must alternate has no place for tool results.
     if not re.search(_REFUSAL, words, re.IGNORECASE) and not demands_alternation(error):
         return False
-    with suppress(TypeError):  # a class with `__slots__` may allow no weak references: its models are asked again each time
+    with suppress(TypeError):  # a class with `__slots__` may allow no weak references: its models are asked again every time
         _refusing[id(lm)] = lm
     warn_of_text(lm, "it refused the declared tools", f" ({error})")
     return True
 
 
 def reminded(model: Model) -> Model:
-    """The model; if it refused tools before, one that refuses them again without a request.
+    """The model; if it refused tools before, a wrapper that refuses them again without a request.
 
-    The program's choice itself stays: a journal holds the refusal, and must replay in a process that does not remember it.
+    The program still declares its tools first: a journal that holds the refusal must replay in a process that does not remember it.
     """
     return _RefusingTools(model) if _refusing.get(id(model)) is model else model
 
 
 class _RefusingTools(BaseLM):
-    """A model that refused tools once: it refuses them again without a request."""
+    """Wraps a model that refused tools once: refuses them again without a request."""
 
     def __init__(self, lm: Any) -> None:
         self._lm = lm
@@ -78,7 +78,7 @@ class _RefusingTools(BaseLM):
 
     def context_tokens(self) -> int | None:
         lm: Any = self._lm
-        return lm.context_tokens() if hasattr(lm, "context_tokens") else self.capabilities.context_tokens  # models of users may not
+        return lm.context_tokens() if hasattr(lm, "context_tokens") else self.capabilities.context_tokens  # users' models may lack it
 
     async def acomplete(self, request: Request) -> Response:
         return await self._for(request).acomplete(request)
@@ -96,9 +96,9 @@ class _RefusingTools(BaseLM):
 
 
 def calls_in_text(lm: Any, text: str | None, tools: Iterable[Any]) -> tuple[tuple[ToolCall, ...], str]:
-    """The calls of offered tools that a model wrote as text, in the form it was trained on; and the rest of the text.
+    """The calls of offered tools that a model wrote as text, in the form it was trained on; and the remaining text.
 
-    A server that does not parse the calls of its model sends them as the text of the answer. A call that the text only quotes is not found.
+    A server that does not parse its model's calls sends them as the text of the answer. A call that the text only quotes is not returned.
     """
     from ferrule.values.calls.text.find import find  # late: few answers need it
 
@@ -109,7 +109,7 @@ def calls_in_text(lm: Any, text: str | None, tools: Iterable[Any]) -> tuple[tupl
 
 
 def warn_of_text(lm: Any, reason: str, found: str = "") -> None:
-    """Log, once for each model, that its tools are listed in the prompt, and why."""
+    """Log, once for each model, that its tools are listed in the prompt, with the reason."""
     form = f"%s gets its tools in the text of the prompt: {reason}%s."
     form += ' Pass `calls="prompted"` to choose this, or `calls="native"` to force declarations.'
     log_once(lm, form, found)

@@ -1,4 +1,4 @@
-"""Asks a model for several answers to one question (`n`), each parsed by itself."""
+"""Asks a model for several answers to one question (`n`), each parsed separately."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ask_several(
     *,
     judged: Callable[[Sequence[dict[str, Any]]], Generator[Act, Any, Sequence[str | None]]],
 ) -> Generator[Act, Any, Answers]:
-    """The fields of each answer that can be parsed. If none can, the model corrects them as it does a single one."""
+    """The fields of each answer that can be parsed. If none can, the model must correct the first, as if it were the only one."""
     found: Answers = []
     failed: list[AdapterParseError] = []
 

@@ -1,7 +1,7 @@
-"""Output validators: functions that check what a model answered (`@program.output_validator`).
+"""Output validators: functions that check a model's answer (`@program.output_validator`).
 
-One that takes the answer alone is called again in a replay. One that takes a `Context`, or is async, may look at more than the answer, and
-find something else the next time. So its verdict is recorded, and a replay takes it from the journal.
+A validator that takes only the answer is called again in a replay. One that takes a `Context`, or is async, may look at more than the
+answer and decide otherwise the next time, so its verdict is recorded, and a replay takes it from the journal.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class OutputValidator(Record):
     async def judge(
         self, signature: type[Signature], inputs: Mapping[str, Any], outputs: Mapping[str, Any], call: Callable[..., Any] | None = None
     ) -> str | None:
-        """The objection to an answer; None if there is none. `call` is that of `CallCode`, for a validator whose verdict is recorded."""
+        """The objection to an answer, or None. `call` comes from `CallCode`; it is given for a validator whose verdict is recorded."""
         given = signature.model_construct(**inputs, **outputs)
         try:
             if call is None:
@@ -58,7 +58,7 @@ class OutputValidator(Record):
 
 
 def as_validator(function: Callable[..., Any]) -> OutputValidator:
-    """The validator; raises `ConfigurationError` for a function of other arguments."""
+    """Make a validator from a function; raises `ConfigurationError` if it takes other arguments."""
     try:
         bind_arguments(function, [None], {})
     except ValueError:  # a function in C may have no signature

@@ -1,4 +1,4 @@
-"""`advance`: one segment of a stored run, until it pauses or ends. The task of any engine calls it.
+"""`advance`: executes one segment of a stored run, until it pauses or ends. The task of any engine calls it.
 
 It is idempotent: the store decides whether there is work, and which process does it.
 """
@@ -28,25 +28,25 @@ Advanced = RunStatus | Literal["taken"]
 
 _ENDED = ("done", "failed", "cancelled")
 _GRACE_S = 1.0
-"""How long an interrupted segment in a thread has until its run is put back into the queue without it."""
+"""How long an interrupted segment may go on in its thread before its run is put back into the queue anyway."""
 
 
 def advance(store: Store, run_id: str, programs: Program | Iterable[Program], *, any_version: bool = False, deps: Any = None) -> Advanced:
     """Execute a stored run until it ends or waits.
 
-    It continues a run that is queued, whose question is decided or has expired, or whose process died. Called twice at once for one run,
-    one call executes it and the other returns `"taken"`. An interrupt, Ctrl-C or a cancelled task, puts the run back into the queue.
+    It continues a run that is queued, whose question is decided or has expired, or whose process died. If two calls for one run happen at
+    once, one executes it and the other returns `"taken"`. An interrupt (Ctrl-C or a cancelled task) puts the run back into the queue.
 
     Args:
-        store: Where the run is kept.
-        run_id: The run.
-        programs: The program of the run is found among these by its name and its fingerprint. If none fits, the run stays as it is, and
+        store: The store of the run.
+        run_id: The id of the run.
+        programs: The program of the run is chosen from these by its name and its fingerprint. If none fits, the run stays unchanged, and
             `ferrule runs --stuck` lists it with the reason.
-        any_version: Take a program of that name if none has the fingerprint: the run continues with it, as after `Run.load`.
-        deps: What tools find in `Context.deps`.
+        any_version: If no program has the fingerprint, take one with the name: the run continues with it, as after `Run.load`.
+        deps: The value that tools find in `Context.deps`.
 
     Returns:
-        The run's status now; or `"taken"`.
+        The run's status now, or `"taken"`.
 
     Raises:
         StoreError: There is no such run, or the store fails.
@@ -71,8 +71,8 @@ async def advance_in_thread(
 ) -> Advanced:
     """`advance` for a worker's event loop, in one of these threads; async programs and tools run on the background loop.
 
-    When it is cancelled, it cancels the async tools of the run and puts the run back into the queue. A thread that is blocked, by a tool or
-    a model call, is left behind: what it writes later is refused.
+    When cancelled, it cancels the run's async tools and puts the run back into the queue. A thread that is blocked, by a tool or a model
+    call, is abandoned: its later writes are refused.
     """
     import asyncio
 
@@ -141,7 +141,7 @@ async def _aresume(store: Store, run: Run) -> Advanced:
 
 
 def _ready(store: Store, run_id: str, programs: Program | Iterable[Program], any_version: bool, deps: Any) -> tuple[Run | None, Advanced]:
-    """The run, loaded with its program, and its status; without the run if there is nothing to do."""
+    """The run, loaded with its program, and its status; None instead of the run if there is nothing to do."""
     check_store(store)
     stored = store.load(run_id)
     status, head = cast("RunStatus", stored.status), head_of(stored)
@@ -163,7 +163,7 @@ def _ready(store: Store, run_id: str, programs: Program | Iterable[Program], any
 
 
 def _choose(head: dict[str, Any], given: Any, *, any_version: bool) -> tuple[Program | None, str]:
-    """The program of a run; or None, and why none fits."""
+    """The program of a run; or None, and the reason why none fits."""
     if not isinstance(head.get("program"), str):
         raise StoreError(f"This is not the head of a run: found {shown(head)}.")
     programs: list[Program] = [*given] if hasattr(given, "__iter__") else [given]
@@ -179,7 +179,7 @@ def _choose(head: dict[str, Any], given: Any, *, any_version: bool) -> tuple[Pro
 
 
 def _refused(store: Store, run_id: str, error: Exception) -> Advanced:
-    """What an error before the first act means: another process was faster, or it is an error."""
+    """Handle an error from before the first act: return the status if another process was faster, otherwise note or raise the error."""
     if isinstance(error, RunTakenError):
         return "taken"
     found = store.summary(run_id)
@@ -193,7 +193,7 @@ def _refused(store: Store, run_id: str, error: Exception) -> Advanced:
 
 
 def _is_decided(stored: Stored, head: dict[str, Any]) -> bool:
-    """Whether a question that waits has a decision; there may be others, on questions that a newer version no longer asks."""
+    """Whether a pending question has a decision. Decisions on questions that a newer version no longer asks do not count."""
     decided = {parse_object(text, "a decision").get("question_id") for text in stored.decisions}
     return any(asked.get("id") in decided for asked in head.get("questions", ()))
 

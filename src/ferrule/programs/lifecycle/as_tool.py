@@ -1,8 +1,8 @@
-"""A program as a tool of another one: `program.as_tool()`.
+"""A program as a tool of another program: `program.as_tool()`.
 
-In: a program with a signature. Out: a `Tool` whose arguments are the signature's inputs and whose result is its outputs. Called by an
-agent, the program runs as a part of the agent's run: both share one record of answers, one list of questions and one budget, and a resumed
-run continues in the middle of the program. Called directly, the tool calls the program.
+In: a program with a signature. Out: a `Tool` whose arguments are the signature's inputs and whose result is its outputs. When an agent
+calls it, the program runs as a part of the agent's run: both share one journal, one list of questions and one budget, and a resumed run
+continues in the middle of the program. When called directly, the tool calls the program.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FERRULE = "ferrule."
 
 
 def as_tool(program: Program, name: str | None, description: str | None, **keywords: Any) -> Tool:
-    """The tool; `keywords` are those of `Tool`. Raises `ToolDefinitionError` for a program without a signature, or without a name."""
+    """Make the tool; `keywords` are those of `Tool`. Raises `ToolDefinitionError` for a program without a signature, or without a name."""
     signature: Any = getattr(program, "signature", None)
     if not (isinstance(signature, type) and issubclass(signature, Signature)):
         msg = (
@@ -59,10 +59,10 @@ def _name(program: Program, signature: type[Signature]) -> str:
 
 
 class AgentTool:
-    """The function of such a tool."""
+    """The function of a tool that runs a program."""
 
     is_program = True
-    """Tells the driver that this is a program, whose answers are recorded one by one."""
+    """Marks a program for the driver, which then records the program's answers one by one."""
 
     def __init__(self, program: Program, signature: type[Signature]) -> None:
         self.program = program
@@ -84,7 +84,7 @@ class AgentTool:
 
 
 def _outputs(found: Any) -> Any:
-    """The value of a single output, or several by name; with the reason if the program ended early."""
+    """The value of a single output, or several outputs by name; with the reason if the program ended early."""
     if not isinstance(found, Prediction):
         return found
     outputs = cast("Mapping[str, Any]", dict(found))  # pyright: ignore[reportUnknownArgumentType]  of any signature

@@ -1,4 +1,4 @@
-"""Many runs of one program, several at once, with progress on the terminal."""
+"""Runs one program on many inputs, several at once, with progress on the terminal."""
 
 from __future__ import annotations
 
@@ -40,33 +40,34 @@ _Item = dict[str, Any] | InputError
 
 
 class BatchResults(Typed[S, E], list["Prediction[S] | E"]):
-    """The predictions of a batch in the inputs' order.
+    """The predictions of a batch, in the order of the inputs.
 
-    A failed item is an error with `return_exceptions=True`, and None with `return_failed_examples=True`: `E` is the type of these.
+    In place of a failed item there is its error with `return_exceptions=True`, and None with `return_failed_examples=True`. `E` is the type
+    of these.
     """
 
     def __init__(self, results: Iterable[Any], batch_id: str, runs: Sequence[Run[S] | None]) -> None:
         super().__init__(results)
         self.batch_id = batch_id
-        """Names the batch in its store: `batch(..., store=store, batch_id=...)` resumes it."""
+        """The id of the batch in its store: `batch(..., store=store, batch_id=...)` resumes it."""
         self.runs = tuple(runs)
-        """The run of each item, failed ones included; None for an item that was no inputs, and in a batch inside another run."""
+        """The run of each item, including failed ones; None for an item that was not a mapping of inputs, and in a batch inside a run."""
 
     @property
     def usage(self) -> Usage:
-        """Tokens and cost of all items, with failed ones unless the batch is inside a run; `usage.by_model` has the part of each model."""
+        """Tokens and cost of all items; in a batch inside a run, without failed items. `usage.by_model` splits them by model."""
         found = zip(list[Any](self), self.runs, strict=True)
         counted = [each.usage if run is None else run.usage for each, run in found if run or not _failed(each)]
         return sum(counted, Usage())
 
     @property
     def cost(self) -> float | None:
-        """The cost of all items in US dollars; None if that of one answer is unknown."""
+        """The cost of all items in US dollars; None if the cost of one answer is unknown."""
         return self.usage.cost
 
 
 def run_batch(program: Any, inputs: Iterable[Mapping[str, Any]], *, max_concurrency: int | None, **options: Any) -> Any:
-    """See `Module.batch`. The first error ends the batch, unless errors are kept."""
+    """See `Module.batch`. The first error ends the batch, unless errors are returned."""
     batch = _Batch(program, inputs, placed=(Exception,), **options)
 
     def run(index: int) -> Any:
@@ -104,7 +105,7 @@ async def arun_batch(program: Any, inputs: Iterable[Mapping[str, Any]], *, max_c
     """See `Module.abatch`."""
     import asyncio
 
-    # Of `BaseException`, a cancelled item has a place, too; Ctrl-C ends the loop itself.
+    # The error of a cancelled item is returned, too; Ctrl-C ends the loop itself.
     batch = _Batch(program, inputs, placed=(Exception, asyncio.CancelledError), **options)
     places = asyncio.Semaphore(_workers(max_concurrency))
 
@@ -112,7 +113,7 @@ async def arun_batch(program: Any, inputs: Iterable[Mapping[str, Any]], *, max_c
         async with places:
             if batch.error is not None:
                 return None
-            with batch.noting_errors(index):  # before the place is free for the next item
+            with batch.noting_errors(index):  # before the slot is free for the next item
                 if batch.is_nested:
                     return batch.finished(index, await program.bind(**batch.inputs_of(index)).acall(deps=batch.deps))
                 found = batch.open(index)
@@ -132,7 +133,7 @@ async def arun_batch(program: Any, inputs: Iterable[Mapping[str, Any]], *, max_c
         task.add_done_callback(batch.count)
     try:
         found = await asyncio.gather(*tasks, return_exceptions=batch.keeps_errors)
-        if batch.error is not None:  # `Suspended`, say, which is no result
+        if batch.error is not None:  # for example `Suspended`, which is no result
             raise batch.error
         return batch.results(found)
     finally:
@@ -174,10 +175,10 @@ class _Batch:
         self.timeout = timeout
         self.batch_id = batch_id or uuid4().hex
         self.error: BaseException | None = None
-        """The first error to happen, not the first in the inputs' order."""
+        """The error that happened first, not the first in the order of the inputs."""
         self.runs: list[Run[Any] | None] = [None] * len(self.items)
         self.is_nested = store is None and is_inside_run()
-        """Whether the items are parts of the run that executes here, and not runs of their own."""
+        """Whether the items are parts of the run that executes here, not separate runs."""
         if self.is_nested and timeout is not None:
             msg = "A batch inside a run takes no `timeout`: a resumed run could not repeat what was late. Give tools a `timeout_s`."
             raise ConfigurationError(msg)
@@ -187,7 +188,7 @@ class _Batch:
         self._ids = _run_ids(self.batch_id, self.items) if store is not None else None
         self._on_result = on_result
         self._placed = placed if self.keeps_errors else ()
-        """Errors that are put among the results."""
+        """Types of errors that are returned among the results."""
         self._done = 0
         self._lock = threading.RLock()
         self._is_shown = progress and len(self.items) > 1 and sys.stderr is not None and sys.stderr.isatty()  # None under `pythonw`
@@ -199,7 +200,7 @@ class _Batch:
         return item
 
     def open(self, index: int) -> Run[Any]:
-        """The run of an item: the one in the store, or a new one, which has not begun."""
+        """The run of an item: the one in the store, or a new one that has not begun."""
         inputs, run_id = self.inputs_of(index), self._ids[index] if self._ids is not None else None
         if self._store is not None and run_id in self._stored:
             run = Run[Any].load(self._store, cast("str", run_id), self.program, deps=self.deps)
@@ -211,12 +212,12 @@ class _Batch:
         return run
 
     def cancel(self, error: BaseException) -> None:
-        """End the batch, and cancel its runs that execute here. Another process may execute others, which were loaded."""
+        """End the batch, and cancel those of its runs that execute here. Loaded runs that another process executes go on."""
         self.error = self.error or error
         for run in self.runs:
             if run is not None and run.executing:
                 run.cancel()
-        if self.is_nested and isinstance(error, KeyboardInterrupt):  # Ctrl-C is for the run that the items belong to
+        if self.is_nested and isinstance(error, KeyboardInterrupt):  # Ctrl-C is meant for the run that the items belong to
             cancel_run_here()
 
     def finished(self, index: int, result: Any) -> Any:
@@ -232,7 +233,7 @@ class _Batch:
         return result
 
     def resume(self, index: int, run: Run[Any]) -> None:
-        """Execute a run; with a time limit in a thread of its own, which is left behind if it is late: a thread cannot be stopped."""
+        """Execute a run. With a time limit, it gets its own thread, which is abandoned when late: a thread cannot be stopped."""
         if self.timeout is None:
             run.resume(deps=self.deps)
             return
@@ -249,7 +250,7 @@ class _Batch:
         threading.Thread(target=copy_context().run, args=(work,), name="ferrule-batch-item", daemon=True).start()
         with offload.Aside():
             if not wait((ended,), self.timeout).done:
-                from ferrule.runs.stream import EventStream  # late: few items are
+                from ferrule.runs.stream import EventStream  # late: few items time out
 
                 EventStream(run).close()
                 raise self.is_late(index)
@@ -270,7 +271,7 @@ class _Batch:
         try:
             yield
         except BaseException as error:
-            is_of_item = self.error is None  # else the batch has ended, perhaps by an error of `on_result`
+            is_of_item = self.error is None  # otherwise the batch has ended, perhaps by an error of `on_result`
             if self.error is None and not isinstance(error, self._placed):
                 self.error = error
             if is_of_item and isinstance(error, (Exception, *self._placed)):
@@ -299,7 +300,7 @@ def _listed(inputs: Iterable[Mapping[str, Any]]) -> list[Any]:
 
 
 def _items(given: Sequence[Any], *, keeps_errors: bool) -> list[_Item]:
-    """The inputs of each run. One that is no mapping is an `InputError`: raised before any run begins, or put in its place."""
+    """The inputs of each run. For an item that is not a mapping, an `InputError` is raised before any run begins, or takes its place."""
     items = [_item(index, one) for index, one in enumerate(given)]
     fault = next((item for item in items if isinstance(item, InputError)), None)
     if fault is not None and not keeps_errors:
@@ -308,7 +309,7 @@ def _items(given: Sequence[Any], *, keeps_errors: bool) -> list[_Item]:
 
 
 def _item(index: int, one: Any) -> _Item:
-    # A mapping by what it can do: DSPy's examples are not of that class.
+    # Duck typing: DSPy's examples are not instances of `Mapping`.
     is_mapping = not isinstance(one, type) and callable(getattr(one, "keys", None)) and hasattr(one, "__getitem__")
     inputs: dict[Any, Any] | None = dict(cast("Any", one)) if is_mapping else None
     if inputs is None or not all(isinstance(name, str) for name in inputs):
@@ -317,7 +318,7 @@ def _item(index: int, one: Any) -> _Item:
 
 
 def _run_ids(batch_id: str, items: Sequence[_Item]) -> list[str]:
-    """An id for the run of each item: by its inputs, so that the items of a batch that is resumed may stand in another order."""
+    """An id for the run of each item, made from its inputs, so that a resumed batch may have its items in another order."""
     seen: Counter[str] = Counter()
     ids: list[str] = []
     for item in items:

@@ -1,4 +1,4 @@
-"""`batch` and `abatch` of a program, with the types of what they return. The code that runs batches is imported when one is run."""
+"""`batch` and `abatch` of a program, with their return types. The code that runs batches is imported when one is run."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     Deps = TypeVar("Deps")
     Items = Iterable[Mapping[str, Any]]
     Failed = tuple[BatchResults[S, None], list[Mapping[str, Any]], list[BaseException]]
-    """What `return_failed_examples=True` returns."""
+    """The return type with `return_failed_examples=True`: results, failed inputs, their errors."""
 
     class Options(TypedDict, Generic[Deps], total=False):
-        """The keywords that do not change what a batch returns."""
+        """The keywords that do not change the return type of a batch."""
 
         progress: bool
         timeout: float | None
@@ -62,16 +62,16 @@ class Batches(ProgramTypes[S, D, P]):
         return_exceptions: bool = False, return_failed_examples: bool = False, timeout: float | None = None, deps: D | None = None,
         store: Store | None = None, batch_id: str | None = None, on_result: Callable[[int, Any], object] | None = None, **unknown: Any,
     ) -> Any:  # fmt: skip
-        """One run for each mapping of inputs, several at once in threads; predictions in the inputs' order.
+        """Run the program once for each mapping of inputs, several at once in threads; returns the predictions in the order of the inputs.
 
         At most `max_concurrency` run at once; None means the setting `max_workers`, or 8 without that setting.
-        Every run has the same `deps`. The list has the totals, `usage` and `cost`, and the `runs` of all items, failed ones included.
+        Every run has the same `deps`. The list has the totals (`usage`, `cost`) and the `runs` of all items, including failed ones.
 
         An item that takes longer than `timeout` seconds from its own start fails with a `TimeoutError`; its run is cancelled. The first
-        failure ends the batch. With `return_exceptions=True`, an error takes the place of each failed item. With
+        failure ends the batch. With `return_exceptions=True`, the error takes the place of each failed item. With
         `return_failed_examples=True`, None does, and the method returns `(results, failed inputs, their errors)`.
 
-        With a `store`, every run is kept. A batch with the same `store` and `batch_id` resumes: items that are done are not run again,
+        With a `store`, every run is stored. A batch with the same `store` and `batch_id` is resumed: finished items do not run again,
         unfinished and failed ones continue. `on_result(index, result)` gets each prediction or error as it comes, one at a time.
         Any other option raises `ConfigurationError`.
         """

@@ -1,4 +1,4 @@
-"""Resuming a run that waits for a person, under udspy's names.
+"""Resumes a run that waits for a person, with the names of udspy's API.
 
 In: the `ConfirmationRequired` that a call raised, which carries its run, and a person's response. Out: the run with the decision on it, or
 its prediction. The run continues where it stopped: recorded answers and results are reused.
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 class ResumeState:
-    """A run to resume, or the exception that carries it, and a person's response to its question.
+    """A run to resume, or the exception that carries it, with a person's response to its question.
 
     `response` is "yes", "no", a JSON object of changed arguments, or text for the model (see `Question.decide`). None means the decision
-    that was made on the question (`respond_to_confirmation`), or else "yes". `user_response` is udspy's name of it.
+    already made on the question (`respond_to_confirmation`), or "yes" if there is none. `user_response` is udspy's name for it.
     """
 
     def __init__(self, exception: Any, response: Said | None = None, *, user_response: Said | None = None) -> None:
@@ -80,7 +80,7 @@ class ResumeState:
         return self.exception.context if self.exception is not None else {}
 
     def decide(self) -> None:
-        """Put the response on its question. An equal second decision is ignored; a different one raises `DecisionError`."""
+        """Answer the question with the response. An equal second decision is ignored; a different one raises `DecisionError`."""
         asked = self.confirmation_id
         if not self._has_response and self._is_decided(asked):
             return
@@ -110,7 +110,7 @@ def _what_has_no_run(found: Any) -> str:
 
 
 def resume_program(program: Any, state: Any, inputs: Mapping[str, Any], deps: Any) -> Any:
-    """Resume, and return the prediction. Raises `ConfirmationRequired` with the next question, if there is one."""
+    """Resume a run and return the prediction. Raises `ConfirmationRequired` with the next question, if there is one."""
     run = _decided_run(program, state, inputs, deps)
     if run.status != "done":
         execute(run)
@@ -126,24 +126,24 @@ async def aresume_program(program: Any, state: Any, inputs: Mapping[str, Any], d
 
 
 def resume_stream(program: Any, state: Any, inputs: Mapping[str, Any], deps: Any) -> EventStream:
-    """The events of a run that is resumed."""
+    """The stream of events of a resumed run."""
     return EventStream(_decided_run(program, state, inputs, deps))
 
 
 def _decided_run(program: Any, given: Any, inputs: Mapping[str, Any], deps: Any) -> Run:
-    """The run of a `ResumeState`, a `ConfirmationRequired` or a run, with its decision.
+    """The run of a `ResumeState`, a `ConfirmationRequired` or a run, with its decision recorded.
 
     Raises `DecisionError` for a decision that does not fit, `RunError` for another program's run, and `InputError` for inputs that differ
-    from those at the start; inputs may be left out.
+    from those at the start; inputs may be omitted.
     """
     state = given if isinstance(given, ResumeState) else ResumeState(given)
     run = state.run
-    if run.program is not program and run.program.flow != program.flow:  # a run of `forward` is of this flow alone
+    if run.program is not program and run.program.flow != program.flow:  # a run made by `forward` has only the flow of this program
         if program_fingerprint(program) != program_fingerprint(run.program):
             raise RunError(f"The run {run.id} belongs to another program than this `{program.name}`: the signature or the tools differ.")
         run.program = program
     for name, value in inputs.items():
-        if name not in run.inputs or (run.inputs[name] is not value and run.inputs[name] != value):  # an array compares its elements
+        if name not in run.inputs or (run.inputs[name] is not value and run.inputs[name] != value):  # `is not`: an array compares elements
             msg = f"A run resumes with the inputs it was started with; `{name}` is {shown(value)} now. Leave inputs out when resuming."
             raise InputError(msg)
     state.decide()
@@ -159,11 +159,11 @@ def run_until_done(
     max_confirmations: int = 20,
     deps: D | None = None,
 ) -> Prediction[S]:
-    """Run a program to its end and return the prediction; `decide` is called with each question.
+    """Run a program to its end and return the prediction; calls `decide` with each question.
 
-    It returns a decision (`question.approve()`), True or False, or a person's words ("yes", "no", changed arguments, text); with None the
-    run stays waiting. After an empty line, a question about a call is asked again. Raises `ConfirmationRequired`, which carries the run,
-    for a question without a decision or after `max_confirmations`.
+    `decide` returns a decision (`question.approve()`), True or False, or a person's words ("yes", "no", changed arguments, text). After an
+    empty line, a question about a call is asked again. If it returns None, or after `max_confirmations` questions, the run stays waiting,
+    and `ConfirmationRequired`, which carries it, is raised.
     """
     run: Run[S] = cast("Any", program).bind(**_by_name(inputs)).start(deps=deps)
     asked = 0

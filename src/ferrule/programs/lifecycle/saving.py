@@ -1,6 +1,6 @@
 """Programs to JSON and back: signatures, demos, settings, tool definitions and MCP servers; never functions, models or keys.
 
-Tools of MCP servers are saved with the way to reach their server, without secrets. A loaded program has the same tools without a
+Tools of MCP servers are saved with the address or command of their server, without secrets. A loaded program has the same tools without a
 connection: a server is connected at the first call, and its tools are compared with the state by the rule that `pins=` names.
 """
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 _VERSION = 1
 _Servers = dict[str, tuple[Any, bool]]
-"""MCP servers by name, each with whether it was given whole, and not tool by tool."""
+"""MCP servers by name, each with whether the whole server was given, not single tools of it."""
 
 
 class Predictor(Protocol):
-    """The part of `Predict` that is saved."""
+    """The attributes of `Predict` that are saved."""
 
     signature: type[Signature]
     demos: list[Any]
@@ -53,12 +53,12 @@ class _HasPredictors(Protocol):
 
 
 def dump_state(program: _HasPredictors) -> dict[str, Any]:
-    """`{"ferrule": version, "predictors": {path: state}}`."""
+    """The state of a program: `{"ferrule": version, "predictors": {path: state}}`."""
     return {"ferrule": _VERSION, "predictors": {name: _dump(predictor) for name, predictor in program.named_predictors()}}
 
 
 def load_state(program: _HasPredictors, state: Mapping[str, Any], *, tools: Iterable[Any] = ()) -> None:
-    """Load a dumped state, all or nothing."""
+    """Load a dumped state: completely, or not at all if it raises."""
     saved = _check(state)["predictors"]
     predictors = dict(program.named_predictors())
     if predictors.keys() != saved.keys():
@@ -84,7 +84,7 @@ def write_program(program: _HasPredictors, path: str | Path) -> None:
 
 
 def read_program(program: _HasPredictors, path: str | Path, *, tools: Iterable[Any] = ()) -> None:
-    """Load the state in a file."""
+    """Load the state from a file."""
     try:
         state = parse_json(Path(path).read_bytes())
     except (ValueError, RecursionError) as error:
@@ -122,7 +122,7 @@ def _check(state: Any) -> _State:
 
 
 def _dump(predictor: Predictor) -> dict[str, Any]:
-    check_saved(predictor.config)  # it may have changed since the constructor checked it
+    check_saved(predictor.config)  # the config may have changed since the constructor checked it
     return {
         "signature": predictor.signature.dump_state(),
         "demos": jsonable(marked_parts([dict(demo) for demo in predictor.demos])),
@@ -133,7 +133,7 @@ def _dump(predictor: Predictor) -> dict[str, Any]:
 
 
 def _dump_servers(toolbox: Toolbox) -> list[dict[str, Any]]:
-    """The servers of the tools, without those in this process, which no other process can reach."""
+    """The servers of the tools, except those in this process, which no other process can reach."""
     callers = (tool.func.caller for tool in toolbox if isinstance(tool.func, RemoteCall))
     found = {id(each): each for each in (*toolbox.servers, *filter(is_server, callers)) if each.spec.transport != "memory"}
     whole = {id(each) for each in toolbox.servers}
@@ -144,7 +144,7 @@ def _load_tools(where: str, saved: _Saved, predictor: Predictor, given: Mapping[
     servers = _load_servers(saved.get("servers", ()), predictor.toolbox)
     remote = _load_remote_tools(saved["tools"], servers)
     if servers and isinstance(predictor.toolbox, LiveToolbox) and predictor.toolbox.has_shelf:
-        return predictor.toolbox  # only a part of the tools is saved: the servers are asked when the others are needed
+        return predictor.toolbox  # only some of the tools are saved: the servers list the others when they are needed
     own = predictor.toolbox.local() if isinstance(predictor.toolbox, LiveToolbox) and servers else predictor.tools
     at_hand = {**own, **remote, **given}
     found: list[Tool] = []
@@ -156,7 +156,7 @@ def _load_tools(where: str, saved: _Saved, predictor: Predictor, given: Mapping[
             missing.append(state)
             continue
         now = tool.dump_state()
-        keys = {*now, *state} - ({"require_confirmation"} if name in remote else set())  # for a server's tool, its rules decide
+        keys = {*now, *state} - ({"require_confirmation"} if name in remote else set())  # for a server's tool, the server's rules decide
         changed = sorted(key for key in keys if json_text(now.get(key)) != json_text(state.get(key)))
         if changed:
             warnings.warn(
@@ -172,7 +172,7 @@ def _load_tools(where: str, saved: _Saved, predictor: Predictor, given: Mapping[
 
 
 def _what_is_missing(states: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What to do about missing tools: a search and the tools of a server cannot be passed one by one."""
+    """Advice for missing tools: a tool search, and the tools of a server, cannot be passed one by one."""
     by_server: dict[str, list[str]] = {}
     for state in states:
         by_server.setdefault(str(state.get("mcp_server") or ""), []).append(str(state.get("name")))
@@ -187,7 +187,7 @@ def _what_is_missing(states: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _load_servers(states: Iterable[Mapping[str, Any]], toolbox: Toolbox) -> _Servers:
-    """The program's own servers if it has them, else new ones. Raises `ConfigurationError` for a missing environment variable."""
+    """The program's own servers if it has them, otherwise new ones. Raises `ConfigurationError` for a missing environment variable."""
     own = {each.name: each for each in toolbox.servers}
     found: _Servers = {}
     for state in states:

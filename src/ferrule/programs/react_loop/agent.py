@@ -1,4 +1,4 @@
-"""What an agent is made of: its signature and tools, checked; the built-in tools; the extractor."""
+"""The parts of an agent: its signature and tools, checked; the built-in tools; the extractor."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from ferrule.values.signatures.signature import Signature
 
 OWN_KEYWORDS = ("lm", "config", "max_iters")
-"""Keywords of a call that are no inputs, unless an input has the name."""
+"""Keywords of a call that are options, unless an input has that name."""
 _TRAJECTORY = declare("input", "The steps taken: thoughts, calls, and what came of them.", is_untyped=True)
-"""It has no type, so that a `RenderedText` stays one."""
+"""Untyped, so that a `RenderedText` is not converted."""
 
 
 class Agent(Protocol):
-    """What the loop needs of `ReAct`."""
+    """The attributes of `ReAct` that the loop uses."""
 
     max_iters: int
     calls: Calls | None
@@ -56,7 +56,7 @@ class Agent(Protocol):
 
     @property
     def native(self) -> bool | None:
-        """Whether tools are declared to the model; None if its capabilities decide."""
+        """Whether tools are declared to the model; None if the model's capabilities decide."""
         ...
 
     def truncate_trajectory(self, trajectory: Trajectory) -> Trajectory:
@@ -65,7 +65,7 @@ class Agent(Protocol):
 
 
 def check_signature(signature: Any) -> type[Signature]:
-    """The agent's signature; raises `SignatureError` for field names that the loop uses itself."""
+    """The agent's signature; raises `SignatureError` for field names that the loop reserves."""
     found = as_signature(signature)
     for name, field in found.plan.inputs.items():
         is_no_history = name == "history" and not _takes_history(field.annotation)
@@ -88,7 +88,7 @@ def _takes_history(annotation: Any) -> bool:
 
 
 def check_tools(tools: Iterable[Any], *, intention: bool) -> Toolbox:
-    """The agent's own tools; raises `DuplicateToolError` for a name of a built-in tool."""
+    """The agent's own tools; raises `DuplicateToolError` for one that is named like a built-in tool."""
     own = Toolbox.of(tools)
 
     def check(box: Toolbox) -> None:
@@ -112,7 +112,7 @@ def with_builtin(signature: type[Signature], own: Toolbox, *, clarification: boo
 
 
 class _WithoutReasoning(ChainOfThought):
-    """The extractor of an agent that has an input called `reasoning`: it cannot have such an output."""
+    """The extractor of an agent with an input called `reasoning`, which cannot have an output of that name."""
 
     @staticmethod
     def _with_reasoning(signature: type[Signature], description: str) -> type[Signature]:
@@ -125,12 +125,12 @@ def make_extractor(react: Predict) -> ChainOfThought:
     signature = react.signature
     kind = _WithoutReasoning if "reasoning" in signature.plan.inputs else ChainOfThought
     made = kind(extracting(signature), **react.config)
-    made.predict.output_validators = react.output_validators  # one list, for validators that come later
+    made.predict.output_validators = react.output_validators  # the same list, so that it gets validators added later
     return made
 
 
 def extracting(signature: type[Signature]) -> type[Signature]:
-    """The signature of the extractor of an agent with this one: kept with it, as agents may be made for every request."""
+    """The extractor's signature for an agent with this one. Cached on it, because agents may be made for every request."""
     return signature.kept(extracting, partial(_extracting, signature))
 
 
@@ -159,14 +159,14 @@ def _entries(step: Step, i: int) -> dict[str, Any]:
 
 
 def tool_names(tools: Any) -> frozenset[str]:
-    """The names of tools that are given as tools, functions or names."""
+    """The names of these tools, each given as a tool, a function or a name."""
     if isinstance(tools, str) or not isinstance(tools, Iterable):
         raise ConfigurationError(f"`stop_at_tools` takes a list of tools or of their names, found {shown(tools)}.")
     return frozenset(each if isinstance(each, str) else Tool.of(each).name for each in cast("Iterable[Any]", tools))
 
 
 def check_stops(names: frozenset[str], react: Predict) -> None:
-    """Raise `ConfigurationError` for a name of no tool. A server may yet list it, or an input be it."""
+    """Raise `ConfigurationError` for a name without a tool; not if a server may still list it, or an input may bring it."""
     own = react.toolbox
     if not names or own.servers or tool_inputs(react.signature):
         return
@@ -175,9 +175,9 @@ def check_stops(names: frozenset[str], react: Predict) -> None:
 
 
 def note_results(acts: UsingTools, names: frozenset[str], returned: dict[str | None, ToolResult]) -> UsingTools:
-    """The acts of a turn. `returned` gets what the tools of these names returned, by the ids of the calls.
+    """Pass on the acts of a turn, and put the results of the tools with these names into `returned`, by the ids of their calls.
 
-    A result of the turn is for the model: it may hold a note, or what a person said in its place.
+    The results that the turn returns are for the model: one may hold a note, or a person's words instead of it.
     """
     answer: Any = None
     while True:
@@ -193,7 +193,7 @@ def note_results(acts: UsingTools, names: frozenset[str], returned: dict[str | N
 
 
 def outputs_of_result(signature: type[Signature], result: ToolResult) -> dict[str, Any] | None:
-    """A tool's result as the outputs: as the one output, or a JSON object with several. None if it does not fit."""
+    """Read a tool's result as the outputs: as the only output, or as a JSON object of several. None if it does not fit."""
     fields, optional = signature.plan.outputs, signature.plan.optional
     text = result.content
     try:
@@ -209,7 +209,7 @@ def outputs_of_result(signature: type[Signature], result: ToolResult) -> dict[st
 
 
 def check_names(own: Sequence[Tool] | Toolbox, *, intention: bool) -> None:
-    """Raise `DuplicateToolError` for a tool with the name of a built-in one."""
+    """Raise `DuplicateToolError` for a tool that is named like a built-in one."""
     for tool in own:
         if tool.name in {"finish", CLARIFY.name}:
             msg = (

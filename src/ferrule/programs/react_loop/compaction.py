@@ -1,7 +1,7 @@
-"""What a long conversation of `ReAct` leaves out: by the agent's `compact=` before the context overflows, and when it has overflowed.
+"""Shortens a long conversation of `ReAct`: as `compact=` says, before the context overflows; and after an overflow.
 
-A compaction is decided from the sizes of what is shown, recorded (`CheckDue`) and then done by the record alone: a replay does the same at
-the same places, also with another `compact=`. Between two compactions the prompt only grows.
+A compaction is planned from the sizes of the messages shown, recorded (`CheckDue`), and carried out from that record alone: a replay
+compacts in the same way at the same places, even with another `compact=`. Between two compactions the prompt only grows.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _TRUNCATIONS = 3
 _HUGE = 2_000
 """Characters above which an observation is shortened when the context overflows."""
 _WORTH = 0.05
-"""The least part of a request to leave out: after each compaction, the provider's prompt cache begins anew."""
+"""The smallest share of a request worth leaving out: after each compaction, the provider's prompt cache starts empty."""
 _NAME = "summarize_conversation"
 _NO_WINDOW = (
     "The context window of %s is unknown, and `compact=` is a share of it.%s The agent compacts only after a request that was too long. "
@@ -62,7 +62,7 @@ _NO_WINDOW = (
 
 
 class Loop(Protocol):
-    """What this module needs of the loop."""
+    """The attributes of the loop that this module uses."""
 
     agent: Agent
     asker: Asker
@@ -79,7 +79,7 @@ class Loop(Protocol):
 
 
 def truncate(loop: Loop, rounds: int) -> bool:
-    """Show less than before; returns False if that cannot help. Huge observations are cut first, then the oldest step goes."""
+    """Show less than before; returns False if that cannot help. First huge observations are cut, then the oldest step is dropped."""
     if not loop.shown or rounds > _TRUNCATIONS + 1:
         return False
     longest = max((len(result.content) for step in loop.shown for result in step.results), default=0)
@@ -102,9 +102,9 @@ def _without_oldest(loop: Loop, count: int) -> list[Step]:
 def show(
     loop: Loop, steps: Iterable[Step], *, shortened: int = 0, limit: int = LONGEST_RESULT, inputs: Mapping[str, Any] | None = None
 ) -> None:
-    """Show other steps than before, and other inputs. Results of the first `shortened` steps are cut to `limit` characters.
+    """Replace the steps that the request shows, and its inputs. Results of the first `shortened` steps are cut to `limit` characters.
 
-    In native mode the answers stay the messages that they were: they hold what the provider needs back.
+    In native mode the model's answers stay the same messages: they hold data that the provider needs back.
     """
     known = _messages_by_step(loop) if loop.native else {}
     if inputs is not None:
@@ -134,7 +134,7 @@ def _opening(loop: Loop) -> Messages:
 
 
 def _messages_by_step(loop: Loop) -> dict[int, tuple[Message, ...]]:
-    """The messages that show each step now, by the step's `id`. Empty if the last step is not among them: it called `finish`."""
+    """The messages that now show each step, by the step's `id`. Empty if the last step is not shown because it called `finish`."""
     at, messages = len(_opening(loop)), loop.request.messages
     found: dict[int, tuple[Message, ...]] = {}
     for i, step in enumerate(loop.shown):
@@ -144,11 +144,11 @@ def _messages_by_step(loop: Loop) -> dict[int, tuple[Message, ...]]:
     return found if at == len(messages) else {}
 
 
-# -- before one ------------------------------------------------------------------------------------------------------
+# -- before an overflow ----------------------------------------------------------------------------------------------
 
 
 class Compaction:
-    """Keeps one run's conversation below the size that `compact=` names."""
+    """Keeps a run's conversation below the size set by `compact=`."""
 
     def __init__(self, loop: Loop, policy: Compact | None) -> None:
         self._loop = loop
@@ -157,12 +157,12 @@ class Compaction:
         self._history = next((name for name, value in loop.inputs.items() if isinstance(value, History)), None)
         self._most = self._find_most()
         self._tokens: int | None = None
-        """Of the next request, about; None before the first one is rendered."""
+        """The approximate size of the next request; None before the first one is counted."""
         self._least = 0.0
-        """Tokens up to which it is known that there is nothing to leave out."""
+        """Up to this many tokens, there is nothing to leave out: a plan was made and found nothing."""
 
     def _find_most(self) -> float | None:
-        """From how many tokens on to compact; None if the model's server must be asked first."""
+        """The number of tokens above which to compact; None if the model's server must be asked first."""
         if self._policy is None:
             return inf
         if isinstance(self._policy.at, int):
@@ -177,12 +177,12 @@ class Compaction:
         return inf
 
     def count(self, response: Response | None, new: Sequence[Message]) -> None:
-        """A turn was added to the next request."""
+        """Count a turn that was added to the next request."""
         known = response.usage.input_tokens if response is not None else 0
         self._tokens = (known or self._size()) + estimate_messages(new)
 
     def _size(self) -> int:
-        """The tokens of the request, as far as they are known."""
+        """The tokens of the next request, as the provider counted or as estimated."""
         if self._tokens is None:
             request = self._loop.request
             self._tokens = estimate_messages(request.messages) + estimate_content(request.tools.json.decode())
@@ -196,7 +196,7 @@ class Compaction:
                 yield from self._compact(plan)
 
     def shrink(self) -> Generator[Act, Any, bool]:
-        """After an overflow: compact, whatever the estimate says. False if there is nothing to leave out."""
+        """After an overflow: compact, even if the estimate is below the limit. False if there is nothing to leave out."""
         plan = yield CheckDue(self._plan, "compaction", "c")
         if plan:
             yield from self._compact(plan)
@@ -212,11 +212,11 @@ class Compaction:
         if plan is None:
             if not self._least:
                 _log.warning("A conversation has about %d tokens, and there is nothing old in it to compact.", self._size())
-            self._least = self._size() * (1 + _WORTH)  # a plan looks at every step, so not at every step
+            self._least = self._size() * (1 + _WORTH)  # a plan looks at all steps, so do not make one at every step
         return plan
 
     def _plan(self) -> dict[str, Any] | None:
-        """What to leave out, as JSON data; None if there is nothing to leave out."""
+        """The plan of what to leave out, as JSON data; None if there is nothing to leave out."""
         loop, policy, before = self._loop, self._policy, self._size()
         if policy is None:
             return None
@@ -224,7 +224,7 @@ class Compaction:
         steps = [loop.mode.render(step, i, None) for i, step in enumerate(loop.shown)]
         short = [loop.mode.render(_shortened(step, LONGEST_RESULT), i, None) for i, step in enumerate(loop.shown)]
         sizes = [*sizes_of(groups), *zip(map(estimate_messages, steps), map(estimate_messages, short), strict=True)]
-        # What the provider counts is off from the estimate by about the same factor everywhere.
+        # The provider's count differs from the estimate by about the same factor everywhere.
         scale = min(max(before / max(estimate_messages(loop.request.messages), 1), 0.5), 2)
         most = min(before, self._most or before) / scale
         cut = choose_cut(sizes, before / scale, most=most, to=policy.to, keep=policy.keep, shortens=policy.strategy == "shorten")
@@ -263,7 +263,7 @@ class Compaction:
         return Message("user", note) if self._loop.native else self._loop.asker.adapter.step_message({"earlier": note})
 
     def _summarize(self, entries: Sequence[Any], steps: Sequence[Step]) -> Generator[Act, Any, tuple[str, str]]:
-        """The summary, or why there is none. A call of the run's own: its program is recorded and counted like an agent's tool."""
+        """The summary, or why there is none. The run calls a program for it, which is recorded and counted like one that is a tool."""
         strategy = self._policy.strategy if self._policy is not None else None
         program = _summarizer() if strategy is None or isinstance(strategy, str) else strategy
         tool = _summary_tool(program, self._transcript(entries, steps), self._loop.asker.lm)
@@ -305,7 +305,7 @@ def _summary_tool(program: Any, conversation: str, lm: Any) -> Tool:
 
 
 class _Summarize(AgentTool):
-    """A program with its input: as an argument of the call, the conversation would be in the journal once more."""
+    """A program bound to its inputs: as an argument of the call, the conversation would be in the journal a second time."""
 
     def __init__(self, program: Any, inputs: Mapping[str, Any]) -> None:
         super().__init__(program, program.signature)

@@ -1,7 +1,7 @@
 """The loop of `ReAct`.
 
-The loop asks for one turn after another through a mode (`modes.py`) and runs its calls; a turn that cannot be read, and outputs that do not
-fit, become observations. When the model finishes without outputs, or the steps run out, an extractor reads them from the trajectory.
+The loop asks for one turn after another through a mode (`modes.py`) and runs the calls of each. Unreadable turns and outputs that do
+not fit become observations. If the model finishes without outputs, or the steps run out, an extractor reads them from the trajectory.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.message import Messages
 
 Problems = list[tuple[str, str]]
-"""What is wrong with outputs: a field, or `""`, and a text for the model."""
+"""Problems of outputs: for each, the field (or `""`) and a text for the model."""
 
 
 def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
-    """One run of an agent."""
+    """Run an agent once."""
     signature = agent.react.signature
     own, values, tools = yield from split_inputs(signature, inputs, (*OWN_KEYWORDS, "limits", "demos"), agent.react.toolbox)
     if tools is not agent.react.toolbox:
@@ -75,7 +75,7 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
 
 
 def _extract(agent: Agent, asker: Asker, loop: _Loop) -> Generator[Act, Any, dict[str, Any]]:
-    """The outputs as the extractor reads them from the trajectory."""
+    """Let the extractor read the outputs from the trajectory."""
     own = {} if agent.extract.predict.lm is not None else {"lm": asker.lm}
     rounds = 0
     while True:
@@ -91,10 +91,10 @@ def _extract(agent: Agent, asker: Asker, loop: _Loop) -> Generator[Act, Any, dic
 
 
 class _End(MutableRecord):
-    """The loop ends."""
+    """The end of the loop."""
 
     outputs: dict[str, Any] | None
-    """None: they must be extracted."""
+    """None if the outputs must be extracted."""
 
 
 class _Loop:
@@ -112,10 +112,10 @@ class _Loop:
         self.shelf = agent.react.toolbox.shelf
         self.asker = asker
         self.values = self.inputs = values
-        """As they were given, and as the model sees them: with a shorter history."""
+        """`values`: the inputs as given. `inputs`: as the model sees them, perhaps with a shorter history."""
         self.demos = demos
         self.note = ""
-        """What the instructions say besides those of the signature."""
+        """Text added to the signature's instructions."""
         self._choose_mode(native=native)
         self.host = Host(self, asker.conditions, concurrent=agent.parallel and agent.react.toolbox.concurrent)
         self.live: LiveTools | LoadedTools | None = None
@@ -124,15 +124,15 @@ class _Loop:
 
             self.live = after_turns(agent.react.toolbox, self.host, asker.conditions)
         self.news = ""
-        """What changed in the tools, in words: rendered with the current step."""
+        """The changes of the tools, in words. Rendered with the current step."""
         self.returned: dict[str | None, ToolResult] = {}
-        """What tools of `stop_at_tools` returned in this turn, by the ids of the calls."""
+        """The results of `stop_at_tools` in this turn, by the ids of the calls."""
         self.steps: list[Step] = []
         self.shown = self.steps
         self.request: Any = None
         self.faults: list[str] = []
         self.compaction: Compaction | None = None
-        if agent.compact is not None or "compaction" in asker.conditions.due:  # the second: a resumed run does what it recorded
+        if agent.compact is not None or "compaction" in asker.conditions.due:  # the second: a resumed run repeats its compactions
             from ferrule.programs.react_loop.compaction import Compaction  # late: few agents have it
 
             self.compaction = Compaction(self, agent.compact)
@@ -190,7 +190,7 @@ class _Loop:
             yield Tell(events.StepFinished(index, step))
             if end is not None:
                 ran = make_step(step.thought, step.calls[:-1], step.results[:-1]) if step.calls[-1].name == "finish" else step
-                if ran.calls:  # what ran beside `finish` belongs to the conversation
+                if ran.calls:  # calls beside `finish` belong to the conversation
                     self.request = self.request.following(self.request.messages.then(*self.mode.render(ran, len(self.shown) - 1, None)))
                 return end.outputs, None
             if not self._goes_on(step):
@@ -276,7 +276,7 @@ class _Loop:
         return make_step(turn.thought, (*others, finish), (*results, last)), None if problems else _End(outputs)
 
     def _stop(self, calls: Sequence[ToolCall]) -> Generator[Act, Any, _End | None]:
-        """The end of the loop if a tool of `stop_at_tools` returned. If its result does not fit the outputs, they must be extracted."""
+        """The end of the loop if one of `stop_at_tools` returned. If its result does not fit the outputs, they must be extracted."""
         returned, self.returned = self.returned, {}
         result = next((returned[call.id] for call in calls if call.id in returned), None)
         if result is None:
@@ -291,9 +291,10 @@ class _Loop:
         return note_results(acts, self.agent.stop_at_tools, self.returned) if self.agent.stop_at_tools else acts
 
     def _outputs(self, finish: ToolCall) -> tuple[dict[str, Any] | None, Problems]:
-        """The outputs in the arguments of `finish`, typed; or None and what is wrong with them.
+        """The outputs in the arguments of `finish`, typed; or None and the problems with them.
 
-        A call without any output asks for an extraction, and so does every misfit in text mode, where `finish` declares no arguments.
+        None without problems asks for an extraction: after a call without any output, and after any misfit in text mode, where `finish`
+        declares no arguments.
         """
         if finish.fault is not None:
             return None, [("", finish.fault.reason)] if self.native else []
@@ -318,7 +319,7 @@ class _Loop:
         return outputs, []
 
     def _validated(self, outputs: dict[str, Any]) -> Generator[Act, Any, tuple[dict[str, Any] | None, Problems]]:
-        """The outputs as the validators leave them, or None and what they object to."""
+        """The outputs after validation; or None and the validators' objections."""
         try:
             outputs = self.agent.react.validate(self.values, outputs)
         except InvalidOutputsError as error:
@@ -327,9 +328,9 @@ class _Loop:
         return (outputs, []) if verdict is None else (None, [("", verdict)])
 
     def _goes_on(self, step: Step) -> bool:
-        """Whether another turn may follow: False if the outputs were refused too often, so that they are extracted.
+        """Whether another turn may follow; False if the outputs were refused `limits.same_error` times, so that they must be extracted.
 
-        Raises `TooManyFaultsError` after as many other faulty steps.
+        Raises `TooManyFaultsError` after the same number of other faulty steps.
         """
         results = step.results
         if not results or not results[0].is_fault or not all(result.is_fault for result in results):

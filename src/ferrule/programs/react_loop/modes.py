@@ -1,6 +1,6 @@
-"""The two ways a model takes a step of `ReAct`: in the text of its answer, or as native tool calls.
+"""The two ways in which a model takes a step of `ReAct`: in the text of its answer, or as native tool calls.
 
-A mode writes the request for a turn, reads its answer, and renders finished steps. The rest, equal for both, is in `loop.py`.
+A mode writes the request for a turn, parses the answer, and renders finished steps. Everything that both share is in `loop.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Turn(MutableRecord):
-    """What the model did in one turn: calls, or an answer in plain text, or something unreadable (`problem`)."""
+    """One turn of the model: calls, an answer in plain text, or something unreadable (`problem`)."""
 
     thought: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -42,16 +42,16 @@ class Turn(MutableRecord):
 
 
 class Mode(Protocol):
-    """How steps are asked for, read and rendered."""
+    """Asks for steps, parses them, and renders them for the next request."""
 
     @property
     def signature(self) -> type[Signature]:
-        """What the prompt asks for, with the loop's instructions."""
+        """The signature that the prompt asks for, with the loop's instructions."""
         ...
 
     @property
     def reader(self) -> Callable[[Adapter], FieldReader] | None:
-        """Makes what splits a streamed answer into fields; None for the adapter's own."""
+        """Makes the reader that splits a streamed answer into fields; None for the adapter's own."""
         ...
 
     def request(self, steps: Sequence[Step]) -> Request:
@@ -71,16 +71,16 @@ class Mode(Protocol):
         ...
 
     def turn(self, fields: Mapping[str, Any], response: Response, index: int) -> Turn:
-        """The turn that an answer and its fields stand for; `index` numbers it."""
+        """Make a turn from an answer and its fields; `index` is its number."""
         ...
 
     def render(self, step: Step, index: int, turn: Turn | None, news: str = "") -> tuple[Message, ...]:
-        """A step as messages. `turn` is where it came from, if that is still known; `news` says what changed in the tools."""
+        """A step as messages. `turn` is the turn it came from, if that is still known; `news` describes changes of the tools."""
         ...
 
 
 def _is_summary(step: Step) -> bool:
-    """Whether a step without calls is a summary of older steps (`compaction.py`): only then its result has a name."""
+    """Whether a step without calls is a summary of older steps (`compaction.py`): only a summary's result has a name."""
     return bool(step.results) and bool(step.results[0].name)
 
 
@@ -89,7 +89,7 @@ class _TextMode(MutableRecord):
 
     asker: Asker
     signature: type[Signature]
-    """With the loop's instructions, the tools and the three fields."""
+    """Inputs, the loop's instructions with the tools, and the three fields."""
     outputs: type[Signature]
     """The program's own signature, for earlier turns."""
     values: Mapping[str, Any]
@@ -121,7 +121,7 @@ class _TextMode(MutableRecord):
         try:
             return adapter.read(_step(), response)
         except AdapterParseError as error:
-            # Models often name a tool without parameters and leave the arguments out. Arguments that are unreadable are a problem.
+            # Models often leave out the arguments of a tool without parameters: accept that. Unreadable arguments are a problem.
             unreadable = {name for name, _ in error.problems} - error.absent
             if not error.parsed.get("next_tool_name") or "next_tool_args" in unreadable:
                 calls, rest = response.tool_calls, response.text
@@ -140,7 +140,7 @@ class _TextMode(MutableRecord):
         thought, tool_name, tool_args, observation = _step_fields(i)
         if not step.calls and _is_summary(step):
             return adapter.step_message({observation: step.results[0].content})
-        if len(step.calls) == len(step.results) == 1:  # the usual step, without calls of `entry` and lists
+        if len(step.calls) == len(step.results) == 1:  # the usual step, fast: without lists and calls of `entry`
             [call], [result] = step.calls, step.results
             name, args, intention = call.name, call.args, call.intention
             seen: Any = shorten(result.content, self.observation_chars)
@@ -160,7 +160,7 @@ class _TextMode(MutableRecord):
 
 @lru_cache(maxsize=256)
 def _step_fields(i: int) -> tuple[str, str, str, str]:
-    """The names of a step's fields, which are the same in all runs."""
+    """The names of a step's fields; cached, because they are the same in all runs."""
     return f"thought_{i}", f"tool_name_{i}", f"tool_args_{i}", f"observation_{i}"
 
 
@@ -180,7 +180,7 @@ class _NativeMode(MutableRecord):
     demos: Sequence[Any]
     declarations: Declarations
     intention: bool
-    """Whether the declarations ask for it."""
+    """Whether the declarations ask for an intention."""
     observation_chars: int
 
     def reader(self, adapter: Adapter) -> FieldReader:
@@ -195,7 +195,7 @@ class _NativeMode(MutableRecord):
         return self.asker.request(self.signature, messages, tools=self.declarations)
 
     def messages(self, adapter: Adapter, steps: Sequence[Step]) -> Messages:
-        del adapter  # calls look the same with any
+        del adapter  # native calls look the same with any adapter
         opening = self.asker.adapter.opening(self.signature, self.values, demos=self.demos, native=True, whole=self.outputs)
         return opening.then(*[message for i, step in enumerate(steps) for message in self.render(step, i, None)]) if steps else opening
 
@@ -224,10 +224,10 @@ class _NativeMode(MutableRecord):
         except AdapterParseError:
             if response.finish_reason == "length":
                 raise
-            return {}  # plain text ends the loop too; the extractor makes outputs of it
+            return {}  # plain text ends the loop, too; the extractor reads the outputs from it
 
     def render(self, step: Step, index: int, turn: Turn | None, news: str = "") -> tuple[Message, ...]:
-        del index, news  # the declarations of the next request show what changed
+        del index, news  # the next request's declarations show the changes
         if turn is not None and turn.response is not None:
             answer = turn.response.message()
         elif not step.calls and _is_summary(step):
@@ -254,7 +254,7 @@ def make_mode(
     intention: bool,
     most_chars: int,
 ) -> Mode:
-    """The mode of one run. Of an observation the model sees at most `most_chars` characters."""
+    """Make the mode of one run. Observations longer than `most_chars` characters are shortened for the model."""
     if not native:
         return _TextMode(asker, _text_signature(base, toolbox, intention=intention), base, values, demos, toolbox, most_chars)
     declarations = _with_intention(toolbox) if intention else toolbox.declarations
@@ -293,17 +293,17 @@ def _without_outputs(base: type[Signature]) -> type[Signature]:
 
 
 _CALLS = "tool_calls"
-"""The key of calls that were found in another form than the prompt asks for."""
+"""The key of calls that the model wrote in another form than the prompt asks for."""
 
 
 @lru_cache(maxsize=1)
 def _step() -> type[Signature]:
-    """Parses a step more leniently than the prompt asks for it, so that the model's slips become observations."""
+    """A more lenient signature than the prompt's, to parse steps with: so the model's slips become observations."""
     return Signature("situation -> next_thought: Any, next_intention: Any = None, next_tool_name: Any, next_tool_args: Any")
 
 
 def _without_other_fields(error: AdapterParseError, signature: type[Signature]) -> AdapterParseError:
-    """The error without the problems of fields that `_step` has and the prompt does not ask for: the model cannot repair those."""
+    """The error without the problems of fields that only `_step` has: the prompt does not ask for them, so the model cannot repair them."""
     asked = {"", *signature.plan.outputs}
     problems = [(name, problem) for name, problem in error.problems if name in asked]
     absent = error.absent & asked

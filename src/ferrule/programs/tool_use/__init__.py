@@ -1,1 +1,1 @@
-"""From a model's calls to their results."""
+"""Uses tools: from a model's calls to their results."""

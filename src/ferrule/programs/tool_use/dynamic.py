@@ -1,8 +1,8 @@
 """Tools that change while a program runs.
 
 A flow with tools makes one `Host` for its run. A tool that returns a `@module_callback` (`tools/execution/tool_changes.py`) gets a
-`ModuleView`: the user's program as this run sees it; the program itself is never changed. The call's result has the changes, as names and
-digests. The flow applies them at the end of the turn, in the order of the calls; a replay does the same and runs no callback.
+`ModuleView`: the user's program as this run sees it; the program itself is never changed. The call's result carries the changes, as names
+and digests. The flow applies them at the end of the turn, in the order of the calls; a replay does the same and runs no callback.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MOST_RUNS = 256
 """The number of runs in this process whose loaded tools are remembered, so that they resume without `Run.load(tools=...)`."""
 _Loaded = dict[tuple[str, str], "Tool"]
 _loaded: OrderedDict[Hashable, _Loaded] = OrderedDict()
-"""By `Conditions.place`. Runs that are done stay: one that is loaded again is replayed for its prediction."""
+"""The tools loaded by each run, by `Conditions.place`. Finished runs stay: one that is loaded later is replayed for its prediction."""
 _loading = threading.Lock()
 
 
@@ -57,10 +57,10 @@ class ModuleContext(Record):
 
 
 class Owner(Protocol):
-    """What a host needs of the flow that it belongs to."""
+    """The flow that a host belongs to, as the host uses it."""
 
     toolbox: Toolbox
-    """The tools offered now, the built-in ones included."""
+    """The tools offered now, including the built-in ones."""
 
     @property
     def module(self) -> Any:
@@ -82,9 +82,9 @@ class Owner(Protocol):
 
 
 class ModuleView:
-    """A program as one call of one run sees it: `tools` are those of the run, and changes to them stay in the run.
+    """A program as one call of one run sees it: `tools` are the run's tools, and changes to them stay in the run.
 
-    All other public attributes are the program's own and read-only.
+    All other public attributes are the program's own, and read-only.
     """
 
     __slots__ = ("_after", "_before", "_host", "_owner")
@@ -96,29 +96,30 @@ class ModuleView:
 
     @property
     def toolbox(self) -> Toolbox:
-        """The tools in order, the built-in ones included."""
+        """The tools in order, including the built-in ones."""
         return self._after
 
     @property
     def tools(self) -> Mapping[str, Tool]:
-        """The tools by name, the built-in ones included. Read-only; `init_module` changes them."""
+        """The tools by name, including the built-in ones. Read-only; `init_module` changes them."""
         return MappingProxyType(dict(self._after.items()))
 
     def init_module(self, tools: Iterable[Tool | Callable[..., Any]] | None = None) -> None:
-        """Offer these tools and the built-in ones, which need not be among them; None offers the built-in ones only.
+        """Offer these tools and the built-in ones, which need not be listed; None offers only the built-in ones.
 
-        Raises `DuplicateToolError` for two tools of one name and `ToolDefinitionError` for an object that is no tool; then nothing changes.
+        Raises `DuplicateToolError` for two tools with one name, and `ToolDefinitionError` for an object that is not a tool. Then nothing
+        changes.
         """
         named = Toolbox([tool for tool in Toolbox(() if tools is None else tools) if not is_builtin(tool)])
         self._owner.check(named.tools)
         self._after = Toolbox((*filter(is_builtin, self._before), *named))
 
     def load(self, *names: str) -> str:
-        """Offer tools of the toolbox's shelf, by name or glob; returns the change in words."""
+        """Offer tools of the toolbox's shelf, by name or glob; returns a description of the change."""
         return self._move(names, loading=True)
 
     def unload(self, *names: str) -> str:
-        """Put tools back on the shelf, by name or glob; returns the change in words."""
+        """Put tools back on the shelf, by name or glob; returns a description of the change."""
         return self._move(names, loading=False)
 
     def _move(self, names: Iterable[str], *, loading: bool) -> str:
@@ -146,7 +147,7 @@ class ModuleView:
         return "\n".join(lines)
 
     def settled(self) -> dict[str, Any] | None:
-        """The change as a result carries it, or None. The host remembers the tools themselves."""
+        """The change, in the form that a result carries, or None. The host remembers the tools themselves."""
         added = [tool for tool in self.toolbox if self._before.get(tool.name) != tool]
         removed = [tool.name for tool in self._before if self.toolbox.get(tool.name) != tool]
         if not added and not removed:
@@ -156,7 +157,7 @@ class ModuleView:
         return {"added": named, "removed": removed}
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # `copy` makes a view without `_host`, which would be looked up here for ever
+        if name.startswith("_"):  # `copy` makes a view without `_owner`, which would be looked up here for ever
             raise AttributeError(name)
         return getattr(self._owner.module, name)
 
@@ -170,17 +171,17 @@ class Host:
     def __init__(self, owner: Owner, conditions: Conditions, *, concurrent: bool) -> None:
         self.concurrent = concurrent
         """Whether calls of one step may run at the same time."""
-        self._owner = ref(owner)  # weak, as the owner holds the host: the memory of a run is freed at its end
+        self._owner = ref(owner)  # weak, because the owner holds the host: a run's memory is freed at its end
         self._start = owner.toolbox
         self._extra_tools = conditions.extra_tools
         self._key = conditions.place
         self._mine: _Loaded = {}
         self.elsewhere: Callable[[], Iterable[Tool]] = tuple
-        """More tools that a resumed run may have had: those that its MCP servers list now."""
+        """Returns more tools that a resumed run may have had: those that its MCP servers list now."""
 
     @property
     def owner(self) -> Owner:
-        """The flow that these tools belong to. Raises `RunCancelledError` after its end."""
+        """The flow that these tools belong to. Raises `RunCancelledError` if it has ended."""
         owner = self._owner()
         if owner is None:
             raise RunCancelledError("The program that these tools belong to has ended; its tools can no longer be changed.")
@@ -191,7 +192,7 @@ class Host:
         return self.owner.context(ModuleView(self))
 
     def remember(self, tools: _Loaded) -> None:
-        """Remember loaded tools, by name and digest: the run may need them when it is resumed."""
+        """Remember loaded tools, by name and digest: the run may need them when resumed."""
         self._mine.update(tools)
         if self._key is None:  # acts answered by hand: there is no run to resume
             return
@@ -202,10 +203,10 @@ class Host:
                 _loaded.popitem(last=False)
 
     def apply(self, results: Sequence[ToolResult]) -> tuple[list[ToolResult], str]:
-        """Apply the changes that results carry, in order. Returns the results for the model, and the change of the tools in words.
+        """Apply the changes that results carry, in order. Returns the results for the model, and a description of the change.
 
-        If two calls of one turn load different tools of one name, the later one becomes an error.
-        Raises `RunError` for a tool that a resumed run had loaded and that is not found again.
+        If two calls of one turn load different tools with one name, the later result becomes an error.
+        Raises `RunError` for a tool that a resumed run had loaded and that is not found now.
         """
         seen: list[ToolResult] = []
         toolbox, before = self.owner.toolbox, self.owner.toolbox
@@ -232,9 +233,9 @@ class Host:
         return Toolbox((*kept, *(self._find(name, sign, gone.get(name)) for name, sign in added.items() if there.get(name) != sign)))
 
     def _find(self, name: str, sign: str, gone: Tool | None) -> Tool:
-        """A tool by name and digest: loaded by this run before, the program's own, on its shelf, or passed to `Run.load`.
+        """Find a tool by name and digest: loaded by this run before, the program's own, on its shelf, or passed to `Run.load`.
 
-        It has replaced `gone`, and is another tool even if both have equal declarations.
+        It replaced `gone`, so it is another tool, even if both have equal declarations.
         """
         known = self._mine.get((name, sign))
         if known is None and self._key is not None:
@@ -248,7 +249,7 @@ class Host:
         found = next((tool for tool in alike if tool != gone), None)
         if found is None:
             found = next((tool for tool in self.elsewhere() if tool.name == name and digest(tool) == sign), None)
-        if found is None and not alike:  # a newer version of it: each call is checked against it
+        if found is None and not alike:  # a newer version of the tool: each call is checked against it
             found = next(iter(tools), None)
         if found is None:
             why = "it replaced a tool with an equal declaration, and only that tool is there"

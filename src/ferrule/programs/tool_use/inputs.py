@@ -29,9 +29,9 @@ _NOT_IN_SCHEMA = frozenset({"name", "required", "optional"})
 
 
 def declare_tools(signature: type[Signature], inputs: Mapping[str, Any], own: Toolbox) -> tuple[Mapping[str, Any], Toolbox]:
-    """The inputs with every declaration as a `Tool`, and the tools of one call: the program's own, then those of the inputs, in order.
+    """The inputs with every declaration made into a `Tool`; and the tools of one call: the program's own, then those of the inputs.
 
-    The values passed are not changed. A field that is missing, None or empty declares nothing.
+    The values passed are not changed. A field that is missing, None or empty declares no tools.
     """
     fields = tool_inputs(signature)
     made = dict(inputs)
@@ -67,7 +67,7 @@ def _invalid(field: str, index: int | None, reason: str, problem: str, raw: Any,
 
 
 class _Spec:
-    """One value that declares a tool, and its place in the inputs."""
+    """One value that declares a tool, with its place in the inputs."""
 
     def __init__(self, field: str, index: int | None, given: Any) -> None:
         self.field = field
@@ -76,7 +76,7 @@ class _Spec:
         self.name: str | None = None
 
     def tool(self) -> Tool:
-        """The tool. Its schema is built here, so that a fault in it is raised."""
+        """Make the tool. Its schema is built here, so that a fault in it is raised here."""
         given = self.given
         try:
             made = self._from_description(given) if isinstance(given, Mapping) or _is_of_mcp(given) else Tool.of(given)
@@ -113,12 +113,12 @@ class _Spec:
         schema = self._schema(body[key])
         try:
             json.dumps(schema, allow_nan=False)
-        except (TypeError, ValueError, RecursionError) as error:  # a cycle is a ValueError of its own
+        except (TypeError, ValueError, RecursionError) as error:  # a cycle raises ValueError
             raise self._fault("invalid_parameters", f"the parameters are not JSON: {error}") from error
         return Tool(name, description or "", None, schema)
 
     def _schema(self, parameters: Any) -> dict[str, Any]:
-        """The schema of an object unchanged, or one made of arguments as a list or by name."""
+        """The schema of an object unchanged; or one made from a list or a mapping of arguments."""
         if parameters is None:
             return _object({}, [])
         if isinstance(parameters, Mapping):
@@ -151,7 +151,7 @@ def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
 
 
 def _is_schema(said: Mapping[str, Any]) -> bool:
-    """Whether a mapping is a schema, and not arguments by name. Arguments may be called `type` or `properties`; they hold schemas then."""
+    """Whether a mapping is a schema, not arguments by name. Arguments may be called `type` or `properties`, but then hold schemas."""
     return isinstance(said.get("type"), str) or any(
         key in said and not (isinstance(said[key], Mapping) and isinstance(said[key].get("type"), str)) for key in _OF_SCHEMAS - {"type"}
     )
@@ -163,7 +163,7 @@ def _is_of_mcp(given: Any) -> bool:
 
 
 def _attributes(given: Any) -> Mapping[str, Any]:
-    """A description's keys, or an object's attributes of those names. In MCP a missing description is None."""
+    """A description's keys, or an object's attributes with the same names. In MCP a missing description is None."""
     if isinstance(given, Mapping):
         return cast("Mapping[str, Any]", given)
     return {key: getattr(given, key) for key in ("name", "description", *_PARAMETERS) if hasattr(given, key)}

@@ -1,8 +1,8 @@
-"""Tools that change between two turns of a run: those of MCP servers as the servers list them, and loaded tools that are not called.
+"""Changes of tools between two turns of a run: MCP servers list other tools, and loaded tools that are not called are put back.
 
-A flow calls `refresh()` after each turn. If a server has announced a change of its list, or the list has expired, a tool call of the run's
-own lists the tools again and changes them through the run's `Host`. The changes stand in the journal like those of any tool that loads
-others: a replay makes the same changes and asks no server. That a refresh was due is recorded too (`CheckDue`), as a replay cannot know it.
+A flow calls `refresh()` after each turn. If a server has announced a change of its list, or the list has expired, the run makes a tool call
+of its own that lists the tools again and changes them through the run's `Host`. The journal has these changes like those of any tool that
+loads others: a replay makes the same changes and asks no server. `CheckDue` records that a refresh was due: a replay cannot know it.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _Place = tuple[int, str]
 
 
 def after_turns(toolbox: Toolbox, host: Host, conditions: Conditions) -> LiveTools | LoadedTools | None:
-    """What changes the tools of a run after its turns, with `begin()` and `refresh(step)`; None if nothing does."""
+    """The object that changes a run's tools after its turns, with `begin()` and `refresh(step)`; None if the tools never change."""
     live = LiveTools.of(toolbox, host, conditions)
     return live if toolbox.keep_turns is None else LoadedTools(toolbox.keep_turns, host, live)
 
 
 class LoadedTools:
-    """The tools that a run loaded from the shelf: those that are not called for some turns are put back.
+    """Puts tools that a run loaded from the shelf back, if they are not called for some turns.
 
-    Nothing is recorded, as a replay has the same steps. All other tools keep their order, so that declarations before them stay the same.
+    Nothing is recorded, because a replay has the same steps. All other tools keep their order, so that earlier declarations stay the same.
     """
 
     def __init__(self, turns: int, host: Host, live: LiveTools | None) -> None:
@@ -52,14 +52,14 @@ class LoadedTools:
         self._live = live
         self._start = frozenset(tool.name for tool in host.owner.toolbox)
         self._idle: dict[str, int] = {}
-        """By loaded tool: the turns since it was loaded or called last."""
+        """For each loaded tool, the turns since it was loaded or last called."""
 
     def begin(self) -> Generator[Act, Any, str]:
         """See `LiveTools.begin`."""
         return (yield from self._live.begin()) if self._live is not None else ""
 
     def refresh(self, step: Step) -> Generator[Act, Any, str]:
-        """Put back the tools without calls; returns the changes in words for the model, empty for none."""
+        """Put back tools that were not called; returns a description of the changes for the model, empty if there are none."""
         news = (yield from self._live.refresh(step)) if self._live is not None else ""
         owner, shelf = self._host.owner, self._host.owner.shelf
         names = [tool.name for tool in owner.toolbox if tool.name not in self._start and shelf is not None and shelf.get(tool.name)]
@@ -76,11 +76,11 @@ class LoadedTools:
 
 
 class LiveTools:
-    """The servers behind the tools of one run."""
+    """Keeps the tools of one run up to date with the MCP servers behind them."""
 
     @classmethod
     def of(cls, toolbox: Toolbox, host: Host, conditions: Conditions) -> LiveTools | None:
-        """Keeps a run's tools up to date with their servers; None if no tool is on a server."""
+        """Make one for a run; None if none of its tools is on a server."""
         every = (*toolbox, *(toolbox.shelf or ()))
         found = {id(each): each for each in (*toolbox.servers, *map(_server_of, every)) if each is not None}
         return cls(toolbox, host, tuple(found.values()), is_resumed=conditions.is_resumed) if found else None
@@ -92,13 +92,13 @@ class LiveTools:
         self._is_resumed = is_resumed
         every = (*host.owner.toolbox, *(toolbox.shelf or ()))
         self._whole = {id(each) for each in toolbox.servers}
-        """The servers given whole, not tool by tool: their new tools are offered."""
+        """The servers given as a whole, not tool by tool: their new tools are offered."""
         self._have = {id(each): {tool.mcp.name: tool.mcp for tool in every if tool.mcp and _server_of(tool) is each} for each in servers}
-        """By server, the definitions that this run has, by their names on the server."""
+        """For each server, the definitions that this run has, by their names on the server."""
         self._seen: dict[int, Any] = {}
-        """By server, the listing that was compared last."""
+        """For each server, the listing that was compared last."""
         self._away: set[int] = set()
-        """The servers that could not be listed again, as this run has told."""
+        """The servers that could not be listed again and that this run has reported."""
         self._known = set(_places(every))
         current = WeakMethod(self._current_tools)  # weak: this object holds the host
         host.elsewhere = lambda: method() if (method := current()) is not None else ()
@@ -107,7 +107,7 @@ class LiveTools:
         )
 
     def begin(self) -> Generator[Act, Any, str]:
-        """A note for the model about servers that are not available; empty if all are."""
+        """A note for the model about servers that are not available; empty if all are available."""
         if not (self._is_resumed or any(each.is_away for each in self._servers)):
             return ""
         yield from self._tell()
@@ -124,9 +124,9 @@ class LiveTools:
                     yield Tell(ServerUnavailable(server=server.name, error=server.trouble))
 
     def refresh(self, step: Step | None = None) -> Generator[Act, Any, str]:
-        """Apply what changed; returns the changes in words for the model, empty for none."""
+        """Apply the servers' changes; returns a description for the model, empty if there are none."""
         del step  # for `LoadedTools`
-        if not (self._is_resumed or self._is_due()):  # no act where there is nothing to find or to record
+        if not (self._is_resumed or self._is_due()):  # no act if there is nothing to find or to record
             return ""
         if not (yield CheckDue(self._is_due, "tools of servers")):
             return ""
@@ -151,7 +151,7 @@ class LiveTools:
         return differs
 
     async def _list_again(self) -> Any:
-        """List the tools of the servers, and change those of the run."""
+        """List the tools of the servers again, and change the run's tools accordingly."""
         from asyncio import gather
 
         await gather(*map(_list_one, self._servers))
@@ -181,17 +181,17 @@ class LiveTools:
         return "The tools of the servers are as they list them now."
 
     def _offered(self, now: list[Tool]) -> Iterable[Tool]:
-        """The tools that are offered although the program does not name them: of servers given whole, and not on a shelf."""
+        """The tools that are offered although the program does not name them: those of servers given as a whole, unless on a shelf."""
         if not isinstance(self._toolbox, LiveToolbox):
             return ()
-        made, shelf = self._toolbox.list_tools(), self._host.owner.shelf  # the run's: that of the toolbox may be a newer one
+        made, shelf = self._toolbox.list_tools(), self._host.owner.shelf  # the run's shelf: the toolbox may have a newer one
         if made.shelf is not None and shelf is not None:
             shelf.replace(made.shelf)
         names = set(made.names)
         return [tool for tool in now if tool.name in names]
 
     def _current_tools(self) -> Iterator[Tool]:
-        """Every tool of these servers as it is listed now, under its name in this program."""
+        """Every tool that these servers list now, under its name in this program."""
         given: set[int] = set()
         if isinstance(self._toolbox, LiveToolbox):
             made = self._toolbox.list_tools()
@@ -209,7 +209,7 @@ class LiveTools:
 
 
 async def _list_one(server: Any) -> None:
-    with suppress(MCPError, ConfigurationError):  # it is logged, and the tools stay the same; the next call reports the problem
+    with suppress(MCPError, ConfigurationError):  # the error is logged, and the tools stay the same; the next call reports the problem
         if server.is_stale:
             await server.achanges()
         if server.listed is not None:

@@ -1,4 +1,4 @@
-"""Uses tools: from calls as a model wrote them to results, through checks, policies and people.
+"""Uses tools: turns calls as a model wrote them into results, through checks, policies and people.
 
 A fault that the model can repair becomes a `ToolResult`. Every call gets exactly one result, in the order of the calls.
 """
@@ -34,16 +34,16 @@ UsingTools = Generator[Act, Any, list[ToolResult]]
 def use_tools(
     toolbox: Toolbox, calls: Sequence[ToolCall], host: Any, conditions: Conditions, *, thought: str = "", policy: Policy | None = None
 ) -> UsingTools:
-    """One result for each call. Calls that need no decision run first, then those that a person decided on.
+    """Run the calls; returns one result for each. Calls that need no decision run first, then those that a person decided on.
 
-    If the program's calls run one at a time (`host.concurrent`), each waits for the ones before it, and for their decisions.
-    `host` takes changes of the tools, `thought` is shown to a person with a question, and `policy` is the program's own.
+    If `host.concurrent` is False, calls run one at a time: each waits for the ones before it, and for their decisions.
+    `host` takes changes of the tools, `thought` is shown to a person with a question, and `policy` is the program's own policy.
     """
     # A resumed run keeps the rulings that it recorded.
     is_ruled = conditions.is_resumed or policy is not None or conditions.policy is not None
     if len(calls) == 1 and not is_ruled:  # the usual turn, without the bookkeeping
         only = check_call(toolbox, calls[0], host)
-        if not isinstance(only, CheckedCall):  # of the usual class: for another one, Python takes ten times as long
+        if not isinstance(only, CheckedCall):  # not `isinstance(only, ToolResult)`: a check of another class takes ten times as long
             if conditions.is_observed:
                 yield Tell(CallRefused(calls[0], only))
             return [only]
@@ -52,7 +52,7 @@ def use_tools(
     results: list[ToolResult | None] = [None] * len(calls)
     good: list[tuple[int, CheckedCall]] = []
     found = [check_call(toolbox, call, host) for call in calls]
-    # Calls of a recorded answer go by the journal: whether a call fits the tools may have changed since.
+    # For calls of a recorded answer, the journal decides: whether a call fits the tools may have changed since.
     did: Sequence[bool | None] = ((yield _recall(calls, found)) or ()) if conditions.is_resumed else ()
     for at, call in enumerate(calls):
         checked = found[at]
@@ -75,7 +75,7 @@ def use_tools(
             for at, checked in good:
                 results[at] = results[at] or _denial(checked, _LEFT_OUT, "") if did[at] is False else results[at]
     batches: list[_Batch] = [(ready, asked)]
-    # A resumed turn goes on as it began, even if the program has changed.
+    # A resumed turn continues as it began, even if the program has changed.
     may_wait = len(calls) > 1 and (not host.concurrent or _IN_ORDER in conditions.due)
     if may_wait and (yield CheckDue(lambda: not host.concurrent and True not in did, _IN_ORDER, "o")):
         single: list[tuple[int, _Batch]] = [(at, ([(at, checked)], [])) for at, checked in ready]
@@ -101,14 +101,14 @@ def has_changes(results: Iterable[ToolResult]) -> bool:
 
 
 class _Pending(Record):
-    """A call that waits for a decision of a person."""
+    """A call that waits for a person's decision."""
 
     at: int
     checked: CheckedCall
     thought: str
     expires_s: float | None = None
     why: str = ""
-    """What a person must know besides the call."""
+    """Text before the question: what a person must know besides the call."""
 
     def question(self) -> Question:
         from ferrule.tools.definition.mcp import mcp_origin
@@ -132,7 +132,7 @@ class _Pending(Record):
 
 
 _Batch = tuple[list[tuple[int, CheckedCall]], list[_Pending]]
-"""Calls to run, and calls to ask about."""
+"""The calls to run, and the calls to ask about."""
 
 
 def _sort(
@@ -157,24 +157,24 @@ def _sort(
 
 
 def _may_ask(checked: CheckedCall) -> bool:
-    """Whether `_wish` may want a person asked. It does not call a condition of the tool's own."""
+    """Whether `_wish` may ask for a person. Does not call a condition that the tool has."""
     return checked.tool.require_confirmation or checked.tool is CLARIFY or checked.call.repairs != ()
 
 
 def _wish(checked: CheckedCall) -> Rule | None:
-    """What the tool itself wants, where no policy speaks."""
+    """The rule that the tool itself wants, if no policy rules on the call."""
     from ferrule.tools.execution.consent import needs_person
     from ferrule.values.confirmation.policy import Rule
 
     tool = checked.tool
-    if checked.misfit:  # whether it needs consent cannot be known; without a result, the driver asks
+    if checked.misfit:  # whether it needs consent is unknown; if it has no result, the driver asks
         return None
     asks = tool is not CLARIFY and (needs_person(tool, checked.arguments.shown) or bool(_lossy_repairs(checked)))
     return Rule("ask") if asks else None
 
 
 def _lossy_repairs(checked: CheckedCall) -> frozenset[str]:
-    """The repairs that may have dropped a part of a call that must run only once."""
+    """The repairs that may have dropped a part of the call, if it must run only once."""
     return LOSSY.intersection(checked.call.repairs) if checked.tool.says_once else frozenset()
 
 
@@ -187,7 +187,7 @@ def _denial_text(why: str, reason: str) -> str:
 
 
 class _GoneTool(Record):
-    """Stands for a tool that a run used and that the program no longer has. Its calls have their recorded results, and none runs."""
+    """Stands for a tool that a run used and that the program no longer has. Its calls keep their recorded results, and none runs."""
 
     name: str
     require_confirmation: bool = False
@@ -200,14 +200,14 @@ class _GoneTool(Record):
 
     @property
     def declaration(self) -> dict[str, Any]:
-        return {"function": {"parameters": None}}  # without a schema, a question has nothing to edit
+        return {"function": {"parameters": None}}  # without a schema, a question offers nothing to edit
 
     def prepare(self, _args: Any) -> Any:
         raise ToolArgumentsError(self.name, [("", "the program no longer has this tool")])
 
 
 def _misfit(toolbox: Toolbox, call: ToolCall, fault: ToolResult, host: Any) -> CheckedCall:
-    """A call on which the run acted, with a tool or arguments that do not fit any more."""
+    """A call on which the run has acted, but whose tool or arguments no longer fit."""
     tool: Any = toolbox.get(call.name)
     why = f"It no longer has the tool `{call.name}`." if tool is None else f"The arguments no longer fit. {fault.content}"
     return CheckedCall(
@@ -216,7 +216,7 @@ def _misfit(toolbox: Toolbox, call: ToolCall, fault: ToolResult, host: Any) -> C
 
 
 def check_call(toolbox: Toolbox, call: ToolCall, host: Any = None) -> CheckedCall | ToolResult:
-    """The call, ready to run, or a result that tells the model what is wrong with it."""
+    """Check a call: returns it ready to run, or a result that tells the model what is wrong with it."""
     tool = toolbox.get(call.name)
     if call.fault is not None:
         return failure(call, ToolCallError(call.fault.code, f"Call to `{call.name}` was not run: {call.fault.reason}", raw=call.fault.raw))
@@ -237,7 +237,7 @@ def _run(
     policies: tuple[Policy, ...],
     edited: AbstractSet[int] = frozenset(),
 ) -> Generator[Act, Any, None]:
-    """Run the calls that the policies do not deny by now. `edited` holds the places of calls that a person changed."""
+    """Run the calls, except those that the policies deny by now. `edited` holds the places of calls that a person changed."""
     if not ready:
         return
     calls = [checked for _, checked in ready]
@@ -252,7 +252,7 @@ def _run(
 
 
 def _note_edit(checked: CheckedCall, result: ToolResult) -> ToolResult:
-    """The result with a note on the edit, as the model's own call stays unchanged in the conversation."""
+    """The result with a note on the edit, because the model's own call stays unchanged in the conversation."""
     from ferrule.values.content.parts import Text
 
     note = f"A person changed the arguments to {json_text(checked.arguments.shown)}.\n"
@@ -263,7 +263,7 @@ def _note_edit(checked: CheckedCall, result: ToolResult) -> ToolResult:
 def _decide(
     asked: list[_Pending], results: list[ToolResult | None], policies: tuple[Policy, ...], *, is_resumed: bool
 ) -> Generator[Act, Any, None]:
-    """Ask, and do what was decided. An edit that does not fit the tool's arguments is asked about again, and nothing runs."""
+    """Ask, then do what was decided. If an edit does not fit the tool's arguments, nothing runs, and the question is asked again."""
     while asked:
         ruled_out = _ruled_out(asked, policies) if policies else ()
         decisions: list[Decision] = yield AskPerson(tuple(each.question() for each in asked), ruled_out)
@@ -276,7 +276,7 @@ def _decide(
             elif decision.kind == "reply" or checked.tool is CLARIFY:  # "approve" alone is a yes to the model's question
                 said = decision.text if decision.kind == "reply" else "yes"
                 results[each.at] = ToolResult(checked.call.name, said, checked.call.id)
-            elif decision.kind == "edit" or decision.args:  # an approval with arguments: as shown, not as this check made them
+            elif decision.kind == "edit" or decision.args:  # an approval with arguments: those that were shown, not those of this check
                 try:
                     approved.append((each.at, _changed(checked, decision, has_run=ran.get(each.at))))
                     if decision.kind == "edit":
@@ -284,7 +284,7 @@ def _decide(
                 except ToolArgumentsError as error:
                     again.append(replace(each, why=f"The edited arguments do not fit. {error}\n"))
             else:
-                if decision.shown not in {"", each.question().digest}:  # acted on already, for another definition of the tool
+                if decision.shown not in {"", each.question().digest}:  # the run has acted on it, for another definition of the tool
                     checked = replace(checked, misfit="It was approved for another definition of the tool.")
                 approved.append((each.at, checked))
         yield from _run(approved, results, policies, edited)
@@ -292,7 +292,7 @@ def _decide(
 
 
 def _recall_allowed(asked: list[_Pending], decisions: Sequence[Decision]) -> Generator[Act, Any, dict[int, bool | None]]:
-    """Whether calls that a person allowed then ran in an earlier execution, by place: whether an edit fits may have changed since."""
+    """For each call that a person allowed, whether it ran in an earlier execution, by place: edits may no longer fit the tool."""
     allowed = [
         pair for pair in zip(asked, decisions, strict=True) if pair[1].kind in {"approve", "edit"} and pair[0].checked.tool is not CLARIFY
     ]
@@ -308,17 +308,17 @@ def _as_allowed(checked: CheckedCall, decision: Decision) -> ToolCall:
 
 
 def _changed(checked: CheckedCall, decision: Decision, *, has_run: bool | None) -> CheckedCall:
-    """The call with the arguments of a decision; raises `ToolArgumentsError` if they do not fit, or not as they were shown."""
+    """The call with the arguments of a decision; raises `ToolArgumentsError` if they do not fit, or if checking changes what was shown."""
     from ferrule.values.calls.edit import edit_arguments
 
     prepare = checked.tool.prepare
     try:
-        # Where they do not fit together, an edit replaces all of them.
+        # If the call no longer fits its tool, an edit replaces all arguments.
         arguments = prepare(decision.args) if checked.misfit else edit_arguments(checked.arguments, decision.args, prepare)
         if decision.kind == "approve" and any(arguments.shown.get(name) != value for name, value in decision.args.items()):
             raise ToolArgumentsError(checked.tool.name, [("", "checking the arguments as they were shown changed them")])
     except ToolArgumentsError:
-        if not has_run:  # one that has keeps its result
+        if not has_run:  # a call that has run keeps its result
             raise
         call, why = _as_allowed(checked, decision), checked.misfit or "The changed arguments no longer fit."
         return replace(checked, call=call, arguments=CheckedArguments((), {}, call.args), misfit=why)
@@ -329,14 +329,14 @@ def _changed(checked: CheckedCall, decision: Decision, *, has_run: bool | None) 
 
 
 def _why_denied(decision: Decision) -> tuple[str, str]:
-    """Who or what denied a call, and the reason given."""
+    """Text on who or what denied a call, and the reason given."""
     if decision.via == "expiry":
         return "This call waited too long for a decision", ""
     return (_RULED_OUT if decision.via == "policy" else "A person decided against this call"), decision.text
 
 
 def _denials(calls: Sequence[CheckedCall], policies: tuple[Policy, ...]) -> list[str | None]:
-    """The reasons (which may be empty) for which the policies deny calls by now; None for those that they do not deny."""
+    """For each call, the reason (may be empty) why the policies deny it by now; None if they do not."""
     from ferrule.values.confirmation.policy import rule_for
 
     rules = [rule_for(policies, each.tool, each.arguments.shown) for each in calls]
@@ -344,6 +344,6 @@ def _denials(calls: Sequence[CheckedCall], policies: tuple[Policy, ...]) -> list
 
 
 def _ruled_out(asked: list[_Pending], policies: tuple[Policy, ...]) -> tuple[str | None, ...]:
-    """The reasons for which the policies deny calls that wait for a person; no policy answers a question of the model."""
+    """`_denials` for calls that wait for a person; None for a question of the model, which no policy answers."""
     found = zip(_denials([each.checked for each in asked], policies), asked, strict=True)
     return tuple(reason if each.checked.tool is not CLARIFY else None for reason, each in found)

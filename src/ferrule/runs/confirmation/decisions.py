@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ferrule.values.confirmation.policy import Grant
 
 _waiting: WeakValueDictionary[str, RunState] = WeakValueDictionary()
-"""The runs of this process by the ids of their questions, held weakly."""
+"""The runs of this process, by the ids of their questions. Weak references: waiting runs are not kept alive."""
 
 _deciding = threading.Lock()
 """Held while a decision is recorded: if two people decide at once, the second gets an error."""
@@ -36,7 +36,7 @@ _deciding = threading.Lock()
 
 
 def caller_notes() -> dict[str, str]:
-    """What the observers note of the caller who submits a run or decides a question, for the segment in another process."""
+    """The observers' notes about the caller who submits a run or decides a question, for the execution in another process."""
     return note_caller(settings.current().callbacks)
 
 
@@ -79,7 +79,7 @@ def respond_to_confirmation(
         )
         raise DecisionError(msg)
     question = next((each for each in run.pending if each.id == confirmation_id), None)
-    # Without the question, because the run went on: equal to the decision that was made, or refused.
+    # No question: the run went on. The decision must then equal the one that was made, or it is refused.
     run.answer((_decision(question, said) if question is not None else _later_decision(confirmation_id, said)).signed(by, via))
 
 
@@ -96,7 +96,7 @@ def get_confirmation_status(confirmation_id: str) -> DecisionStatus | None:
 
 
 def is_open(question_id: str) -> bool:
-    """Whether a question of this process still waits, for a decision or for the call that uses it."""
+    """Whether a question of this process is still waiting: for a decision, or for the call that uses the decision."""
     direct = asked_directly(question_id)
     run = _waiting.get(question_id)
     return not direct.is_used if direct is not None else run is not None and any(each.id == question_id for each in run.pending)
@@ -114,7 +114,7 @@ _Response = tuple[Literal["approve", "edit", "deny", "reply"], Any]
 
 
 def _parse_response(approved: bool, data: Any, status: str | None) -> _Response:
-    if not isinstance(approved, bool):  # pyright: ignore[reportUnnecessaryIsInstance]  the "no" of a web form would approve
+    if not isinstance(approved, bool):  # pyright: ignore[reportUnnecessaryIsInstance]  the text "no" of a web form would approve
         raise DecisionError(f"`approved` is True or False, found {shown(cast('object', approved))}.")
     is_edit, is_text = isinstance(data, dict), isinstance(data, str)
     status = status or (("edited" if is_edit else "approved") if approved else "rejected")
@@ -199,7 +199,7 @@ def accept(question: Question, decision: Decision, *, now: float) -> Decision:
     if decision.shown not in {"", question.digest}:
         raise DecisionError(f"This decision does not fit what question {question.id!r} shows now. Look at the question again.")
     if question.kind == "migration" and decision.kind == "approve":
-        question.approve()  # raises: it cannot run as shown
+        question.approve()  # raises: the call cannot run as shown
     if question.kind == "input":
         _refuse_misfit(question, decision)
     if decision.kind == "edit":
@@ -221,7 +221,7 @@ def plain_decision(decision: Decision) -> Decision:
 
 
 def _refuse_misfit(question: Question, decision: Decision) -> None:
-    """Raise `DecisionError` for values that the form of an `input` question does not accept."""
+    """Raise `DecisionError` for a decision that an `input` question, or its form, does not accept."""
     if decision.kind in {"approve", "edit"}:
         raise DecisionError(f"Question {question.id!r} asks for input: answer it with question.fill({{...}}), or deny it.")
     if decision.kind == "deny" or question.form is None:
@@ -247,13 +247,13 @@ def decided_ids(run: RunState) -> frozenset[str]:
 
 
 def open_grants(run: RunState) -> dict[str, Grant]:
-    """The valid grants of a run, by the id of the question each was given with; `calls` is how many remain."""
+    """The valid grants of a run, by the id of the question that each was given with; `calls` is how many calls remain."""
     now = time()
     return {key: grant for key, grant in run.tally.grants(run.decisions).items() if grant.until is None or now < grant.until}
 
 
 def decide_by_grant(run: RunState, question: Question) -> Decision | None:
-    """The approval by a grant, if one covers the call."""
+    """The approval by a grant; None if none covers the call."""
     for key, grant in open_grants(run).items() if run.decisions else ():
         if question.kind == "confirm" and grant.covers(
             question.call.name, question.fingerprint, question.call.args, inside=question.inside
@@ -263,10 +263,10 @@ def decide_by_grant(run: RunState, question: Question) -> Decision | None:
 
 
 def revoke_grant(run: RunState, grant_id: str, *, by: str = "") -> None:
-    """End a grant; raises `DecisionError` if there is none of this id."""
+    """End a grant; raises `DecisionError` if no valid grant has this id."""
     known: Mapping[str, Grant] = open_grants(run)
     if grant_id not in known:
         raise DecisionError(f"There is no grant {grant_id!r} in this run; there are: {', '.join(known) or 'none'}.")
     ended = Decision(f"revoke:{grant_id}", "revoke", by=by, via="api", at=time())
     run.decisions.append(ended)
-    run.answers[ended.question_id] = ended  # no question uses it: stored here, it is saved with the run
+    run.answers[ended.question_id] = ended  # no question uses it: it is put here so that it is stored with the run

@@ -1,4 +1,4 @@
-"""Rulings on calls before they run: run, ask, or deny.
+"""Rulings on calls before they run: allow, ask, or deny.
 
 In: the act `RuleCalls`. Out: a rule for each call, recorded in the journal. A resumed run therefore takes the same path: a question
 stays a question, even if the policy or the tool has changed.
@@ -29,11 +29,11 @@ Rulings = list["Rule | None"]
 
 
 async def rule_calls(frame: Frame, act: RuleCalls) -> Rulings:
-    """Rule on calls.
+    """Rule on calls: apply the policies, and record their rulings.
 
-    Once a question was asked, a call began, or a later act of the program was answered, the recorded rulings hold; without a record, what
-    is settled goes on as it is: another ruling would hide that it may have run. All else is ruled again in a resumed run, and the
-    stricter of the two rulings applies.
+    The recorded rulings are final once a question was asked, a call began, or a later act of the program was answered. If there is no
+    record then, settled calls go on without a ruling: one could hide that they may have run. In all other cases a resumed run rules
+    again, and the stricter of the two rulings applies.
     """
     journal = frame.run.journal
     # Beside the acts, not among them: a policy added or removed while a run waits must not shift their slots.
@@ -55,7 +55,7 @@ async def rule_calls(frame: Frame, act: RuleCalls) -> Rulings:
     if is_underway:
         settled = act.settled if act.settled is not None else (True,) * len(made)
         made = [None if is_settled else rule for is_settled, rule in zip(settled, made, strict=True)]
-    if journal.kept:  # a denial would be untrue: these calls have run
+    if journal.kept:  # they have run, so a denial would be untrue
         made = [None if has_result else rule for has_result, rule in zip(_kept_results(journal, act), made, strict=True)]
     forms = [_form(each) for each in made]
     if any(forms) and (recorded is None or forms != [_form(each) for each in recorded]):
@@ -68,7 +68,7 @@ async def rule_calls(frame: Frame, act: RuleCalls) -> Rulings:
 
 
 def _kept_results(journal: Journal, act: RuleCalls) -> Iterator[bool]:
-    """Whether each call has the result of an equal call, which a restart kept."""
+    """For each call, whether a restart kept the result of an equal call."""
     used: dict[str, int] = {}
     for each in act.calls:
         digest = each.digest

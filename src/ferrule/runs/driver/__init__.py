@@ -1,1 +1,1 @@
-"""The driver: it performs a program's acts."""
+"""The driver, which performs a program's acts: calls of models and tools, questions to people."""

@@ -1,4 +1,4 @@
-"""The `deps` of a run: checked before a program acts, and given to plain Python that takes a `Context`.
+"""The `deps` of a run: checks them before a program acts, and passes them to plain Python that takes a `Context`.
 
 Each tool, each output validator and each `forward` gets the `deps` that it declares; so do the tools of programs that are tools.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def with_context(
     frame: Frame, parameter: ContextParameter, what: str, args: tuple[Any, ...], inputs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """The arguments of a function with its `Context` among them. Raises `ConfigurationError` if it lacks its `deps`."""
+    """Add the `Context` to a function's arguments. Raises `ConfigurationError` if the function's `deps` are missing or of another type."""
     context: Context[Any] = Context(run_id=frame.run.id, deps=frame.deps, stopped=lambda: frame.run.cancelled)
     parameter.check(what, context, frame.deps)
     return parameter.fill(args, inputs, context)
@@ -46,7 +46,7 @@ def _what(program: Any, name: str) -> str:
 def _context_of(program: Any, name: str) -> ContextParameter | None:
     method = getattr(program, name, None)
     function = getattr(method, "__func__", None)
-    if function is None:  # it is no method of the class
+    if function is None:  # not a method of the class
         return context_parameter(method) if callable(method) else None
     if function not in _found:
         found = context_parameter(function)
@@ -56,11 +56,11 @@ def _context_of(program: Any, name: str) -> ContextParameter | None:
 
 
 _found: WeakKeyDictionary[Any, ContextParameter | None] = WeakKeyDictionary()
-"""The parameter of each `forward` seen so far: a process may make classes for each request."""
+"""The `Context` parameter of each `forward` seen so far. Weak, because a process may make classes for each request."""
 
 
 def check_program_deps(program: Program, deps: Any) -> None:
-    """Raise `ConfigurationError` if a tool, an output validator or a `forward` declares `Context[X]` and `deps` are missing or no `X`.
+    """Raise `ConfigurationError` if a tool, an output validator or a `forward` declares `Context[X]` and `deps` is not an `X`.
 
     Programs inside a `forward` are checked when it calls them, since it may pass other `deps` to them.
     """
@@ -98,9 +98,9 @@ def _tools(program: Any) -> Iterator[Any]:
     for predictor in _predictors(program):
         box = predictor.toolbox
         if isinstance(box, LiveToolbox):
-            box.look_again()  # here, as every run with servers passes once, before its first act
+            box.look_again()  # here, because every run with servers passes here once, before its first act
         if isinstance(box, LiveToolbox) and not box.is_listed:
-            yield from box.local().values()  # the servers are not asked for theirs, which need no `deps`
+            yield from box.local().values()  # the servers' own tools need no `deps`, so this does not list them
         elif len(box) and predictor.auto_execute_tools and calls_output(predictor.signature) is None:
             yield from box
             yield from box.shelf or ()

@@ -58,11 +58,11 @@ _LOOKS_AGAIN_S = 0.01
 _OVER: Any = object()
 """In place of an act: the flow returned."""
 _LAST_CALLS = 4
-"""An extraction call, two calls to repair its answer, and one by the fallback adapter."""
+"""Model calls that a program may make after a limit: an extraction, two repairs of its answer, and one with the fallback adapter."""
 
 
 class _Failure(MutableRecord):
-    """A failed model call, to be raised in the flow. Journalled only if the flow handles it: else a resumed run calls the model again."""
+    """A failed model call, to raise in the flow. Journalled only if the flow handles it: otherwise a resumed run calls the model again."""
 
     entry: Entry
     recorded: bool
@@ -77,13 +77,13 @@ def perform(
 ) -> Coroutine[Any, Any, Any]:  # fmt: skip
     """Execute a program in a frame of a run. `blocks` says how it waits: in this thread, or on this event loop.
 
-    On an event loop, a program with only a `forward` runs in a worker thread. A program inside a run tells of its start and its end.
+    On an event loop, a program with only a `forward` runs in a worker thread. A program inside a run reports its start and its end.
     """
-    work = _perform_program if frame.tell is None or frame.outer is None else _perform_told
+    work = _perform_program if frame.tell is None or frame.outer is None else _perform_observed
     return work(frame, program, args, inputs, blocks=blocks)
 
 
-async def _perform_told(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool) -> Any:
+async def _perform_observed(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool) -> Any:
     tell, journal = cast("Observers", frame.tell).inside(frame.path), frame.run.journal
     if frame.live:
         tell(started(program, args, inputs))
@@ -105,7 +105,7 @@ async def _perform_program(frame: Frame, program: Program, args: tuple[Any, ...]
     outer, journal = frame.outer, frame.run.journal
     if outer is not None and outer.failures:
         await keep_caught(outer, blocks=blocks)
-    since = 0 if journal.replaying else len(journal.entries)  # what a replay still has to read may be anywhere
+    since = 0 if journal.replaying else len(journal.entries)  # the entries that a replay has yet to read may be anywhere
     if program.is_flow:
         frame.blocks = blocks
         found = await drive(frame, _flow(program, args, inputs))
@@ -122,7 +122,7 @@ async def _perform_program(frame: Frame, program: Program, args: tuple[Any, ...]
 
 
 def _counted(found: Any, frame: Frame, since: int) -> Any:
-    """What a program inside a run returned: a prediction says what this program has spent."""
+    """The result of a program inside a run. If it is a prediction, add the spending of this program to it."""
     if not isinstance(cast("object", found), Prediction):
         return found
     entries = frame.run.journal.entries
@@ -130,7 +130,7 @@ def _counted(found: Any, frame: Frame, since: int) -> Any:
 
 
 async def _perform_forward(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool) -> Any:
-    from ferrule.runs.driver.deps import for_forward  # late: few programs are written so
+    from ferrule.runs.driver.deps import for_forward  # late: few programs have a `forward`
 
     args, inputs = for_forward(frame, program, "forward" if frame.blocks else "aforward", args, inputs)
     if not blocks:
@@ -142,7 +142,7 @@ async def _perform_forward(frame: Frame, program: Program, args: tuple[Any, ...]
 
 
 async def _aforward(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
-    """Its `aforward`. Before it waits for a person, the programs beside it without `gather` end: else their calls would be cut off."""
+    """Call `aforward`. If it must wait for a person, programs running beside it without `gather` end first, or they would be cut off."""
     try:
         return await program.aforward(*args, **inputs)
     except Suspended:
@@ -221,7 +221,7 @@ async def drive(frame: Frame, flow: Flow) -> Any:
             else:
                 answer = await _answer(frame, act)  # pyright: ignore[reportArgumentType]  the others are handled above
     except (AttributeError, TypeError) as error:
-        refuse_misuse(act, error)  # only here: no time is spent on acts that work
+        refuse_misuse(act, error)  # only now, so that valid acts cost no time
         raise
     finally:
         flow.close()
@@ -242,7 +242,7 @@ def _recorded(frame: Frame, act: CallModel) -> tuple[str, Response | None, _Fail
     if entry.kind == "failure":
         return slot, None, _Failure(entry, recorded=True)
     if entry.kind == "limit":
-        _making_an_end(frame)
+        _allow_last_calls(frame)
         return slot, None, _Failure(entry, recorded=True)
     if frame.last_calls > 0:
         frame.last_calls -= 1
@@ -259,12 +259,12 @@ def _over_limit(frame: Frame, slot: str, act: CallModel) -> _Failure | None:
     error = frame.budget.reached() if frame.budget is not None else None
     if error is None:
         return None
-    _making_an_end(frame)
+    _allow_last_calls(frame)
     return _Failure(Entry(slot, "limit", act.request, {"name": error.name, "limit": error.limit}), recorded=False)
 
 
-def _making_an_end(frame: Frame) -> None:
-    if frame.last_calls < 0:  # once: if the program does not finish, every further call fails with the limit
+def _allow_last_calls(frame: Frame) -> None:
+    if frame.last_calls < 0:  # only once: if the program does not finish then, every further call fails with the limit
         frame.last_calls = _LAST_CALLS
 
 
@@ -290,7 +290,7 @@ def _tell(frame: Frame, event: events.Event) -> None:
 
 
 async def _answer(frame: Frame, act: ReadConditions | RecallCalls | RuleCalls | AskPerson | CallCode | CheckDue | Within) -> Any:
-    match act:  # what few programs ask for is imported late
+    match act:  # acts that few programs use are imported late
         case ReadConditions():
             frame.lm = act.lm
             return _conditions(frame)
@@ -321,7 +321,7 @@ async def _answer(frame: Frame, act: ReadConditions | RecallCalls | RuleCalls | 
 
 
 async def _check_due(frame: Frame, act: CheckDue) -> Any:
-    journal, slot = frame.run.journal, f"{frame.path}{frame.acts}{act.mark}"  # beside the acts: it shifts none of their slots
+    journal, slot = frame.run.journal, f"{frame.path}{frame.acts}{act.mark}"  # not among the acts, whose slots it must not shift
     if journal.replaying:
         if journal.has(slot):
             entry = journal.take(slot, "once", act.name)
@@ -339,6 +339,6 @@ def _conditions(frame: Frame) -> Conditions:
     run = frame.run
     is_observed, is_resumed = run.tell is not None and run.tell.has_details, run.journal.replaying
     due = frozenset([entry.digest for entry in run.journal.entries if entry.kind == "once"]) if is_resumed else _NONE_DUE
-    place = (run.key, frame.path)  # the key, as ids may be equal in two stores
+    place = (run.key, frame.path)  # the key, because runs in two stores may have the same id
     here = scope().overrides  # inside a run, these are all settings
     return Conditions(here["lm"], here["adapter"], here["policy"], is_observed, is_resumed, place, run.extra_tools, due)

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from ferrule.values.calls.call import CheckedCall
 
 MOST_ROUNDS = 10
-"""How often one call may return with questions."""
+"""The maximum number of times that one call may return with questions."""
 
 
 class _Round(MutableRecord):
-    """The questions that one execution of the call returned with."""
+    """The questions with which one execution of the call returned."""
 
     questions: dict[str, dict[str, Any]]
     """Parameters of `elicitation/create`, by the server's key."""
@@ -46,11 +46,11 @@ class _Round(MutableRecord):
     """Answers given without a person."""
     expires_at: float | None = None
     expires_s: float | None = None
-    """Seconds from when they are asked; not kept."""
+    """Seconds until the questions expire, from when they are asked. Not journalled: `expires_at` is."""
     decisions: dict[str, Decision] = field(default_factory=dict[str, Decision])
 
     def form(self) -> dict[str, Any]:
-        """The journal's form."""
+        """The round as the journal holds it."""
         kept = ("questions", "goes_on", "state", "answered", "expires_at")
         return {name: getattr(self, name) for name in kept}
 
@@ -66,11 +66,11 @@ class Inputs:
         self._rounds: list[_Round] = []
         self._used: set[int] = set()
         self.task: str | None = None
-        """The id of the task that the server makes of the call, if it does: asked for its state, not called again."""
+        """The id of the task, if the server runs the call as one: the client then asks for its state instead of calling again."""
         self.wanted: _Round | None = None
-        """The questions that this execution of the call returned with, if any."""
+        """The questions with which this execution of the call returned, if any."""
 
-    # -- for the maker of the call ------------------------------------------------------------------------------
+    # -- for the client that makes the call ---------------------------------------------------------------------
 
     def continuation(self) -> tuple[dict[str, Any] | None, Any]:
         """The answers by the server's keys, and its state, to continue the call with; `(None, None)` for a new call."""
@@ -108,13 +108,13 @@ class Inputs:
         raise Suspended(())
 
     async def keep_task(self, task_id: str) -> None:
-        """Journal the id of the task that the server made of the call. Runs on the loop of the connection, whatever the run's own is."""
+        """Journal the id of the task that the server made of the call. Runs on the connection's event loop, which may not be the run's."""
         self._frame.check_alive()
         await self._frame.run.journal.aadd(Entry(self._task_slot(), "once", self._digest, {"task": task_id}))
         self.task = task_id
 
     def _task_slot(self) -> str:
-        # A question in the middle of a call ends it, and the next execution makes another task.
+        # A question in the middle of a call ends the call, and the next execution starts another task.
         return f"{self._slot}?t{sum(not each.goes_on for each in self._rounds)}"
 
     # -- for the driver -----------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ async def _execute(run: RunState, observers: tuple[Any, ...], *, wants_deltas: b
     try:
         await _run_to_rest(run, execution, observers, wants_deltas=wants_deltas, is_silent=is_silent, blocks=blocks)
     except BaseException as error:
-        # Whatever it still holds is given back: an interrupt may have come between two steps, or in the handling of another one.
+        # Release whatever it still holds: an interrupt may have come between two steps, or while another one was handled.
         try:
             is_leased = run.persistence is not None and run.persistence.holds(execution)
             if run.executing is execution or (is_leased and run.status == "running" and not isinstance(error, Exception)):
@@ -67,13 +67,13 @@ async def _execute(run: RunState, observers: tuple[Any, ...], *, wants_deltas: b
                 run.executing = None
             if is_leased and run.persistence is not None:
                 run.persistence.lease = None
-        if not isinstance(error, GeneratorExit):  # that may be raised in any context, by the garbage collector
+        if not isinstance(error, GeneratorExit):  # the garbage collector may raise it in any context
             restore_scope(outside)
         raise
 
 
 def _check_deps(run: RunState, outer: CallPlace | None) -> None:
-    """Raise `ConfigurationError` if the program lacks its `deps`. A run started by a tool, without `deps`, has those of the tool's run."""
+    """Raise `ConfigurationError` if the program lacks its `deps`. A run that a tool starts without `deps` gets those of the tool's run."""
     if run.deps is None and outer is not None and outer.frame is not None:
         run.deps = outer.frame.deps
     if run.program.is_flow:
@@ -96,13 +96,13 @@ async def _run_to_rest(
     elif run.persistence is not None:
         await offload.run_or_cancel(partial(run.persistence.open, execution))
     here = _begin(run, execution, observers, wants_deltas=wants_deltas, is_silent=is_silent)
-    token = enter(here)  # `_execute` puts the former scope back if an interrupt comes before `try`
+    token = enter(here)  # if an interrupt comes before `try`, `_execute` restores the former scope
     try:
         try:
             if run.tell is not None:
                 await _open_for_observers(run, run.tell, blocks=blocks)
             outcome = await perform(here.frame, run.program, run.args, run.inputs, blocks=blocks)
-            # Its code may have caught the error that says so; what it made of that is no outcome.
+            # The program's code may have caught this error and returned something: the run has failed all the same.
             failed = run.journal.mismatch or (run.persistence.broken if run.persistence is not None else None)
             if failed is not None:
                 raise failed
@@ -121,7 +121,7 @@ async def _run_to_rest(
         else:
             run.done(outcome)
         if run.journal.drift and run.status in {"waiting", "done"} and not is_silent:  # a resume that failed at once leaves no trace
-            with suppress(StoreError):  # then the next execution finds the differences again
+            with suppress(StoreError):  # if it fails, the next execution finds the differences again
                 await run.journal.note_migration(blocks=blocks)
         try:
             if run.persistence is not None:
@@ -168,13 +168,13 @@ async def _now(write: Callable[[], None]) -> None:
 
 
 def _release(run: RunState, execution: Execution) -> None:
-    """Store the run's state and release it, if it is kept in a store."""
+    """Write the run's state to its store, if it has one, and release the lease."""
     if run.persistence is None:
         return
     try:
         run.persistence.close(execution)
     except StoreError as error:
-        # Every answer is on disk, but the final status is not. So the run counts as crashed, and resuming it reaches the same end.
+        # Every answer is on disk, but not the final status. So the run looks crashed to the store, and resuming it reaches the same end.
         if not run.is_interrupted:
             run.error, run.status = run.error or error, "failed"
 

@@ -1,4 +1,4 @@
-"""Calls of a recorded model answer, when the program has changed since: the journal says which of them ran, not the checks of today.
+"""Which calls of a recorded model answer ran, according to the journal: the program, and so its checks, may have changed since.
 
 In: the calls of one answer. Out: for each, whether the earlier execution acted on it. A call that it ran keeps its result, even if the tool
 is gone; a call that it did not run does not run now.
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def recall_calls(frame: Frame, act: RecallCalls) -> list[bool | None]:
-    """See `RecallCalls`."""
-    if frame.live and not act.edited:  # no answer is left after a decision, but the call that it allowed may have begun
+    """For each call of the answer, whether the earlier execution acted on it; None if that is open. See `RecallCalls`."""
+    if frame.live and not act.edited:  # `edited`: no answer is left after the decision, but the call that it allowed may have begun
         return [None] * len(act.calls)
     entries, is_over = frame.run.journal.turn(frame.path, frame.acts)
     turn = _Turn(act)
-    latest = dict(entries)  # a call that has ended has two entries: that it began, and then its result
+    latest = dict(entries)  # a finished call has two entries: its start, and then its result
     for _, batch in groupby(sorted(latest.items(), key=_place), key=lambda each: _place(each)[0]):
         turn.take([(place[-1], [entry for _, entry in about]) for place, about in groupby(batch, key=_place)])
     if act.edited:
@@ -40,9 +40,9 @@ def recall_calls(frame: Frame, act: RecallCalls) -> list[bool | None]:
 
 
 def lost_answers(journal: Journal, asking: Suspended) -> BaseException:
-    """What ends an execution that asks: `asking`, or the error if a `forward` called the program that asks with other inputs than before.
+    """The reason why an execution ends: `asking`, or an error if a `forward` called the asking program with other inputs than before.
 
-    It would do so in each execution: ask the model anew, and leave the approvals of the last one behind.
+    Such a `forward` would do so in each execution: call the model again, and lose the approvals of the last execution.
     """
     before = journal.entries[: journal.recorded] if journal.replaying and not journal.restarts else []
     for question in asking.questions if before else ():
@@ -59,7 +59,7 @@ def lost_answers(journal: Journal, asking: Suspended) -> BaseException:
 
 
 class _Turn:
-    """The calls of one answer. The journal's entries about them have no number of their call, but the calls of a batch are in order."""
+    """Matches the calls of one answer to their journal entries, which do not number their call. Within a batch, both are in order."""
 
     def __init__(self, act: RecallCalls) -> None:
         self._calls = act.calls
@@ -67,27 +67,27 @@ class _Turn:
         self._arguments = [f" {json_text(each.arguments.shown)}" if each is not None else None for each in self._checked]
         self.did: set[int] = set()
         self.ran: dict[int, bool] = {}
-        """Whether a call first ran; otherwise, it was first asked about."""
+        """For each matched call, whether it ran at once; otherwise, a person was asked first."""
         self._ended: set[int] = set()
         self._edited: set[int] = set()
 
     def take(self, places: list[tuple[int, list[Entry]]]) -> None:
-        """Take the entries of a batch, in the order of its calls: they are about the calls that together resemble them most.
+        """Match the entries of a batch, in the order of its calls: as many places as possible, to the most similar calls.
 
-        Those at place `n` are not about one of the first `n` calls that had not ended: each place before is another call's.
+        The entries at place `n` cannot belong to the first `n` unfinished calls: each earlier place belongs to another call.
         """
         left = [k for k in range(len(self._calls)) if k not in self._ended]
         end = len(self._calls)
         best: list[tuple[int, int, Any]] = [(0, 0, None)] * (end + 1)
         for place, about in reversed(places):
-            # For the places from this one on and the calls from `k` on: how many find a call, how similar those are, and which they are.
+            # `best[k]`, for the places from this one on and the calls from `k` on: how many places find a call, how similar, which.
             later, best, similarity = best, best[:], self._similarity(about)
             for k in reversed(range(end)):
                 options = [best[k + 1], later[k]]
                 if k in similarity and k not in left[:place]:
                     found, similar, rest = later[k + 1]
                     options.insert(0, (found + 1, similar + similarity[k], (k, about, rest)))
-                best[k] = max(options, key=lambda each: each[:2])  # of equal ones the first, which takes the earliest call
+                best[k] = max(options, key=lambda each: each[:2])  # of equal options the first, which takes the earliest call
         chosen = best[0][2]
         while chosen is not None:
             at, about, chosen = chosen
@@ -103,7 +103,7 @@ class _Turn:
                 self._edited.add(at)
 
     def _similarity(self, about: list[Entry]) -> dict[int, int]:
-        """The calls that these entries may be about, and how similar they are. A result has the id of its call, other entries have none."""
+        """The calls that these entries may belong to, with a score of similarity. Only a result has the id of its call."""
         ids = {entry.value.call_id for entry in about if entry.kind == "result"} - {None}
         known = [k for k, call in enumerate(self._calls) if call.id in ids]
         if known:
@@ -117,7 +117,7 @@ class _Turn:
         return names_call(digest, self._calls[k].name) or (checked is not None and names_call(digest, checked.tool.name))
 
     def _similarity_to(self, digest: str, k: int) -> int:
-        """Equal arguments as they fit the tool now come first, then an edit, then the arguments as written."""
+        """The highest score is for equal arguments as the tool takes them now; then for an edited call; then for arguments as written."""
         arguments = self._arguments[k]
         if arguments is not None and digest.endswith(arguments):
             return 1000
@@ -126,7 +126,7 @@ class _Turn:
 
 
 def _ends_call(entry: Entry) -> bool:
-    """Whether a call has its result with this entry, so that a later one of this tool is of another call."""
+    """Whether this entry ends its call, so that a later entry of the same tool belongs to another call."""
     if entry.kind == "decision":
         return entry.value.kind in {"deny", "reply"} or entry.digest.startswith("clarify ")
     return entry.kind == "result"
@@ -137,6 +137,6 @@ def _is_among(call: ToolCall, asked: set[str | None]) -> bool:
 
 
 def _place(each: tuple[str, Entry]) -> list[int]:
-    """`3.10` comes after `3.9`. `3.9?1` is the same place: the decision about a call that was cut off."""
+    """A sort key for slots: `3.10` comes after `3.9`. `3.9?1`, the decision on an interrupted call, has the same place as `3.9`."""
     numbers = each[0].rpartition("/")[2].partition("?")[0].split(".")
     return [int(number) if number.isdigit() else -1 for number in numbers]

@@ -1,4 +1,4 @@
-"""One live model call: whole or streamed, reported to observers, journalled."""
+"""One live model call, whole or streamed: reported to observers, and journalled."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 async def call_model(frame: Frame, slot: str, act: CallModel) -> Response:
-    """Call the model; returns the response as journalled, with a unique id for every tool call."""
+    """Call the model; returns the response as it is journalled, with a unique id for every tool call."""
     tell, lm = frame.tell, act.lm
     if tell is not None:
         tell(events.ModelCalled(slot, act.request, lm, act.attempt))
@@ -55,7 +55,7 @@ async def call_model(frame: Frame, slot: str, act: CallModel) -> Response:
     frame.check_alive()  # a response that arrives after the run ended is discarded
     if frame.budget is not None:
         frame.budget.count_response(response, lm)
-        frame.budget.check_cost()  # an answer that raises is not journalled: a run that is resumed with a price asks again
+        frame.budget.check_cost()  # before it is journalled: if this raises, a run resumed with a price calls again
     entry, journal = Entry(slot, "model", act.request, response), frame.run.journal
     journal.add(entry) if frame.blocks or journal.sink is None else await journal.aadd(entry)
     exchanges.append((lm, act.request, response))
@@ -105,7 +105,8 @@ def _with_ids(response: Response, slot: str) -> Response:
 class _Deltas:
     """Reports the pieces of one streamed answer, each once, and keeps its final response.
 
-    Text that is read for fields is kept back until one begins: it may be thoughts without an opening tag, or an answer without fields.
+    If a reader splits the text into fields, it is held back until the first field begins: it may be thoughts without an opening tag, or an
+    answer without fields.
     """
 
     def __init__(self, frame: Frame, tell: Observers, slot: str, act: CallModel) -> None:
@@ -119,7 +120,7 @@ class _Deltas:
         """The text so far, while it may be thoughts or text without fields; None after the first field."""
         self._has_fields = False
         self._is_silent = True
-        """Whether no piece came: a model may stream nothing but its response."""
+        """Whether no piece has come so far: a model may stream only its final response."""
         self._response: Response | None = None
 
     def take(self, item: Delta | Response) -> None:
@@ -165,7 +166,7 @@ class _Deltas:
             self._tell_fields(self._reader.feed_call(piece))
 
     def _take_back(self) -> None:
-        """All the text so far were thoughts: the fields are read from the text behind them."""
+        """Treat all text so far as thoughts: the fields are read from the text after them."""
         if self._kept:
             self._tell(events.ThoughtDelta(self._slot, "".join(self._kept).strip()))
         elif self._has_fields:  # the thoughts held a draft of the answer

@@ -1,10 +1,10 @@
 """Questions to a person: a decision is used if there is one; otherwise the run is suspended.
 
-A decision holds for the question as it was shown. Its id is made of the question's slot in the run and its digest (the tool's
+A decision applies to the question as it was shown. The question's id is made from its slot in the run and its digest (the tool's
 definition, the arguments), so that a decision on another question is not found here. Each decision is used once.
 
-The program checks its calls again when a run resumes, and a default made by a factory (an id, a time) differs then. The question stays as
-it was shown, and the decision holds these arguments for the call.
+A resumed run checks its calls again, and a default made by a factory (an id, a time) then differs. The question stays as it was shown,
+and the decision carries the arguments that were shown.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ async def decide(frame: Frame, act: AskPerson) -> list[Decision]:
 
 
 async def _made_before(frame: Frame, at: str, bare: Question) -> dict[str, Any]:
-    """The text and the arguments of this question as it was shown, if checking the same call again made other arguments."""
+    """The text and the arguments with which this question was shown, if checking its call again made other arguments; otherwise empty."""
     run = frame.run
     if run.journal.has(f"{at}??"):
         entry = run.journal.take(f"{at}??", "once", bare.call.name)
@@ -94,17 +94,17 @@ async def _made_before(frame: Frame, at: str, bare: Question) -> dict[str, Any]:
 
 
 def _written(question: Question) -> tuple[Any, ...]:
-    """What a question shows of the model's call and the tool, without what checking the call added."""
+    """The parts of a question that come from the model's call and the tool, not from checking the call."""
     return question.kind, question.call.name, question.fingerprint, question.raw, question.call.args.keys()
 
 
 def _with_args(decision: Decision, made: Mapping[str, Any]) -> Decision:
-    """A decision with the arguments as shown, for the program: beside those of an edit."""
+    """A decision for the program, with the arguments as shown; those of an edit take precedence."""
     return replace(decision, args={**made["args"], **decision.args}) if made and decision.kind in {"approve", "edit"} else decision
 
 
 async def _decision(frame: Frame, question: Question, at: str, digest: str, denial: str | None) -> Decision | None:
-    """Use and journal the decision on a question; None if there is none. `denial` is the reason if the rules deny it."""
+    """Use and journal the decision on a question; None if there is none. `denial` is the reason if a rule denies the call."""
     run = frame.run
     decision = run.decision(question.id)
     ends = question.expires_at
@@ -127,7 +127,7 @@ async def _decision(frame: Frame, question: Question, at: str, digest: str, deni
 
 
 async def now(frame: Frame) -> float:
-    """The time by the clock of the run's store, on which all machines agree; by that of this one if the run is not stored."""
+    """The time by the clock of the run's store, which all machines share; by this machine's clock if the run is not stored."""
     if frame.run.persistence is None:
         return time()
     clock = frame.run.persistence.store.now

@@ -40,13 +40,13 @@ class CutOff(Record):
     digest: str
     checked: CheckedCall
     begun: tuple[Entry, ...]
-    """The entry written each time it began, oldest first. Empty for a call that did not begin and no longer fits its tool."""
+    """The entries of its starts, oldest first. Empty for a call that did not begin and no longer fits its tool."""
 
     @property
     def may_repeat(self) -> bool:
         """Whether it may run again without asking: both the tool's effect now and the effect recorded when it began must allow it.
 
-        A call whose arguments or place differ since then has another key, so for its service it is another call.
+        An idempotent call whose arguments or place have changed since has another key, so its service would take it for a new call.
         """
         effect, last = self.recorded.get("effect"), self.begun[-1]
         if self.checked.tool.effect == "idempotent" and (last.slot, last.digest) != (self.slot, self.digest):
@@ -55,13 +55,13 @@ class CutOff(Record):
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """What was recorded when it last began: its effect and key."""
+        """The effect and key that were recorded when it last began."""
         then: Any = self.begun[-1].value
         return cast("dict[str, Any]", then) if isinstance(then, dict) else {}
 
 
 def as_begun(checked: CheckedCall, begun: Entry) -> CheckedCall:
-    """The call with the arguments with which it began, if each check makes others: a default made by a factory, such as an id or a time.
+    """The call with the arguments with which it began, if they only differ in defaults that a factory makes anew, such as an id or a time.
 
     Unchanged if the arguments differ because the program has changed.
     """
@@ -91,7 +91,7 @@ def reconcile_call(run_id: str, left: CutOff) -> CheckedCall | None:
 
 
 class _Reconciling(Record):
-    """The fields of a tool needed to run it."""
+    """The fields of a tool that are needed to run `reconcile`."""
 
     name: str
     func: Any
@@ -147,7 +147,7 @@ def _decision_slot(left: CutOff, number: int) -> tuple[str, str]:
 def _recorded(frame: Frame, left: CutOff, number: int) -> Entry | None:
     slot, digest = _decision_slot(left, number)
     entry = frame.run.journal.take(slot, "decision", digest) if frame.run.journal.has(slot) else None
-    return entry if entry is not None and entry.digest == digest else None  # else it was made on other arguments
+    return entry if entry is not None and entry.digest == digest else None  # otherwise the decision was made on other arguments
 
 
 async def _ask(frame: Frame, left: CutOff, entry: Entry | None) -> ToolResult | Question | None:
@@ -158,7 +158,7 @@ async def _ask(frame: Frame, left: CutOff, entry: Entry | None) -> ToolResult | 
     schema = tool.declaration["function"]["parameters"] if kind == "migration" else None  # only then can it be edited
     shown = call.changed(args=left.checked.arguments.shown)
     bare = Question(kind, _question(left), shown, path=frame.path, schema=schema, effect=tool.effect)
-    if entry is None or entry.value.shown not in {"", bare.digest}:  # else decided for another version of the program
+    if entry is None or entry.value.shown not in {"", bare.digest}:  # none, or one made for another version of the program
         slot, digest = _decision_slot(left, len(left.begun))
         question = replace(bare, id=run.question_id(f"{slot} {bare.digest}"))
         decision = run.decision(question.id)

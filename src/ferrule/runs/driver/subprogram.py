@@ -1,10 +1,9 @@
-"""A program called as a tool: a frame of the same run below the call, so that it can wait, be resumed and be counted.
+"""A program called as a tool: it gets a frame of the same run, below the call, so that it can wait, be resumed and be counted.
 
 In: a call that is about to run. Out: the frame for the program inside it and, when it ends, a record of its spending at the slot of the
-call plus `.spent`: a replay uses the result alone and does not execute the program again.
+call plus `.spent`: a replay uses only the result, and does not execute the program again.
 
-Also: values that a run records once, with the programs that compute them, and which failures of the programs inside a `forward` were caught
-there.
+Also here: values that a run records once, with the programs that compute them, and the model failures that a `forward` caught.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ def recount(frame: Frame, slot: str) -> None:
     """Count, in a replay, the spending of a program whose result came from the journal."""
     journal, spent = frame.run.journal, f"{slot}.spent"
     entry = journal.take(spent, "once", "spent") if journal.has(spent) else None
-    if entry is None:  # it was refused, and did not run
+    if entry is None:  # the call was refused and did not run
         return
     from ferrule.values.encoding.stored import reading
 
     with reading(f"The spending at {slot} of the journal"):
-        counted: dict[str, Any] = {name: count for name, count in entry.value.items() if name != "usage"}  # of earlier versions
+        counted: dict[str, Any] = {name: count for name, count in entry.value.items() if name != "usage"}  # in earlier versions' journals
         if frame.budget is not None:
             frame.budget.spend(**counted)
 
@@ -79,9 +78,9 @@ def cannot_wait(checked: CheckedCall, error: ConfirmationRequired) -> RunError:
 
 
 async def record(make: Callable[[], Any], name: str, *, blocks: bool, is_needed: bool = False) -> Any:
-    """`once`; `blocks` says whether it waits by blocking this thread, or on this event loop.
+    """Compute a value once in a run and record it: see `once`. `blocks`: wait by blocking this thread, not on this event loop.
 
-    `is_needed`: the program does not go on without the value, so a journal that goes on without it is that of another program.
+    `is_needed`: the program cannot go on without the value, so a journal that goes on without it belongs to another program.
     """
     if not isinstance(name, str) or not name.replace("-", "_").isidentifier():  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
         raise InputError(f"The name of a value of `once` is a word of letters, digits, `_` and `-`; found {shown(name)}.")
@@ -94,15 +93,15 @@ async def record(make: Callable[[], Any], name: str, *, blocks: bool, is_needed:
     entry = journal.take(slot, "once", name) if is_needed or journal.has(slot) else None
     if entry is None:
         await keep_caught(frame, blocks=blocks)
-        inside = frame.inner(f"{slot}/")  # programs that the function calls are replayed until there is a value, as those in a tool
+        inside = frame.inner(f"{slot}/")  # until there is a value, programs that the function calls are replayed, as in a tool
         inside.budget, inside.failures = Budget(outer=frame.budget), []
         try:
             with settings.entered(Scope(here.overrides, inside, here.call)):
                 value = await _made(make, blocks=blocks)
-            inside.failures = None  # the value stands for them
+            inside.failures = None  # the value replaces them
         finally:
             hand_up(inside)
-        spent = close_frame(frame, slot, inside, failed=True)  # it need not call the same ones again
+        spent = close_frame(frame, slot, inside, failed=True)  # `failed`: it need not call the same programs again
         if not is_exact(value):
             raise RunError(f"The value `{name}` of `once` is recorded as JSON, so it must be JSON data; found {shown(value)}.")
         entry = Entry(slot, "once", name, snapshot(value))
@@ -113,11 +112,11 @@ async def record(make: Callable[[], Any], name: str, *, blocks: bool, is_needed:
         await journal.write(entry, blocks=blocks)
     else:
         recount(frame, slot)
-    return snapshot(entry.value)  # what the program changes in it is not in the record
+    return snapshot(entry.value)  # a copy, so that the program cannot change the record
 
 
 async def call_code(frame: Frame, code: Callable[[Callable[..., Awaitable[Any]]], Coroutine[Any, Any, T]], name: str) -> T:
-    """Call functions of the user once, in a frame of a run. See `CallCode`."""
+    """Call a user's functions once, in a frame of a run, and record the result. See `CallCode`."""
     from ferrule.runs.driver.deps import with_context  # late: few programs have such functions
 
     blocks = frame.blocks
@@ -132,7 +131,7 @@ async def call_code(frame: Frame, code: Callable[[Callable[..., Awaitable[Any]]]
             return offload.run_async(cancellable(frame.life, work())) if blocks else await work()
         return work() if blocks else await offload.in_worker_thread(work)
 
-    here, lm = settings.scope(), {} if frame.lm is None else {"lm": frame.lm}  # that of this call of the program, as for its tools
+    here, lm = settings.scope(), {} if frame.lm is None else {"lm": frame.lm}  # the model of this call, as for the program's tools
     make = (lambda: offload.run_blocking(code(call))) if blocks else partial(code, call)
     frame.failures = []
     try:
@@ -155,7 +154,7 @@ async def _made(make: Callable[[], Any], *, blocks: bool) -> Any:
 
 
 async def keep_caught(frame: Frame, *, blocks: bool, has_returned: bool = False) -> None:
-    """Journal the failures of models that plain Python has caught in this frame: a replay must fail there, too.
+    """Journal the model failures that plain Python caught in this frame, so that a replay fails there, too.
 
     The code has caught a failure when it goes on in the task or thread that saw it. Code in another one may not know of it yet.
     """
@@ -170,7 +169,7 @@ async def keep_caught(frame: Frame, *, blocks: bool, has_returned: bool = False)
 
 
 def hand_up(frame: Frame) -> None:
-    """Give the failures that were not caught in a frame to the one around it."""
+    """Pass the failures that a frame did not catch to the frame around it."""
     failures, frame.failures, outer = frame.failures, None, frame.outer
     if failures and outer is not None and outer.failures is not None:
         here = _task_or_thread()

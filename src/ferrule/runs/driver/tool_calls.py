@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ferrule.values.run.observers import Observers
 
     Live = tuple[int, str, str, CheckedCall]
-    """Its place among the calls, its slot, its digest, and itself."""
+    """A call to run: its index in the batch, its slot, its digest, and the call itself."""
 
 
 def call_tools(frame: Frame, act: CallTools) -> Awaitable[list[ToolResult]]:
@@ -130,14 +130,14 @@ async def _fill_in_tasks(
 
 
 def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[Live], list[tuple[int, CutOff]], list[Entry]]:
-    """The recorded results (None for others), the calls to run, the calls a crash interrupted, and the refusals to journal."""
+    """Sort a batch: recorded results (None for others), calls to run, calls that a crash interrupted, and refusals to journal."""
     journal, slot = frame.run.journal, frame.slot()
     results: list[ToolResult | None] = []
     live: list[Live] = []
     left: list[tuple[int, CutOff]] = []
     refused: list[Entry] = []
     over = 0
-    """Calls that an earlier execution refused: under a higher limit, they were counted above."""
+    """How many calls an earlier execution refused. If the limit is higher now, `take_calls` counted them all the same."""
     allowed = len(act.calls) if frame.budget is None else frame.budget.take_calls(len(act.calls))
     for k, checked in enumerate(act.calls):
         at, digest = f"{slot}.{k}", checked.digest
@@ -146,9 +146,9 @@ def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[L
             has_begun = journal.has_begun(at)
             if has_begun or journal.kept:
                 cut_off = _begun_before(frame, at, digest, checked)
-            if cut_off and cut_off[-1].kind == "result":  # of an equal call, before the program changed
+            if cut_off and cut_off[-1].kind == "result":  # the result of an equal call, before the program changed
                 refused.append(entry := Entry(at, "result", digest, replace(cut_off[-1].value, call_id=checked.call.id)))
-            elif k >= allowed and not cut_off and not has_begun:  # what has begun is not refused: it may have run
+            elif k >= allowed and not cut_off and not has_begun:  # a call that has begun is not refused: it may have run
                 refused.append(entry := refuse_over_limit(at, digest, checked))
             elif checked.refused is not None and not cut_off and not has_begun:
                 refused.append(entry := refuse(at, digest, checked, checked.refused))
@@ -171,7 +171,7 @@ def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[L
 
 
 def _begun_before(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> tuple[Entry, ...]:
-    """The starts of a call that an earlier execution left, or its result or start before a restart dropped it; empty for a new call."""
+    """The starts of a call that an earlier execution left; or its result or start that a restart dropped; empty for a new call."""
     journal = frame.run.journal
     if checked.tool.is_program and not checked.misfit:
         found = journal.take_kept(digest) if journal.kept else None
@@ -187,7 +187,7 @@ def _begun_before(frame: Frame, slot: str, digest: str, checked: CheckedCall) ->
 
 
 async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[ToolResult | None], live: list[Live]) -> dict[int, Suspended]:
-    """Sort the calls that an earlier execution left unfinished: with a result, to run, or (returned) waiting for a person."""
+    """Settle the calls that an earlier execution left unfinished: each has a result now, joins `live`, or (returned) waits for a person."""
     from ferrule.runs.driver.recovery import reconcile_call, settle
 
     waiting: dict[int, Suspended] = {}
@@ -199,7 +199,7 @@ async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[To
             found = _invoke(place, None, call) if frame.blocks else await _ainvoke(place, None, call)
         answer = await settle(frame, each, found)
         if isinstance(answer, ToolResult):
-            for below in ("/", "?"):  # what a program inside did, and what an MCP server asked, is not replayed
+            for below in ("/", "?"):  # acts of a program inside, and questions of an MCP server, are not replayed
                 frame.run.journal.close_frame(f"{each.slot}{below}", unfinished=True)
             await frame.write(Entry(each.slot, "result", each.digest, answer))
             results[at] = _report(frame.tell and frame.tell.inside(each.slot), each.checked, each.digest, answer)
@@ -212,10 +212,10 @@ async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[To
 
 
 async def _run(frame: Frame, slot: str, digest: str | CallQuestion, checked: CheckedCall) -> list[ToolResult]:
-    """Run one call. Its result comes in a list, the answer to the usual turn: a coroutine that wraps it would cost time at each step."""
+    """Run one call. Returns its result in a list, which is the answer to a turn of one call: wrapping it later would cost a coroutine."""
     if checked.tool.effect == "transactional":
         work = partial(_transact, frame, slot, digest, checked)
-        return [work() if frame.blocks else await offload.run_or_cancel(work)]  # it holds the database, so it is waited for
+        return [work() if frame.blocks else await offload.run_or_cancel(work)]  # it holds the database, so wait for it
     inputs = None
     if getattr(checked.tool, "mcp", None) is not None:
         from ferrule.runs.driver.elicitation import open_inputs  # imported late, like `Database` below: few tools need it
@@ -223,10 +223,10 @@ async def _run(frame: Frame, slot: str, digest: str | CallQuestion, checked: Che
         inputs = await open_inputs(frame, slot, checked.digest, checked)
     journal, entry, tell = frame.run.journal, _claim(frame, slot, digest, checked), frame.tell and frame.tell.inside(slot)
     if entry is not None:
-        if inputs is None or inputs.task is None:  # a task began in an earlier execution, and goes on
+        if inputs is None or inputs.task is None:  # a server's task began in an earlier execution, and continues
             journal.add(entry) if frame.blocks or journal.sink is None else await journal.aadd(entry)
         if tell is not None:
-            tell(events.CallStarted(_told(checked, digest), checked.tool))
+            tell(events.CallStarted(_as_observed(checked, digest), checked.tool))
     place = CallPlace(tell, checked.call.id or slot, frame.run.id, frame, slot, checked, None, inputs)
     result = await _perform(frame, checked, place)
     frame.check_alive()  # in the thread of an abandoned call: its result is discarded
@@ -284,7 +284,7 @@ def _transact(frame: Frame, slot: str, digest: str | CallQuestion, checked: Chec
     if entry is not None:
         frame.run.journal.add(entry)
         if tell is not None:
-            tell(events.CallStarted(_told(checked, digest), checked.tool))
+            tell(events.CallStarted(_as_observed(checked, digest), checked.tool))
 
     def work(connection: Any) -> Entry:
         database = Database(connection)
@@ -322,7 +322,7 @@ class _Undone(Exception):  # noqa: N818  leaves the transaction; never reaches t
 def _claim(frame: Frame, slot: str, digest: str | CallQuestion, checked: CheckedCall) -> Entry | None:
     """Claim a call, once per execution. Returns the entry that records its start, to be written before it runs.
 
-    It holds the effect, unless `once`, and the key, if the tool receives one.
+    The entry holds the effect, unless it is `once`, and the key, if the tool receives one.
     """
     frame.check()
     tool, journal = checked.tool, frame.run.journal
@@ -335,14 +335,14 @@ def _claim(frame: Frame, slot: str, digest: str | CallQuestion, checked: Checked
     return Entry(slot, "begun", digest, {"effect": tool.effect} if tool.effect != "once" else None)
 
 
-def _told(checked: CheckedCall, digest: str | CallQuestion) -> ToolCall:
-    """The call for observers: secrets masked, as in the journal. The digest holds the JSON of all arguments, which is made already."""
+def _as_observed(checked: CheckedCall, digest: str | CallQuestion) -> ToolCall:
+    """The call as observers see it: secrets masked, as in the journal. The digest, which exists already, tells whether there are any."""
     return checked.call.changed(args=checked.arguments.shown) if is_masked(digest) and checked.arguments.secrets else checked.call
 
 
 def _report(tell: Observers | None, checked: CheckedCall, digest: str | CallQuestion, result: ToolResult) -> ToolResult:
     if tell is not None:
-        tell(events.CallFinished(_told(checked, digest), result))
+        tell(events.CallFinished(_as_observed(checked, digest), result))
     if result.error is not None:
         without_traces(result.error)
     return result

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _AT_ONCE = 1000
-"""How many rows of `executemany` go to the connection at once."""
+"""The number of rows of `executemany` that go to the connection at once."""
 _A_MOMENT_S = 0.05
 
 
@@ -32,7 +32,7 @@ class Transactions(Protocol):
     """The `sink` of a journal whose store lets tools write through its own connection."""
 
     def __call__(self, entry: Entry) -> None:
-        """Store one entry; inside a transaction of this thread, as a part of it."""
+        """Store one entry; if this thread has a transaction open, as a part of it."""
         ...
 
     def transact(self, work: Callable[[Any], R]) -> R:
@@ -99,7 +99,7 @@ class Database:
             raise ToolError(UNDONE)
 
     def end(self) -> None:
-        """End the call's access. A statement still running in an abandoned thread is interrupted and waited for; later ones are refused."""
+        """End the call's access. Interrupts a statement still running in an abandoned thread and waits for it; later ones are refused."""
         self._is_over = True
         while not self._using.acquire(timeout=_A_MOMENT_S):
             self._connection.interrupt()
@@ -107,7 +107,7 @@ class Database:
 
 
 def warn_unused(tool: str, run_id: str) -> None:
-    """Log that a transactional call did not use its database: what it did is not in the transaction, and happens again after a crash."""
+    """Log that a transactional call did not use its database: its effects are outside the transaction, and are repeated after a crash."""
     import logging  # late: such calls are few
 
     logging.getLogger("ferrule.tools").warning(

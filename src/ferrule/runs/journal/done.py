@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class DoneJournal(Journal):
-    """Replays a run to its end, which performs no new act: any other step raises `ReplayMismatchError`."""
+    """Replays a run to its end and performs no new act: any step that is not recorded raises `ReplayMismatchError`."""
 
     __slots__ = ()
 
@@ -23,7 +23,7 @@ class DoneJournal(Journal):
         super().__init__(entries, lambda entry: _refuse(entry.slot, f"{entry.kind} {entry.digest}"))
 
     def take(self, slot: str, kind: EntryKind, question: str | Request, call_id: str | None = None) -> Entry | None:
-        """As in any journal. A model, or a person, would be asked before the answer is written, so they are refused here."""
+        """As in any journal; but refuses here to ask a model or a person, which otherwise happens before the answer is written."""
         found = super().take(slot, kind, question, call_id)
         if found is None and kind in {"model", "decision"}:
             _refuse(slot, f"{kind} {question if isinstance(question, str) else question.digest}")

@@ -2,7 +2,7 @@
 
 One entry is one JSON object on one line: `{"v": 1, "slot", "kind", "digest", "value"}`. Nothing is pickled and no class is imported by
 name: the entry's kind determines the value's type. Objects of the recording process are left out: a response's `raw`, a result's `value`
-and `error`, the `raw` of a model error. A newer version raises an error that names it.
+and `error`, the `raw` of a model error. An entry of a newer version raises an error that names the version.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def entry_text(entry: Entry) -> str:
 
 
 def _is_settled(kind: EntryKind, value: Any) -> bool:
-    """Whether its JSON is of plain containers and scalars alone, as of nearly every entry; False also if it is not known."""
+    """Whether the entry's JSON has only plain containers and scalars, as nearly every entry's does; False also if that is unknown."""
     if kind == "model":
         return value.extra is None and not value.others and all(map(is_flat, [call.args for call in value.tool_calls]))
     if kind == "result":
         return type(value.content) is str
-    return kind in {"begun", "once"}  # of texts, and checked to be JSON data
+    return kind in {"begun", "once"}  # texts, or checked to be JSON data
 
 
 def entry_form(entry: Entry) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def _value(entry: Entry) -> Any:
             return _result(entry.value)
         case "decision":
             return record_form(entry.value)
-        case "begun" | "migrated":  # made by the driver, of texts
+        case "begun" | "migrated":  # made by the driver, from texts
             return entry.value
         case "once" | "limit":
             if not is_exact(entry.value):
@@ -151,7 +151,7 @@ def read_error(facts: Mapping[str, Any]) -> BaseException:
 
 
 def read_decision(form: Mapping[str, Any]) -> Decision:
-    """Read a decision from `record_form`; a store adds the `caller`, where observers noted one."""
+    """Read a decision from `record_form`; ignores the `caller`, which a store adds if observers noted one."""
     decision: Decision = check_fields(Decision(**{name: value for name, value in form.items() if name != "caller"}))
     if decision.grant is not None:
         check_fields(decision.grant)

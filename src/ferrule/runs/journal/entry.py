@@ -1,4 +1,4 @@
-"""One line of a journal."""
+"""`Entry`: one recorded answer in the journal of a run."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ EntryKind = Literal["model", "failure", "limit", "begun", "result", "decision", 
 
 
 class Entry(MutableRecord):
-    """One line of a journal."""
+    """One line of a journal: where in the program (`slot`) something was asked, and the answer."""
 
     slot: str
     kind: EntryKind
     question: str | Request | CallQuestion
-    """The digest of the question; or a model request or a call, whose digest is made when a store, or a replay, needs it."""
+    """The digest of the question; or a model request or a call, whose digest is computed when a store or a replay needs it."""
     value: Any = None
     """The answer: `Response`, the error itself, `ToolResult`, `Decision`, or any JSON value."""
 
     @property
     def digest(self) -> str:
-        """A digest of the question: equal questions have equal digests. That of a model request is recorded, not compared."""
+        """A digest of the question: equal questions have equal digests. The digest of a model request is recorded, but not compared."""
         question = self.question
         if not isinstance(question, str):
             self.question = question = digest_of_call(question) if isinstance(question, tuple) else question.digest
@@ -46,5 +46,5 @@ class Entry(MutableRecord):
 
 
 Sink = Callable[[Entry], None]
-"""Makes one entry durable before it returns. An optional `async def later(entry)` does the same without blocking the loop;
-it raises a cancellation when the write has ended, from its error if it failed."""
+"""Makes one entry durable before it returns. An optional `async def later(entry)` does the same without blocking the loop. If cancelled, it
+raises the cancellation only when the write has ended; a write that failed is its cause."""

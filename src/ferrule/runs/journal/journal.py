@@ -1,7 +1,7 @@
-"""The journal of a run: every answer to its driver, by position.
+"""The journal of a run: every answer that its driver got, by position.
 
 Invariant: an act is answered either from the journal or live, and every live answer is in the journal before the program sees it.
-A slot names an act by position: the frame's path and the act's number in it (`3`, `qa#0/1`), a call in a batch by one more number
+A slot names an act by its position: the frame's path and the act's number in it (`3`, `qa#0/1`); a call in a batch has one more number
 (`3.0`). So the same program with the same journal uses the same slots, in any driver, in any process, at any time.
 """
 
@@ -44,21 +44,21 @@ class Journal:
         self._paused: set[str] = set()
         self._dispatched: dict[str, object] = {}
         self._by_frame: dict[str, list[tuple[int, str]]] | None = None
-        """The unread acts at the first look ahead, by the path of their frame: number and slot, in order."""
+        """The acts that were unread at the first look ahead: number and slot, in order, by the path of their frame."""
         self._looking = threading.Lock()
         self.recorded = 0
-        """How many entries earlier executions left."""
+        """How many entries earlier executions wrote."""
         self.is_first = not self.entries
-        """Whether no earlier execution left anything to replay."""
+        """Whether this is the first execution: there is nothing to replay."""
         self.restarts = False
-        """Whether a program that differs drops the answers left, instead of raising (`migrate="restart_turn"`)."""
-        self.mismatch: ReplayMismatchError | None = None  # of this execution: its code may have caught it
+        """Whether a program that differs drops the remaining answers instead of raising (`migrate="restart_turn"`)."""
+        self.mismatch: ReplayMismatchError | None = None  # of this execution; kept, because its code may have caught it
         self.drift: dict[str, tuple[str, str]] = {}
-        """What differs from the journal and is in no note yet: recorded, and now."""
+        """Differences from the journal that no note has yet: the value recorded, and now."""
         self.dropped: list[str] = []
         self.kept: dict[str, list[Entry]] = {}
-        """What a restart dropped: results and starts of calls, by digest, as what happened is not done again. Decisions that count no more,
-        by the id of their question, which is not used again."""
+        """Entries that a restart dropped: results and starts of calls, by digest, so that no call is repeated; and void decisions, by the
+        id of their question, so that the id is not used again."""
         self._known: dict[str, tuple[str, str]] = {}
         self._seen: set[str] = set()
         self.on_note: Callable[[dict[str, tuple[str, str]]], None] | None = None
@@ -74,7 +74,7 @@ class Journal:
     async def aadd(self, entry: Entry) -> None:
         """`add` without blocking the event loop. If cancelled, it waits for the current write.
 
-        The start of a call is then not in the journal, as the call does not begin; the next execution reads what the store has.
+        The journal then lacks the start of a call, because the call does not begin; the next execution reads what the store has.
         """
         later = getattr(self.sink, "later", None) if self.sink is not None else None
         if later is None:
@@ -85,10 +85,10 @@ class Journal:
         try:
             await later(entry)
         except BaseException as error:
-            import asyncio  # late: what was cancelled has loaded it
+            import asyncio  # late: a cancelled task has loaded it
 
             is_written = isinstance(error, asyncio.CancelledError) and error.__cause__ is None
-            if is_written and entry.kind != "begun":  # which may have been refused, too
+            if is_written and entry.kind != "begun":  # a start may have been refused instead
                 self.entries.append(entry)
             raise
         self.entries.append(entry)
@@ -115,11 +115,11 @@ class Journal:
                 self._leave(self._unread.get(entry.slot))
                 self._unread[entry.slot] = entry
                 if self.kept and entry.kind == "result":
-                    self.take_kept(entry.digest)  # an earlier execution has taken it
+                    self.take_kept(entry.digest)  # an earlier execution took it
                 if entry.kind == "once" and (paused := _PAUSED.fullmatch(entry.slot)) is not None:
                     self._paused.add(paused[1])
         done = {entry.slot for entry in self._unread.values() if entry.kind in {"result", "once"}}
-        # A program called as a tool, or in a function of `once`, is not replayed once there is its result.
+        # A program called as a tool, or in a function of `once`, is not replayed if its result is recorded.
         self._unread = {slot: entry for slot, entry in self._unread.items() if not _below_any(slot, done)}
         return self.replaying
 
@@ -132,7 +132,7 @@ class Journal:
         return any(_act_of(slot, path) >= act for slot in self._begun if slot not in self._dispatched)
 
     def is_paused(self, slot: str) -> bool:
-        """Whether the call at a slot can go on: it stopped with a question to a person, or is a task of a server (`elicitation.py`)."""
+        """Whether the call at a slot can continue: it stopped to ask a person, or is a task of a server (`elicitation.py`)."""
         return slot in self._paused
 
     def take_begun(self, slot: str, name: str) -> tuple[Entry, ...]:
@@ -148,7 +148,7 @@ class Journal:
             raise RunError(f"The call at {slot} was begun in this execution already; it does not run a second time.")
 
     def close_frame(self, path: str, *, unfinished: bool = False) -> None:
-        """Called when a frame inside the run ends: `check_finished` for the slots below it. A failed frame may leave answers unread."""
+        """Called when a frame inside the run ends: `check_finished` for the slots below it. If `unfinished`, answers may be unread."""
         for slot, entry in [each for each in list(self._unread.items()) if each[0].startswith(path)]:
             if not unfinished:
                 self.differs(slot, f"{entry.kind} {entry.digest}", "the program ended without this act")
@@ -162,8 +162,8 @@ class Journal:
     def take(self, slot: str, kind: EntryKind, question: str | Request, call_id: str | None = None) -> Entry | None:
         """The answer recorded at a slot, or None; raises `ReplayMismatchError` if it answers another act.
 
-        A model's answer fits whatever the request says now. A result fits if it is of the same call: with equal arguments, or the call of
-        the model that has `call_id`. What differs all the same is noted.
+        A model's answer fits any request. A result fits if it belongs to the same call: one with equal arguments, or the model's call with
+        the id `call_id`. Remaining differences are noted.
         """
         if not self._unread:
             return None
@@ -180,23 +180,23 @@ class Journal:
             self.differs(slot, f"{entry.kind} {entry.digest}", f"{kind} {digest}")
             return None
         if entry.digest != digest:
-            # Of requests the first one: all later ones hold it.
+            # Only the first request that differs: all later ones contain it.
             self.note_drift("model request" if kind == "model" else f"{kind} at {slot}", entry.digest, digest)
         return entry
 
     def take_decision(self, slot: str) -> Entry | None:
-        """Take the decision recorded at a slot, whatever its question shows now; None if there is none."""
+        """Take the decision recorded at a slot, even if its question has changed; None if there is none."""
         entry = self._unread.get(slot)
         return self._unread.pop(slot) if entry is not None and entry.kind == "decision" else None
 
     def note_drift(self, what: str, then: str, now: str) -> None:
-        """Note a difference to the journal, once, unless a note says so already."""
+        """Note a difference from the journal once, unless the journal already has it in a note."""
         if what not in self._seen and self._known.get(what) != (then, now):
             self.drift[what] = (then, now)
         self._seen.add(what)
 
     def differs(self, slot: str, recorded: str, found: str) -> None:
-        """Raise `ReplayMismatchError`, or drop what is left of the journal, except the calls that were begun."""
+        """Raise `ReplayMismatchError`, or (`restarts`) drop the rest of the journal, except calls that had begun."""
         if not self.restarts:
             self.mismatch = ReplayMismatchError(slot, recorded, found)
             raise self.mismatch
@@ -207,7 +207,7 @@ class Journal:
         self._drop(left)
 
     def drop_from(self, path: str, act: int, *, because: str) -> None:
-        """Drop what a frame recorded from this act on: it was decided after a decision that counts no more."""
+        """Drop what a frame recorded from this act on: it followed from a decision that is void now."""
         left = [slot for slot in self._unread if _act_of(slot, path) >= act]
         if left:
             self.drift[because] = (", ".join(left), "asked again")
@@ -225,7 +225,7 @@ class Journal:
                 self.kept.setdefault(starts[-1].digest, []).append(starts[-1])
 
     def _leave(self, entry: Entry | None) -> None:
-        """A restart dropped this entry, or a later one stands in its place: if it is a decision, its question may be asked anew."""
+        """Keep a decision that was dropped, or replaced by a later entry: its question may be asked again, under another id."""
         if entry is not None and entry.kind == "decision":
             self.kept[entry.value.question_id] = [entry]
 
@@ -235,7 +235,7 @@ class Journal:
         return found.pop(0) if found else None
 
     async def note_migration(self, *, blocks: bool) -> None:
-        """Write what differs. Before a live answer this is done by itself, so that the journal says from where on another version acted."""
+        """Write the noted differences. `add` does so before a live answer, so that the journal shows where another version took over."""
         await self.write(self._note(), blocks=blocks)
 
     def _note(self) -> Entry:
@@ -249,7 +249,7 @@ class Journal:
         return note
 
     def turn(self, path: str, act: int) -> tuple[list[tuple[str, Entry]], bool]:
-        """The entries about calls, by slot, between this act of a frame and its next model answer; and whether there is such an answer."""
+        """The entries of calls, by slot, from this act of a frame up to its next model answer; and whether there is such an answer."""
         found = [(slot, starts[-1]) for slot, starts in self._begun.items() if _act_of(slot, path) >= act and slot not in self._dispatched]
         acts = self._left_in(path)
         for _, slot in acts[bisect_left(acts, (act, "")) :]:
@@ -269,7 +269,7 @@ class Journal:
         """An untaken answer to this act of a frame or a later one: while there is one, the frame is replaying."""
         acts = self._left_in(path)
         with self._looking:
-            while acts and acts[-1][1] not in self._unread:  # each is dropped once: a replay of n steps takes n looks, not n * n
+            while acts and acts[-1][1] not in self._unread:  # drop each once: a replay of n steps then takes n looks, not n * n
                 acts.pop()
             last, slot = acts[-1] if acts else (-1, "")
             return self._unread.get(slot) if last >= act else None
@@ -296,7 +296,7 @@ class Journal:
         path = _path_of(slot)
         act = _act_of(slot, path)
         later = self.ahead(path, act + 1)
-        if later is not None:  # of several, show the next one
+        if later is not None:  # show the next one, not the last
             left = [each for number, each in self._acts_left().get(path, ()) if number > act]
             later = self._unread.get(left[0], later) if left else later
         if later is None and "." in slot[len(path) :] and (alone := self._unread.get(f"{path}{act}")) is not None:
@@ -305,7 +305,7 @@ class Journal:
             self.differs(slot, f"{later.kind} {later.digest} at {later.slot}", found)
 
     def check_finished(self) -> None:
-        """Called when the program returned: untaken answers mean that the program has changed."""
+        """Called when the program has returned: untaken answers mean that the program has changed."""
         if self._unread:
             slot, entry = next(iter(self._unread.items()))
             self.differs(slot, f"{entry.kind} {entry.digest}", "the program ended without this act")

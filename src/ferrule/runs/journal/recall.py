@@ -1,4 +1,4 @@
-"""A journal as events: for readers of a run that is not being executed, or that another process executes."""
+"""Rebuilds events from a journal, for readers of a run that another process executes, or that is not executing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def recalled_events(entries: list[Entry]) -> Iterator[events.Event]:
-    """The events whose content is in the journal: of model calls, tool calls and changed programs, each with its place."""
+    """The events whose content is in the journal (model calls, tool calls, changed programs), each with its path and depth."""
     ids: dict[str, str | None] = {entry.slot: entry.value.call_id for entry in entries if entry.kind == "result"}
     for entry in entries:
         event = _event(entry, ids.get(entry.slot))

@@ -1,4 +1,4 @@
-"""What a run has spent, by its journal: the tokens and the cost of each answer of a model in it."""
+"""The spending of a run: tokens and cost, summed over the model answers in its journal."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 def spent(entries: Iterable[Entry]) -> Usage:
-    """The sum of all answers, those of programs inside the run too, with the part of each model."""
+    """The sum of all answers, including those of programs inside the run, with the part of each model."""
     return spending(entries)()
 
 
 def spending(entries: Iterable[Entry]) -> Callable[[], Usage]:
-    """What makes the sum of the answers so far: few readers of a prediction ask for it."""
+    """A function that sums the answers so far when it is called: few readers of a prediction need the sum."""
     answers = [(entry.value.model, entry.value.usage, entry.value.cost) for entry in entries if entry.kind == "model"]
     return partial(_total, answers)
 
 
 def spent_below(entries: Sequence[Entry], path: str, span: slice) -> Usage:
-    """The part of a program inside a run: the answers whose places begin with its path. They are in this span of the journal."""
+    """The part of a program inside a run: the sum of the answers in this span of the journal whose slots begin with the program's path."""
     return spent(entry for entry in entries[span] if entry.slot.startswith(path))
 
 

@@ -1,7 +1,7 @@
 """A run as a JSON document: its head, which is everything except the journal.
 
-In: a `RunState`. Out: a head as JSON data, and a `RunState` filled from one. Inputs are stored as JSON and read back as the types the
-program declares. An input that would not come back equal raises when the run starts, not when it is resumed.
+In: a `RunState`. Out: a head as JSON data, and a `RunState` filled from one. Inputs are stored as JSON and read back as the types that
+the program declares. An input that would not come back equal raises when the run starts, not when it is resumed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def inputs_form(run: RunState) -> dict[str, Any]:
 
 
 def head_form(run: RunState, given: Mapping[str, Any]) -> dict[str, Any]:
-    """A run without its journal, as JSON data; `given` comes from `inputs_form`, called when the run began or now."""
+    """A run without its journal, as JSON data. `given` is the result of `inputs_form`, from when the run began or from now."""
     return {
         "ferrule_run": _VERSION,
         "id": run.id,
@@ -85,8 +85,8 @@ def head_form(run: RunState, given: Mapping[str, Any]) -> dict[str, Any]:
 def check_head(head: Mapping[str, Any], program: Program, *, migrate: bool | str) -> dict[str, tuple[str, str]]:
     """Check a head; returns how the program differs from the stored one.
 
-    Raises `StoreError` if this ferrule cannot read it, and without `migrate` `ReplayMismatchError` for another class of program, or one
-    that no longer takes the inputs of the run.
+    Raises `StoreError` if this ferrule cannot read it. Without `migrate`, raises `ReplayMismatchError` for a program of another class, or
+    one that no longer takes the inputs of the run.
     """
     if head.get("ferrule_run") != _VERSION:
         raise StoreError(f"This run has version {head.get('ferrule_run')!r}; this ferrule reads version {_VERSION}. Use a newer ferrule.")
@@ -111,7 +111,7 @@ def _is_input(name: str, signature: str) -> bool:
 
 
 def read_inputs(head: Mapping[str, Any], program: Program, tools: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional arguments and inputs of a run, as passed to the program. `tools` are the tools named in the inputs, in any version."""
+    """The positional arguments and inputs of a run, as passed to the program. `tools`: the tools named in the inputs, in any version."""
     at_hand = {tool.name: tool for tool in map(Tool.of, tools)}
     with reading(f"The inputs of the run {head['id']}"):
         args = tuple([_read_input(program, k, form, at_hand) for k, form in enumerate(head["args"])])
@@ -228,7 +228,7 @@ def _is_same(value: Any, again: Any) -> bool:
     if parts is not None:
         others = _parts(again)
         return others is not None and parts.keys() == others.keys() and all(_is_same(each, others[key]) for key, each in parts.items())
-    if kind.__eq__ is object.__eq__:  # only its JSON can be compared
+    if kind.__eq__ is object.__eq__:  # only the JSON can be compared
         return True
     return bool(value == again or (value != value and again != again))  # noqa: PLR0124  NaN, of any number type
 
@@ -285,7 +285,7 @@ def _tool(form: Mapping[str, Any], tools: Mapping[str, Tool]) -> Tool:
 
 
 def _readers(program: Program, name: str | int) -> tuple[Callable[[Any], Any], Callable[[bytes], Any]]:
-    """Functions from JSON data, and from its text, to the declared type of an input: by the signature, or the annotation of `forward`."""
+    """Functions that read an input, from JSON data and from JSON text, as the type that the signature, or `forward`, declares."""
     signature = getattr(program, "signature", None)
     field = signature.plan.inputs.get(name) if signature is not None else None
     if field is not None:
@@ -301,6 +301,6 @@ def _readers(program: Program, name: str | int) -> tuple[Callable[[Any], Any], C
     try:
         kind = get_type_hints(method)[names[name] if isinstance(name, int) and name < len(names) else str(name)]
         adapter: TypeAdapter[Any] = TypeAdapter(kind)
-    except (KeyError, NameError, PydanticUserError) as error:  # none, one for type checkers alone, or one of no data
+    except (KeyError, NameError, PydanticUserError) as error:  # no type, one that only type checkers see, or one that is not data
         raise RunError(f"`{program.name}` declares no type for `{name}`.") from error
     return adapter.validate_python, adapter.validate_json

@@ -1,4 +1,4 @@
-"""What is written under a lease. Every write is fenced: it is refused if the lease was lost."""
+"""Writes to a run under its lease. Every write is fenced: it is refused if the lease was lost."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ APPEND_ONE = (
     "INSERT INTO entries (place, entry, written_at) "  # noqa: S608  constants
     f"VALUES (coalesce((SELECT {_PLACE} FROM runs WHERE id = ? AND token = ? AND owner = ? AND cancelled <= ?), 'none'), ?, ?)"
 )
-"""Writes an entry of a run that an owner has leased: one that is not cancelled, or any if the parameter says so. Otherwise it fails,
-because a place is a number."""
+"""Writes an entry of a run that the owner has leased. The last parameter of the condition allows a cancelled run, too. If no run matches,
+the statement fails, because a place is a number and 'none' is not."""
 _MOST_ROWS = 4096
 """SQLite takes 32,766 parameters in a statement; a row has five."""
 _TAKE = "UPDATE decisions SET taken = TRUE WHERE run_id = ? AND question_id = ?"
@@ -64,7 +64,7 @@ class Append(NamedTuple):
     now: float
 
     def __call__(self, db: sqlite3.Connection) -> bool:
-        """Write it. The statement that does is fenced: without `consumes` it needs no transaction around it."""
+        """Write the entry, in one fenced statement: without `consumes` it needs no transaction around it."""
         lease, cancelled = self.lease, False
         mine, what = (lease.run_id, lease.token, owner_name()), (self.entry, self.now)
         try:
@@ -81,9 +81,9 @@ class Append(NamedTuple):
 
 @cache
 def _append_sql(rows: int) -> str:
-    """`APPEND_ONE` for many entries. It fails, and writes none, unless it can write all; a row of NULL is passed over.
+    """`APPEND_ONE` for many entries. It writes all of them, or fails and writes none; rows of NULL are skipped.
 
-    All places are looked up before the first entry is written, so a row also has the number of rows of its run that come before it.
+    All places are looked up before the first entry is written, so each row also says how many rows of its run come before it.
     """
     values = ", ".join(["(?, ?, ?, ?, ?)"] * rows)
     return (
@@ -95,10 +95,10 @@ def _append_sql(rows: int) -> str:
 
 
 def _append_all(db: sqlite3.Connection, appends: list[Append]) -> bool:
-    """Write entries of many runs by one statement; whether that was possible. If not, none is written.
+    """Write entries of many runs in one statement; returns whether that was possible. If not, none is written.
 
-    For each statement SQLite gives Python's lock away, and a thread that computes keeps it for 5 ms: entry by entry, a hundred entries
-    could take half a second. Statements for 1, 2, 4, 8 and so on are prepared once, so the last rows may be empty.
+    In each statement SQLite releases Python's GIL, and a busy thread then keeps it for 5 ms: one by one, a hundred entries could take
+    half a second. Statements are prepared once for 1, 2, 4, 8, ... rows, so the last rows may be empty.
     """
     rows = 1 << (len(appends) - 1).bit_length()
     if not appends or rows > _MOST_ROWS:
@@ -111,17 +111,17 @@ def _append_all(db: sqlite3.Connection, appends: list[Append]) -> bool:
         before[run_id] += 1
     try:
         db.execute(_append_sql(rows), (*given, *[None] * 5 * (rows - len(appends)), owner_name()))
-    except db.OperationalError:  # no room, or locked: so it would be for each of them
+    except db.OperationalError:  # no room, or locked: each single entry would fail, too
         raise
-    except Exception:  # noqa: BLE001  of one of them: its run was cancelled, its lease is lost, its entry is too large or no text
+    except Exception:  # noqa: BLE001  one of them: a cancelled run, a lost lease, an entry too large or not text
         return False
     return True
 
 
 def write_all(file: SQLiteFile, works: list[Callable[[sqlite3.Connection], Any]]) -> list[Any]:
-    """Do the work of many callers in one transaction; the result or the error of each.
+    """Do the work of many callers in one transaction; returns the result or the error of each.
 
-    One that is refused does not stop the others. One that fails after it wrote something undoes them all; then each is done by itself.
+    Work that is refused does not stop the rest. Work that fails after it wrote something undoes everything; then each is done alone.
     Without the file, or room on its disk, all fail.
     """
     appends = [each for each in works if isinstance(each, Append) and each.consumes is None]
@@ -148,7 +148,7 @@ def write_all(file: SQLiteFile, works: list[Callable[[sqlite3.Connection], Any]]
     try:
         return file.write(work)
     except Exception:
-        if not at_work or len(works) == 1:  # it did not begin, or could not be committed
+        if not at_work or len(works) == 1:  # the transaction did not begin, or could not be committed
             raise
     return [_result(file, each) for each in works]
 
@@ -156,12 +156,12 @@ def write_all(file: SQLiteFile, works: list[Callable[[sqlite3.Connection], Any]]
 def _result(file: SQLiteFile, work: Callable[[sqlite3.Connection], Any]) -> Any:
     try:
         return file.write(work)
-    except Exception as error:  # noqa: BLE001  its caller raises it, and no other
+    except Exception as error:  # noqa: BLE001  only the caller of this work raises it
         return error
 
 
 def tend(file: SQLiteFile, held: list[tuple[str, int, float]], left: list[tuple[str, int]]) -> None:
-    """Renew leases that are held, and give back those that are not."""
+    """Renew the leases that are `held`, and give back those that were `left`."""
 
     def work(db: sqlite3.Connection) -> None:
         for run_id, token, until in held:
@@ -175,7 +175,7 @@ def tend(file: SQLiteFile, held: list[tuple[str, int, float]], left: list[tuple[
 
 
 def insert(db: Any, store: str, lease: Lease, now: float, **columns: Any) -> None:
-    """Keep a new run. Raises `StoreError` if its id exists."""
+    """Insert a new run. Raises `StoreError` if its id exists."""
     row = {"id": lease.run_id, "token": lease.token, "created_at": now, "updated_at": now, "questions": "[]", **columns}
     names, places = ", ".join(row), ", ".join("?" * len(row))
     made = db.execute(
@@ -187,30 +187,30 @@ def insert(db: Any, store: str, lease: Lease, now: float, **columns: Any) -> Non
 
 
 def rest(db: Any, lease: Lease, owner: str, now: float, *, status: str, head: str, form: dict[str, Any], also: str) -> bool:
-    """End a lease with the state in which the run comes to rest; returns whether it was cancelled. `form` is the head, `also` is SQL."""
+    """Store the state of a run at rest and end its lease; returns whether it was cancelled. `form` is the parsed head, `also` is SQL."""
     error, usage = (json_text(form[name]) if form.get(name) is not None else None for name in ("error", "usage"))
     rows = db.execute(
         "UPDATE runs SET owner = NULL, recoveries = 0, status = ?, head = ?, questions = ?, error = ?, usage = ?, "  # noqa: S608  constants
         f"updated_at = ?{also} WHERE id = ? AND token = ? AND owner = ? RETURNING cancelled",
         (status, head, json_text(form["questions"]), error, usage, now, lease.run_id, lease.token, owner),
     ).fetchall()
-    cancelled = bool(rows[0][0]) if rows else fence(db, lease, owner)[0]  # which raises: the lease was lost
+    cancelled = bool(rows[0][0]) if rows else fence(db, lease, owner)[0]  # `fence` raises: the lease was lost
     if cancelled:
         db.execute("UPDATE runs SET cancelled = FALSE WHERE id = ?", (lease.run_id,))
     return cancelled
 
 
 def is_decided(db: Any, run_id: str, questions: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether one of these questions of a run has a decision that the run has not taken.
+    """Whether one of these questions of a run has a decision that the run has not used.
 
-    Asked when its row is locked: one made before is seen, a later one waits.
+    Call it while the run's row is locked: it sees every decision made before, and a later one waits.
     """
     found = db.execute("SELECT question_id FROM decisions WHERE run_id = ? AND NOT taken", (run_id,)).fetchall()
     return not {question["id"] for question in questions}.isdisjoint(row[0] for row in found)
 
 
 def give_back(db: Any, *, owner: str, run_id: str, token: int, status: str) -> None:
-    """End a lease as if the run had not been taken; what was written under it stays."""
+    """End a lease as if the run had not been taken; entries written under it stay."""
     mine = "WHERE id = ? AND token = ? AND owner = ?", (run_id, token, owner)
     row = db.execute(f"SELECT cancelled, updated_at FROM runs {mine[0]}", mine[1]).fetchone()  # noqa: S608  constant
     if row is None:
@@ -223,7 +223,7 @@ def give_back(db: Any, *, owner: str, run_id: str, token: int, status: str) -> N
 def park(db: Any, run_id: str, head: str, times: int) -> None:
     """Store a run that crashed its process too often as failed."""
     error = {"type": "StoreError", "text": f"crashed {times} times, and was marked as failed"}
-    with suppress(StoreError):  # a head that cannot be read may be why
+    with suppress(StoreError):  # an unreadable head may be the reason
         head = json_text({**parse_object(head, "the head of a run"), "error": error})
     db.execute(
         "UPDATE runs SET status = 'failed', head = ?, error = ?, recoveries = ?, owner = NULL WHERE id = ?",

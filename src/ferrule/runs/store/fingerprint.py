@@ -1,4 +1,4 @@
-"""The fingerprint of a program, which a stored run holds: the class, its signatures, and its tools with the digests of their schemas."""
+"""The fingerprint of a program, stored with a run: the class, its signatures, and its tools with the digests of their schemas."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def program_fingerprint(program: Program) -> dict[str, Any]:
         signature = predictor.signature
         found["predictors"][path] = {
             "signature": signature.signature,
-            "digest": signature.kept(_own_digest, partial(_own_digest, signature)),  # a kept run asks for it twice
+            "digest": signature.kept(_own_digest, partial(_own_digest, signature)),  # a stored run needs it twice
             "tools": {name: digest_of(tool.declaration) for name, tool in predictor.tools.items()},
         }
     return found
 
 
 def program_digest(program: Program) -> str:
-    """`Module.fingerprint`."""
+    """The digest of a program's fingerprint; see `Module.fingerprint`."""
     return digest_of(program_fingerprint(program))
 
 
 def differences(then: Any, program: Program) -> dict[str, tuple[str, str]]:
-    """The differences between a stored fingerprint and a program, by what differs: stored, and now."""
+    """The differences between a stored fingerprint and a program: for each part that differs, its value then and now."""
     now = program_fingerprint(program)
     with reading("The fingerprint of a stored run"):
         return _differences(then, now, program)
@@ -71,13 +71,13 @@ def _digest(signature: Any, annotations: Sequence[str]) -> str:
 
 
 def _digests(signature: Any) -> Iterator[str]:
-    """The digests of a signature on every Python: from 3.14 on, `Optional[int]` and `int | None` are one type with one text."""
+    """The digests that a signature has on any Python: from 3.14 on, `Optional[int]` and `int | None` are one type with one text."""
     spellings = [[repr(field.annotation), *_spellings(field.annotation)] for field in signature.plan.fields.values()]
     return (_digest(signature, each) for each in islice(product(*spellings), _MOST_SPELLINGS))
 
 
 def _spellings(kind: Any) -> list[str]:
-    """Every text of a type with unions, as it stands inside another type: `typing.Optional[int]` and `int | None`."""
+    """All texts of a type with unions, as written inside another type: `typing.Optional[int]` and `int | None`."""
     args, own = get_args(kind), repr(list[kind])[len("list[") : -1]
     found: list[str] = []
     is_union = get_origin(kind) in (Union, UnionType)
@@ -94,7 +94,7 @@ def _spellings(kind: Any) -> list[str]:
 
 
 def _with_arguments(text: str, args: Sequence[Any], texts: Sequence[str]) -> str:
-    """The text of a type with other texts of its arguments."""
+    """Replace the texts of a type's arguments in its text."""
     at = 0
     for arg, wanted in zip(args, texts, strict=True):
         if repr(arg) != wanted and get_args(arg):

@@ -1,7 +1,8 @@
-"""Leases: names of their owners, from which another process can tell whether the owner is dead; and those of this process.
+"""Leases: the names of their owners, from which another process can tell whether the owner is dead; and the leases of this process.
 
-A lease is held while its `Lease` object lives: an execution has it, and when that is gone without giving it back (Ctrl-C, a coroutine that
-was never finished), it is left: no work is done under it. It stays known until it is given back or taken anew, because no process has died.
+A lease is *held* while its `Lease` object lives. The execution has that object; if it goes away without giving the lease back (Ctrl-C, a
+coroutine that was never finished), the lease is *left*: no work is done under it. It stays known until it is given back or taken again,
+because no process has died.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def check_leasing(lease_s: Any, max_recoveries: Any) -> None:
-    """Raise `ConfigurationError` for options of a store by which no lease could be kept, or no run be taken up."""
+    """Raise `ConfigurationError` for options of a store with which no lease could be held, or no run be recovered."""
     if not (isinstance(lease_s, int | float) and not isinstance(lease_s, bool) and 0 < lease_s < math.inf):
         raise ConfigurationError(f"`lease_s` is a number of seconds above 0; found {shown(lease_s)}.")
     if type(max_recoveries) is not int or max_recoveries < 0:
@@ -33,7 +34,7 @@ def check_leasing(lease_s: Any, max_recoveries: Any) -> None:
 
 
 def taken_by(owner: str, run_id: str, *, is_here: bool, own: str, for_s: float) -> RunTakenError:
-    """The error for a run that its owner executes: in another `Run` of this process (`is_here`), or in a process. `own` is our name."""
+    """The error for a run that its owner executes: another `Run` of this process (`is_here`), or another process. `own` is our name."""
     what = f"is at work on the run {run_id!r} ({owner})"
     if is_here:
         return RunTakenError(f"This process {what}, in another `Run` with this id. Wait until that one pauses or ends.")
@@ -42,38 +43,38 @@ def taken_by(owner: str, run_id: str, *, is_here: bool, own: str, for_s: float) 
 
 
 class Leases:
-    """The leases of this process on the runs of one file."""
+    """The leases of this process on the runs of one store."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[str, int], tuple[ref[Lease], Callable[[], float], float]] = {}
         self._left: dict[tuple[str, int], bool] = {}
-        """Those that are not held any more, and whether giving them back was tried."""
+        """Leases that are no longer held, and whether giving them back was tried."""
         self._dropped: deque[tuple[str, int]] = deque()
-        """Those whose `Lease` object is gone: the store's thread looks after every write, so it must not ask each of them."""
+        """Leases whose `Lease` object is gone: a list, because the store's thread looks after every write, and must not check them all."""
         _EVERY.add(self)
 
     def hold(self, lease: Lease, clock: Callable[[], float], lease_s: float) -> None:
-        """Count a lease as held; called before it is committed, so that no other thread takes it for one that was left."""
+        """Count a lease as held. Call it before the lease is committed, so that no other thread takes it for one that was left."""
         key = (lease.run_id, lease.token)
         # Garbage collection may call this at any point of any thread.
         self._held[key] = ref(lease, lambda _, key=key, dropped=self._dropped: dropped.append(key)), clock, lease_s
 
     def let_go(self, lease: Lease) -> None:
-        """The lease is not held any more, and not given back yet."""
+        """Count a lease as left: no longer held, and not given back yet."""
         self._left[lease.run_id, lease.token] = False
         self._held.pop((lease.run_id, lease.token), None)
 
     def forget(self, run_id: str, token: int) -> None:
-        """The lease was given back, or taken anew."""
+        """Forget a lease that was given back, or taken again."""
         self._held.pop((run_id, token), None)
         self._left.pop((run_id, token), None)
 
     def held(self) -> list[tuple[str, int, float]]:
-        """Run, token and new end of each lease that is to be renewed. Ask for `left()` before."""
+        """Run, token and new end of each lease to renew. Call `left()` first."""
         return [(run_id, token, clock() + lease_s) for (run_id, token), (_, clock, lease_s) in list(self._held.items())]
 
     def left(self) -> list[tuple[str, int]]:
-        """Run and token of each lease that is to be given back. They are returned once; the next `take` finds them all the same."""
+        """Run and token of each lease to give back. Each is returned only once; a later `take` of its run still finds it."""
         while self._dropped:
             key = self._dropped.popleft()
             if self._held.pop(key, None) is not None:
@@ -83,11 +84,11 @@ class Leases:
         return found
 
     def every_s(self) -> float:
-        """How often to renew them."""
+        """The interval in seconds at which to renew the leases."""
         return min((lease_s for _, _, lease_s in list(self._held.values())), default=3.0) / 3
 
     def clear(self) -> None:
-        """In the child of a fork: these are the parent's."""
+        """Called in the child of a fork: the leases are the parent's."""
         self._held.clear()
         self._left.clear()
         self._dropped.clear()
@@ -96,13 +97,13 @@ class Leases:
         return bool(self._held) or not all(list(self._left.values()))
 
     def knows(self, run_id: str, token: int) -> bool | None:
-        """Whether a lease is held; None for one that this process never had."""
+        """Whether a lease is held; None if this process never had it."""
         found = self._held.get((run_id, token))
         return found[0]() is not None if found is not None else False if (run_id, token) in self._left else None
 
 
 def is_held(run_id: str, token: int) -> bool | None:
-    """Whether this process holds a lease, whatever the path of its file; None for one that it never had."""
+    """Whether this process holds a lease, in any store; None if it never had it."""
     found = [known for each in tuple(_EVERY) if (known := each.knows(run_id, token)) is not None]
     return any(found) if found else None
 
@@ -111,7 +112,7 @@ _EVERY: WeakSet[Leases] = WeakSet()
 
 
 def owner_name() -> str:
-    """The name of this process: its machine and its process id. A fork has another id."""
+    """The name of this process: its machine and its process id. A fork has another name."""
     return _name_of(os.getpid())
 
 
@@ -121,7 +122,7 @@ def _name_of(pid: int) -> str:
 
 
 def is_dead(owner: str) -> bool:
-    """Whether an owner is certainly dead. Never true for another machine or container, or if the process id is in use again."""
+    """Whether an owner is certainly dead. Never true on another machine or in another container, or if its process id is in use again."""
     place, _, pid = owner.rpartition(" pid ")
     if place != _place() or not hasattr(os, "kill") or os.name == "nt":
         return False
@@ -135,13 +136,13 @@ def is_dead(owner: str) -> bool:
 
 
 def _is_zombie(pid: str) -> bool:
-    """Whether a process has ended and waits to be reaped by its parent (Linux: `man 5 proc_pid_stat`)."""
+    """Whether a process has ended but was not reaped by its parent yet (Linux: `man 5 proc_pid_stat`)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
     state, *rest = stat.rpartition(")")[2].split()  # the program name before it may contain any character
-    return state in {"Z", "X"} and rest[16] in {"0", "1"}  # more threads: only the main thread ended, the others still run
+    return state in {"Z", "X"} and rest[16] in {"0", "1"}  # with more threads, only the main thread has ended
 
 
 @lru_cache(maxsize=1)

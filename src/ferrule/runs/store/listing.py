@@ -1,4 +1,4 @@
-"""What is read of runs: the lines of a list, in SQL, the head of one, or its entries and decisions."""
+"""Reads runs from a store, in SQL: the summaries of a list; the head of a run, or its entries and decisions."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from ferrule.values.confirmation.question import Decision, Question
 
 NO_ENTRIES = 1 << 31
-"""More than a journal has: `Store.load(run_id, after=NO_ENTRIES)` reads a run without its entries."""
+"""More entries than any journal has: `Store.load(run_id, after=NO_ENTRIES)` reads a run without its entries."""
 Written = tuple[list[str], list[float | None], list[str]]
-"""The entries of a run from some number on, their times, and the decisions that it has not taken."""
+"""The entries of a run from some number on, their times, and the decisions that it has not used."""
 _COLUMNS = "id, program, status, created_at, updated_at, questions, error, recoveries, usage, owner"
 
 
@@ -29,19 +29,19 @@ def stored_head(store: Store, run_id: str) -> dict[str, Any]:
 
 
 def head_of(stored: Stored) -> dict[str, Any]:
-    """The head of a run that was read. Raises `StoreError` if it is damaged."""
+    """Parse the head of a run. Raises `StoreError` if it is damaged."""
     return parse_object(stored.head, "the head of a run")
 
 
 def decisions_of(stored: Stored) -> list[Decision]:
-    """The decisions that a run that was read has not taken. Raises `StoreError` if one is damaged."""
+    """Parse the decisions that a run has not used yet. Raises `StoreError` if one is damaged."""
     from ferrule.runs.journal.encode import read_decision  # late, with pydantic
 
     return [read_decision(parse_object(text, "a decision")) for text in stored.decisions]
 
 
 def written(db: Any, run_id: str, no: int, after: int) -> Written:
-    """What the run number `no` has besides its row."""
+    """Read everything that the run number `no` has besides its row."""
     places = (no * MOST_ENTRIES + after, (no + 1) * MOST_ENTRIES)
     rows = db.execute("SELECT entry, written_at FROM entries WHERE place >= ? AND place < ? ORDER BY place", places).fetchall()
     decided = db.execute("SELECT decision FROM decisions WHERE run_id = ? AND NOT taken ORDER BY decided_at", (run_id,)).fetchall()
@@ -57,7 +57,7 @@ def decision_in(entries: list[str], question_id: str) -> Decision | None:
 
 
 def condition(status: str | None, program: str | None, before: tuple[float, str] | None) -> tuple[str, tuple[Any, ...]]:
-    """The condition of a list, for `summaries`; its order makes `before` exact also for runs that changed at one time."""
+    """The SQL condition of a list, and its values, for `summaries`. It compares ids, too: `before` is exact for runs with equal times."""
     at, run_id = before or (None, None)
     parts = {"status = ?": (check_status(status),), "program = ?": (program,), "(updated_at, id) < (?, ?)": (at, run_id)}
     wanted = {part: values for part, values in parts.items() if values[0] is not None}
@@ -70,8 +70,8 @@ def summaries(
 ) -> list[Summary]:  # fmt: skip
     """The runs that fulfil a condition, most recently changed first. `where` is a constant text with a `?` for each value.
 
-    `until` is the expression of when a lease ends; `is_alive` takes its owner and that time. A row that is damaged does not hide the
-    others: its line says so in `error`. With `is_one` it raises `StoreError`.
+    `until` is the SQL expression for the end of a lease; `is_alive` takes the owner and that time. A damaged row does not hide the
+    others: the `error` of its summary says so. With `is_one` it raises `StoreError`.
     """
     order = "ORDER BY updated_at DESC, id DESC" + ("" if limit is None else f" LIMIT {int(limit)}")
     sql = f"""
@@ -81,7 +81,7 @@ def summaries(
     rows, decided = dict[str, Any](), dict[str, list[str]]()
     try:
         lines = db.execute(sql, values).fetchall()
-    except UnicodeEncodeError:  # no run, and no program of a run, is named with a lone surrogate
+    except UnicodeEncodeError:  # names of runs and programs have no lone surrogates
         return []
     for *row, question_id in lines:  # a line for each decided question
         rows[row[0]] = row
@@ -113,7 +113,7 @@ def _summary(row: Any, decided: tuple[str, ...], is_alive: Callable[[str, float 
     asked = _questions(parse_json(questions)) if status == "waiting" else ()
     failed = str(parse_json(error)["text"]) if error is not None else None
     spent = read_usage(parse_json(usage)) if usage is not None else Usage()
-    if status == "waiting":  # else of those that it asked last
+    if status == "waiting":  # otherwise they belong to the questions it asked last
         decided = tuple([each for each in decided if any(each == question.id for question in asked)])
     return check_fields(Summary(
         id=run_id, program=program, status=status, created_at=created_at, updated_at=updated_at, recoveries=recoveries,
@@ -122,7 +122,7 @@ def _summary(row: Any, decided: tuple[str, ...], is_alive: Callable[[str, float 
 
 
 def _questions(forms: Iterable[Any]) -> tuple[Question, ...]:
-    from ferrule.runs.journal.encode import read_question  # late: with pydantic, which a list without questions does without
+    from ferrule.runs.journal.encode import read_question  # late: it loads pydantic, which a list without questions does not need
 
     return tuple(map(read_question, forms))
 

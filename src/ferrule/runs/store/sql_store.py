@@ -1,7 +1,7 @@
 """`SQLStore`: the rules of a store, in SQL that SQLite and Postgres share.
 
-A subclass has the connections: how a transaction begins and ends, whose clock counts, and who is alive. Statements have `?` for each value.
-A transaction that writes reads its run with `_row` and `_LOCK` first; so two transactions of one run follow each other.
+A subclass provides the connections, the transactions, the clock, and the check whether an owner is alive. Statements have `?` for values.
+A transaction that writes first reads its run with `_row` and `_LOCK`, so that transactions on the same run follow each other.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ R = TypeVar("R")
 
 
 def _writes(method: Callable[Concatenate[SQLStore, Any, P], R]) -> Callable[Concatenate[SQLStore, P], R]:
-    """A method whose whole work is one transaction; it gets the connection."""
+    """Make a method run in one transaction; it gets the connection as its first argument."""
 
     @wraps(method)
     def write(self: SQLStore, /, *args: P.args, **keywords: P.kwargs) -> R:
@@ -44,36 +44,36 @@ def _writes(method: Callable[Concatenate[SQLStore, Any, P], R]) -> Callable[Conc
 
 
 class SQLStore:
-    """What the stores in SQL have in common."""
+    """Base class of the stores in SQL: everything that does not depend on the database."""
 
     max_recoveries: int
     engine: Any = None
-    """What calls workers; None if nothing does."""
+    """The engine that calls workers; None without one."""
     _name: str
     """The place of the store, for messages."""
     _LOCK = ""
-    """What the dialect adds to a SELECT so that the row stays as read until the transaction ends."""
+    """SQL that the dialect adds to a SELECT, so that the row stays as read until the transaction ends."""
     _ALSO_AT_REST = ""
-    """What the dialect sets as well in the row of a run that comes to rest."""
+    """SQL for further columns that the dialect sets in the row of a run that comes to rest."""
     _UNTIL = "until"
-    """When the lease of a row of `runs` ends, as an expression. It is read after the row is locked: a statement that waited for the lock
-    sees the other tables as they were before, and an owner that came meanwhile as dead."""
+    """SQL expression for the time when the lease of a row of `runs` ends. Read it after the row is locked: a statement that waited for the
+    lock sees the other tables as they were before, and would take an owner that came meanwhile for dead."""
     _LEASED: tuple[str, str]
-    """A column that the dialect sets as well in the row of a run that is leased, and the expression of its value."""
+    """A column that the dialect also sets in the row of a leased run, and the SQL expression of its value."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self  # copies of a program share the store
 
     def _write(self, work: Callable[[Any], R]) -> R:
-        """Call `work` with the connection in a transaction: committed when it returns, else undone."""
+        """Call `work` with the connection in a transaction: committed when it returns, rolled back when it raises."""
         raise NotImplementedError
 
     def _read(self, work: Callable[[Any], R]) -> R:
-        """Call `work` with the connection; all that it reads is of one snapshot."""
+        """Call `work` with the connection; everything that it reads comes from one snapshot."""
         raise NotImplementedError
 
     def _look(self, work: Callable[[Any], R]) -> R:
-        """Call `work` with the connection, for what the dialect reads by one statement."""
+        """Call `work` with the connection, for reads that the dialect does in one statement."""
         return self._read(work)
 
     def _now(self, db: Any) -> float:
@@ -81,7 +81,7 @@ class SQLStore:
 
     @property
     def _owner(self) -> str:
-        """The name of this process as the owner of leases."""
+        """The name of this process as an owner of leases."""
         raise NotImplementedError
 
     @property
@@ -89,32 +89,32 @@ class SQLStore:
         raise NotImplementedError
 
     def _hold(self, lease: Lease, now: float, written: int) -> Any:
-        """Hold a lease that is about to be committed, of a run with so many entries; returns the parameter for `_LEASED`."""
+        """Hold a lease that is about to be committed; its run has `written` entries. Returns the parameter for `_LEASED`."""
         raise NotImplementedError
 
     def _watch(self) -> None:
-        """A lease was committed: keep it alive."""
+        """Start to renew leases, after one was committed."""
         raise NotImplementedError
 
     def _is_alive(self, owner: str, until: float | None, now: float) -> bool:
-        """Whether an owner of a lease executes its runs."""
+        """Whether the owner of a lease is alive, and so executes its runs."""
         raise NotImplementedError
 
     def _settles_s(self) -> float:
-        """How long no run of another process is taken, because a living owner may not be back yet from what cut off both."""
+        """For how many seconds to take over no run: after a break that cut off all processes, a live owner may not be back yet."""
         return 0.0
 
     def _call_worker(self, db: Any, run_id: str, order: Order = Order(), *, after_s: float | None = None) -> None:  # noqa: B008  frozen
-        """A run that no process executes has work, or will have it later: call a worker in this transaction, if there is an engine."""
+        """In this transaction, call a worker for a run at rest that has work, or will have it after `after_s`; needs an engine."""
 
     def _purge(self) -> None:
-        """Runs were deleted: remove what is left of them outside the tables."""
+        """After runs were deleted, remove what is left of them outside the tables."""
 
     # -- the rules -------------------------------------------------------------------------------------------------
 
     def create(self, run_id: str, *, program: str, head: str) -> Lease:
         """See `Store`."""
-        lease = Lease(run_id, secrets.randbits(62))  # unlike that of a deleted run with this id, whose process must not write here
+        lease = Lease(run_id, secrets.randbits(62))  # random: the process of a deleted run with this id must not write here
         try:
             self._create(lease, program, head)
             self._watch()
@@ -144,7 +144,7 @@ class SQLStore:
         db.execute("UPDATE runs SET error = ?, updated_at = ? WHERE id = ? AND owner IS NULL", values)
 
     def take(self, run_id: str, *, after: int) -> Stored:
-        """See `Store`. A run whose process died too often is marked as failed; later calls raise."""
+        """See `Store`. Marks a run whose process died too often as failed, and raises `StoreError` for it."""
         taken: list[tuple[Lease, Stored]] = []
         try:
             recoveries = self._take(run_id, after, taken)
@@ -258,7 +258,7 @@ class SQLStore:
         question_id = decision.question_id
         row = db.execute("SELECT decision FROM decisions WHERE run_id = ? AND question_id = ?", (run_id, question_id)).fetchone()
         first = read_decision(parse_object(row[0], "a decision")) if row is not None else None
-        if first is None and question_id in waiting and status == "running":  # a grant or a policy may have decided since it goes on
+        if first is None and question_id in waiting and status == "running":  # since the run resumed, a grant or a policy may have decided
             first = decision_in(self._written(db, run_id, no, 0)[0], question_id)
         if first is not None:
             check_second(first, decision)

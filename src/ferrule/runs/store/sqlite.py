@@ -1,8 +1,8 @@
 """`SQLiteStore`: runs in one SQLite file, for the processes of one machine; and `MemoryStore`, the same in memory.
 
 Every write is on disk when it returns. Writes from event loops, and from threads that find the file busy, go through one thread, which
-commits all that wait in one transaction; the same thread renews leases. Stores of one path share file and thread within a process.
-Needs SQLite 3.35 or newer. Not for network file systems, where SQLite's locks do not hold.
+commits all waiting writes in one transaction; the same thread renews leases. In a process, stores with the same path share file and thread.
+Needs SQLite 3.35 or newer. Not for network file systems, where SQLite's locks do not work.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class SQLiteStore(SQLStore):
         return owner_name()
 
     def _write(self, work: Callable[[sqlite3.Connection], R], *, is_statement: bool = False) -> R:
-        # While the file is busy, the next commit takes all that wait. Ctrl-C reaches the main thread alone, and must not come between a
-        # commit and the answers to others: so that one does its own work.
+        # While the file is busy, the next commit takes all waiting writes. Ctrl-C reaches only the main thread, and must not come between a
+        # commit and the answers to other threads: so the main thread writes only for itself.
         file = self._file
         if file.is_busy and threading.current_thread() is not threading.main_thread():
             return self._thread().wait(work)
@@ -151,7 +151,7 @@ class SQLiteStore(SQLStore):
         return await self._thread().submit(Append(lease, entry, starts, consumes, self._clock()))
 
     def transact(self, lease: Lease, work: Callable[[sqlite3.Connection], R]) -> R:
-        """See `Store`. Other users of the file in this process are blocked meanwhile, so `work` must not wait for one of them."""
+        """See `Store`. Blocks other users of the file in this process meanwhile, so `work` must not wait for one of them."""
 
         def fenced(db: sqlite3.Connection) -> R:
             fence(db, lease, owner_name())
@@ -179,7 +179,7 @@ class MemoryStore(SQLiteStore):
 
 
 def _any_text(stored: bytes) -> str:
-    r"""A stored text. Damaged bytes become `\xff`, which JSON rejects: by itself SQLite would end a whole list for one such text."""
+    r"""Decode a stored text. Damaged bytes become `\xff`, which JSON rejects: SQLite itself would fail a whole list for one such text."""
     return stored.decode(errors="backslashreplace")
 
 
@@ -188,7 +188,7 @@ _sharing = threading.Lock()
 
 
 def _shared_file(path: str, *, full_sync: bool, read_only: bool) -> SQLiteFile:
-    """The file at an absolute path, the same for every store of this process; a file in memory is each store's own."""
+    """The file at an absolute path, shared by all stores of this process; each store in memory has its own."""
     if path == ":memory:":
         return SQLiteFile(path, full_sync=full_sync)
     with _sharing:
@@ -200,7 +200,7 @@ def _shared_file(path: str, *, full_sync: bool, read_only: bool) -> SQLiteFile:
 
 
 def _after_fork() -> None:
-    global _sharing  # noqa: PLW0603  the parent may have held it
+    global _sharing  # noqa: PLW0603  a thread of the parent may have held it
     _sharing = threading.Lock()
 
 

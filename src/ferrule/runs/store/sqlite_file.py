@@ -3,8 +3,8 @@
 All stores of a path share one connection per process, guarded by a reentrant lock. Every write is one transaction, on disk when it ends
 (`synchronous=FULL`, WAL). SQLite errors become `StoreError`, and then nothing was written.
 
-Ctrl-C may arrive after any call. So a block that must be left is one whose `__exit__` is written in C, as those of locks and connections
-are: between that and its end no signal is handled. A generator or a Python `__exit__` could be interrupted before it does its work.
+Ctrl-C may arrive after any call. So cleanup that must happen is in an `__exit__` written in C, like that of locks and connections: Python
+handles no signal within it. A generator or an `__exit__` in Python could be interrupted before it does its work.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _WAIT_MS = 10_000
 _WAIT_FOR_READERS_MS = 500
 _TRY_AGAIN_S = 1.0
 _SURE_S = 0.1
-"""Within this time an entry does not look for its file again, which takes a tenth of a commit. The end of the run does."""
+"""For this time, writing an entry does not check again that its file is there, which takes a tenth of a commit. The end of a run does."""
 _LONGEST_WAIT_TO_FORK_S = 0.5
-"""Per file. A thread may hold its file longer, but then it sleeps, or waits for the disk."""
+"""Per file. A thread that holds its file longer sleeps, or waits for the disk."""
 _LONGEST_WAIT_TO_CLOSE_S = 1.0
 _RECOVER = "Put a backup in its place, or save what can be read into a new file: `sqlite3 OLD .recover | sqlite3 NEW`."
 _REMEDIES = {
@@ -48,7 +48,7 @@ _REMEDIES = {
     "SQLITE_NOTADB": f"The file is not a SQLite database, or its first bytes are damaged. {_RECOVER}",
     "": "If it happens again, check the file: `sqlite3 FILE 'PRAGMA integrity_check'`.",
 }
-# The keys looked up at every write of an entry are integers: comparing a text key would read the rest of its row too, and a picture of
+# The keys looked up at every write of an entry are integers: comparing a text key would read the rest of its row, too, and so an image of
 # five megabytes again for each later entry. Large columns come last in their row for the same reason.
 _TABLES = """
 CREATE TABLE runs (
@@ -71,7 +71,7 @@ _UPGRADES = {
     2: "ALTER TABLE runs ADD COLUMN usage TEXT",
     3: "CREATE INDEX runs_by_status ON runs (status, updated_at)",
 }
-"""By the schema of a file: what makes it the next one."""
+"""By the schema of a file: the statement that upgrades it to the next one."""
 
 
 class SQLiteFile:
@@ -81,9 +81,9 @@ class SQLiteFile:
         self.path = path
         self.leases = Leases()
         self.thread: Any = None
-        """The thread that writes for event loops and renews leases, once there was one."""
+        """The thread that writes for event loops and renews leases; None before its first use."""
         self.users: weakref.WeakSet[Any] = weakref.WeakSet()
-        """The stores that use it and were not closed."""
+        """The open stores that use this file."""
         self._full_sync = full_sync
         self._read_only = read_only
         self._of_a_parent: list[sqlite3.Connection] = []
@@ -99,14 +99,14 @@ class SQLiteFile:
         self._inside = 0
         """The thread with an open transaction; 0 if there is none."""
         self._watching: tuple[sqlite3.Connection, weakref.finalize[..., SQLiteFile]] | None = None
-        """A connection that never writes, so that SQLite tells it of every commit; and what closes it."""
+        """A connection that never writes, so that its `data_version` changes with every commit; and its finalizer."""
         self._sure_until = 0.0
-        """Until when an entry is written without another look at whether the path leads to this file."""
+        """Until this time, entries are written without checking again that the path leads to this file."""
         self._truncate_at: float | None = None
         """When to retry a failed `truncate`; None if none is due."""
 
     def after_fork(self) -> None:
-        """Called in the child of a fork. The parent may have held the lock, and SQLite forbids even closing a parent's connection."""
+        """Called in the child of a fork. The parent may have held the lock, and SQLite forbids even closing a connection of the parent."""
         if self._connection is not None and self._closing is not None:
             self._closing.detach()
             self._of_a_parent.append(self._connection)
@@ -118,7 +118,7 @@ class SQLiteFile:
         self._fresh()
 
     def is_current(self) -> bool:
-        """Whether the path still leads to the file that is open here, or none is open: a file may be deleted and made anew."""
+        """Whether the path still leads to the file that is open here, or none is open: a file may be deleted and created again."""
         return self._opened is None or self._opened == _identity(self.path)
 
     def close(self) -> None:
@@ -132,35 +132,35 @@ class SQLiteFile:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a write would wait for another thread's transaction, or for those that wait already; that may change at any moment."""
+        """Whether a write would wait for another thread's transaction, or for writes that wait already. May change at any moment."""
         if self._inside:
             return self._inside != threading.get_ident()
         return self.thread is not None and self.thread.has_work
 
     def write(self, work: Callable[[sqlite3.Connection], R]) -> R:
-        """Call `work` with the connection in a new transaction, or the one this thread has open: committed when it returns, else undone."""
+        """Call `work` with the connection in this thread's open transaction, or a new one: committed when it returns, otherwise undone."""
         return self._transact("BEGIN IMMEDIATE", work)
 
     def execute(self, work: Callable[[sqlite3.Connection], R]) -> R:
         """Call `work` with the connection outside a transaction, unless this thread has one open: each of its statements is committed.
 
-        If the path led to this file a moment ago, that is not looked up again.
+        If the path led to this file a moment ago, it is not checked again.
         """
         return self._transact(None, work)
 
     def read(self, work: Callable[[sqlite3.Connection], R]) -> R:
-        """Call `work` with the connection; all that it reads is of one snapshot."""
+        """Call `work` with the connection; everything that it reads comes from one snapshot."""
         return self._transact("BEGIN", work)
 
     def changes(self) -> int:
-        """A number that differs from the one before after any commit to the file, by this process or another."""
+        """A number that changes with every commit to the file, by this process or another."""
         if self._pid != os.getpid():
             self.after_fork()
         try:
             with self.lock:
                 if self._connection is None:
                     self._open()
-                if self.path == ":memory:":  # which has one connection
+                if self.path == ":memory:":  # it has only one connection
                     return self._connection.total_changes if self._connection is not None else 0
                 if self._watching is None:
                     with _connecting:
@@ -177,7 +177,7 @@ class SQLiteFile:
         try:
             with self.lock:
                 db = self._connection or self._open()
-                if self._inside:  # of this thread, which has the lock
+                if self._inside:  # in this thread, which has the lock
                     return work(db)
                 if begin is not None or monotonic() >= self._sure_until:
                     self._check_place()
@@ -200,7 +200,7 @@ class SQLiteFile:
             raise self._failed(error) from error
 
     def _check_place(self) -> None:
-        """Raise if the open file is no longer the one at the path: SQLite would go on with it, and what it writes would be lost."""
+        """Raise if the open file is no longer the one at the path: SQLite would go on writing to it, and the writes would be lost."""
         is_current = self.is_current()
         self._sure_until = monotonic() + _SURE_S if is_current else 0.0
         if not is_current:
@@ -251,7 +251,7 @@ class SQLiteFile:
         with _connecting:
             db = self._connect()
         try:
-            with reading(f"The store {self.path!r}"):  # SQLite may quote the bytes of a damaged name, which are no text
+            with reading(f"The store {self.path!r}"):  # SQLite may quote the bytes of a damaged name, which are not text
                 self._prepare(db)
             self._closing = weakref.finalize(self, _close, db, self.lock)
         except BaseException:
@@ -269,7 +269,7 @@ class SQLiteFile:
             return
         _use_wal(db)
         db.execute(f"PRAGMA synchronous={'FULL' if self._full_sync else 'NORMAL'}")
-        db.execute(f"PRAGMA fullfsync={'ON' if self._full_sync else 'OFF'}")  # macOS: else its disk may still hold a commit in a cache
+        db.execute(f"PRAGMA fullfsync={'ON' if self._full_sync else 'OFF'}")  # macOS: else the disk may still hold a commit in its cache
         db.execute("PRAGMA secure_delete=ON")  # deleted text is overwritten in the file, too
         db.execute("PRAGMA temp_store=MEMORY")  # the rows of a large statement need no other folder, and leave no text there
         version: int = db.execute("PRAGMA user_version").fetchone()[0]
@@ -294,7 +294,7 @@ _FILES: weakref.WeakSet[SQLiteFile] = weakref.WeakSet()
 
 
 def _use_wal(db: sqlite3.Connection) -> None:
-    # Here SQLite does not wait for other processes, which may be creating the same file.
+    # For this statement SQLite does not wait for other processes, which may be creating the same file.
     ends = monotonic() + _WAIT_MS / 1000
     while True:
         try:
@@ -316,7 +316,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _close(db: sqlite3.Connection, lock: threading.RLock) -> None:
-    # At the end of the process a thread may still be inside SQLite, where a close would crash. Leave it to the system, if it stays there.
+    # At the end of the process a thread may still be inside SQLite, where a close would crash. If it stays there, leave it to the system.
     if lock.acquire(timeout=_LONGEST_WAIT_TO_CLOSE_S):
         try:
             with _connecting:
@@ -326,7 +326,7 @@ def _close(db: sqlite3.Connection, lock: threading.RLock) -> None:
 
 
 def _before_fork() -> None:
-    """Wait until no thread is inside SQLite: the child would find SQLite's own locks taken, and wait for them for ever."""
+    """Wait until no thread is inside SQLite: otherwise the child would find SQLite's own locks taken, and wait for them for ever."""
     locks = [_connecting] if _connecting.acquire(timeout=_LONGEST_WAIT_TO_FORK_S) else []
     _forking.locks = locks + [file.lock for file in tuple(_FILES) if file.lock.acquire(timeout=_LONGEST_WAIT_TO_FORK_S)]
 
@@ -337,14 +337,14 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork() -> None:
-    global _connecting  # noqa: PLW0603  the parent may have held it
+    global _connecting  # noqa: PLW0603  a thread of the parent may have held it
     _connecting = threading.RLock()
     for file in tuple(_FILES):
         file.after_fork()
 
 
 _connecting = threading.RLock()
-"""Held while a connection is opened, or closed as its file is gone. A fork takes it before the locks of all files."""
+"""Held while a connection is opened, or closed by its finalizer. A fork takes it before the locks of all files."""
 _forking = threading.local()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork)

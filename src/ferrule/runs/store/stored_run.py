@@ -34,7 +34,7 @@ _SOON_S = 0.001
 
 
 def submit_run(run: RunState, store: Store, order: Order) -> None:
-    """Keep a new run for workers to begin. Raises `RunError` if an input cannot be kept, `StoreError` if the store cannot do it."""
+    """Store a new run for workers to start. Raises `RunError` if an input cannot be stored, `StoreError` if the store refuses the run."""
     run.status = "queued"
     run.notes = caller_notes()
     store.submit(run.id, program=run.program.name, head=json_text(head_form(run, inputs_form(run))), order=order)
@@ -53,20 +53,20 @@ class StoredRun:
         self.is_new = is_new
         self._run_ref = ref(run)  # weak, because the run references this: its memory is freed without the garbage collector
         self.requeues = False
-        """Whether a run that is interrupted goes back to the queue; otherwise it counts as cancelled, until a person resumes it."""
+        """Whether an interrupted run goes back to the queue. Otherwise it counts as cancelled until someone resumes it."""
         self.lease: Lease | None = None
         self._given: dict[str, Any] = {}
         """The inputs as they were when the run started, before any change by the program."""
         self._before: tuple[str, str] | None = None
-        """Status and head of the run when this execution opened it."""
+        """The run's status and head when this execution opened it."""
         self._wrote = False
         self.broken: StoreError | None = None
         """See `Persistence`."""
         self._unsure = False
-        """Whether a write was abandoned midway: the store and the memory may differ."""
+        """Whether a write was abandoned midway, so that the journal in memory may differ from the store's."""
         self._queue: dict[int, Execution] = {}
-        """The execution that has it open, or opens or closes it; and those that stand behind it for a moment. Plain assignments change it,
-        so that an interrupt leaves no doubt."""
+        """First the execution that has the run open, or is opening or closing it; then those that wait behind it for a moment. Only plain
+        assignments change it, so that an interrupt cannot leave it in doubt."""
         self._is_open = self._is_closing = False
 
     @property
@@ -80,7 +80,7 @@ class StoredRun:
     def open(self, execution: Execution) -> None:
         """Lease the run and load the changes made by other processes. Raises `StoreError` while one of them executes it.
 
-        The execution must `close` it, also after an interrupt that came before this returned.
+        The execution must call `close`, even after an interrupt that came before this returned.
         """
         run = self._run
         self._await_turn(run, execution)
@@ -94,7 +94,7 @@ class StoredRun:
             self._take()
         run.journal.sink = self
         self._is_open = True
-        if execution.over:  # it was given up while a thread opened the run for it
+        if execution.over:  # the execution was abandoned while a thread opened the run for it
             self._queue.setdefault(id(execution), execution)
             self.close(execution)
 
@@ -103,7 +103,7 @@ class StoredRun:
         ends = monotonic() + _A_MOMENT_S
         self._queue[id(execution)] = execution
         while (is_over := run.executing is not None or run.status == "done") or not self._is_first(execution):
-            if monotonic() > ends and self.lease is None:  # what was interrupted again and again has no lease and does not go on
+            if monotonic() > ends and self.lease is None:  # drop executions that ended without `close`, after repeated interrupts
                 self._queue = {key: each for key, each in self._queue.items() if not each.over}
             if is_over or (monotonic() > ends and not self._is_first(execution)):
                 del self._queue[id(execution)]
@@ -139,7 +139,7 @@ class StoredRun:
             self._unsure = False
         run.journal.entries.extend(map(read_entry, stored.entries))
         callers: list[Any] = []
-        run.forget_untaken()  # the store has those that are left: another process may have used, discarded or made some
+        run.forget_untaken()  # the store has the current ones: another process may have used, discarded or made some
         for text in stored.decisions:
             form = parse_object(text, "a decision")
             decision = read_decision(form)
@@ -158,13 +158,13 @@ class StoredRun:
         self.store.note(self.lease, self._before[1])
 
     def close(self, execution: Execution) -> None:
-        """Store the state of a run that pauses or ends, and give the lease back. If this was interrupted, a second call completes it."""
+        """Store the state of a run that pauses or ends, and give the lease back. If a call is interrupted, a second one completes it."""
         if id(execution) not in self._queue:
             return
         run = self._run_ref()
         if self.holds(execution):
             try:
-                if run is not None:  # else the garbage collector took the run first: a lease that is dropped is given back for it
+                if run is not None:  # otherwise the run was garbage-collected first, and its dropped lease is given back
                     self._release(run)
             except StoreError:
                 self.lease = None
@@ -179,20 +179,20 @@ class StoredRun:
         self._unsure = self._unsure or run.status not in {"waiting", "done"}  # an interrupt may have come between store and memory
         status, head = self._before or (run.status, "")
         is_waiting = status in {"waiting", "queued"} and not self._wrote and run.status not in {"waiting", "done"} and not run.cancelled
-        if self._is_open and not is_waiting:  # else it is as before: not begun, or no progress
+        if self._is_open and not is_waiting:  # otherwise the state is as before: not begun, or no progress
             status, head = run.status, self._head()
             if self.requeues and run.is_interrupted and not run.cancelled:
                 status, head = "queued", json_text({**parse_object(head, "the head of a run"), "status": "queued", "error": None})
-        with suppress(StoreError) if is_again else nullcontext():  # the interrupted one may have given it back
+        with suppress(StoreError) if is_again else nullcontext():  # the interrupted call may have given it back
             if self.lease is not None:
                 self.store.release(self.lease, status=status, head=head)
 
     def give_up(self) -> None:
-        """Put the run back into the queue although a thread still executes it. What the thread writes later is refused."""
+        """Put the run back into the queue although a thread still executes it. Later writes of that thread are refused."""
         lease, before = self.lease, self._before
         if lease is not None and before is not None:
             head: dict[str, Any] = {**parse_object(before[1], "the head of a run"), "status": "queued", "questions": [], "error": None}
-            with suppress(StoreError):  # it has just come to rest
+            with suppress(StoreError):  # the run has just come to rest
                 self.store.release(lease, status="queued", head=json_text(head))
 
     def _head(self) -> str:
@@ -201,7 +201,7 @@ class StoredRun:
     # -- the journal's sink --------------------------------------------------------------------------------------
 
     def __call__(self, entry: Entry) -> None:
-        """Keep one entry."""
+        """Write one entry; see `Store.append`."""
         lease, text, more = self._prepare(entry)
         try:
             going_on = self.store.append(lease, text, **more)
@@ -217,7 +217,7 @@ class StoredRun:
         try:
             going_on = await self.store.aappend(lease, text, **more)
             self._wrote = True
-        except BaseException as error:  # cancelled: the entry is on disk, if its write did not fail
+        except BaseException as error:  # if cancelled, the entry is on disk, unless its write failed
             self._note_failure(lease, error)
             raise
         self._go_on(lease, entry, going_on=going_on)
@@ -240,7 +240,7 @@ class StoredRun:
         return self.lease, entry_text(entry), {"starts": entry.kind == "begun", "consumes": consumes}
 
     def _go_on(self, lease: Lease, entry: Entry, *, going_on: bool) -> None:
-        """After a write: stop a run that was cancelled from elsewhere before its next act; no further tool starts."""
+        """After a write: if the run was cancelled from elsewhere, stop it before its next act; no further tool starts."""
         if lease is not self.lease:
             raise StoreError(f"The run {self._run.id} has paused or ended; {entry.slot} is in the store, and is read when it goes on.")
         if going_on:

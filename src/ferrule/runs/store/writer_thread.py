@@ -1,7 +1,7 @@
-"""The thread of a store's file: commits the writes of many runs together, renews leases, and gives back those not held any more.
+"""The thread of a store's file: it commits the writes of many runs together, renews leases, and gives back those no longer held.
 
 It starts with the first lease and ends half a second after the last: waiting runs use no thread. It is a daemon, because every confirmed
-write is on disk, and the process may end at any time. Between its tasks it holds the file weakly: a store that is no longer used is closed.
+write is on disk, so the process may end at any time. Between tasks it refers to the file weakly, so that an unused store is closed.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     """A file, an item to write to it, and where its answer goes: a future and its loop, or a queue where a thread waits."""
 
 _LINGERS_S = 0.5
-"""It looks this often whether anything still holds its leases and its file."""
+"""How often the thread checks whether its leases and its file are still in use."""
 
 
 class StoreThread:
-    """Passes submitted items to `write`, all waiting ones at a time; calls `tend` with leases to renew and to give back."""
+    """Passes submitted items to `write`, all waiting ones at once; calls `tend` with the leases to renew and to give back."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class StoreThread:
         self._tend = tend
         self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
         self._answered: deque[tuple[SimpleQueue[Answer], Answer]] = deque()
-        """The answers for threads that sleep yet."""
+        """Answers whose threads still sleep."""
         self._is_waking = False
         self._answering = threading.Lock()
         self._starting = threading.Lock()
@@ -57,7 +57,7 @@ class StoreThread:
         return not self._queue.empty()
 
     def look(self) -> None:
-        """Let it look at the leases now; call it after taking one, so that the thread cannot end in between."""
+        """Let the thread check the leases now. Call it after taking a lease, so that the thread cannot end in between."""
         self._queue.put(None)
         self._start()
 
@@ -69,7 +69,7 @@ class StoreThread:
                 self._thread = thread  # last: Ctrl-C before leaves a thread that ends by itself, and the next caller starts another
 
     async def submit(self, item: Any) -> Any:
-        """Write one item through the thread; returns or raises its answer of `write`. A cancellation is raised when that is known."""
+        """Write one item through the thread; returns or raises the answer of `write`. A cancellation is raised only when that is known."""
         loop = asyncio.get_running_loop()
         written: Completion[Any] = Completion(loop=loop)
         self._put(item, loop, written)
@@ -79,7 +79,7 @@ class StoreThread:
             raise cancelled from written.exception()
 
     def wait(self, item: Any) -> Any:
-        """`submit`, for a thread without a loop. Not for the main thread: Ctrl-C there could keep it from waking the next."""
+        """`submit` for a thread without a loop. Not for the main thread: Ctrl-C there could keep it from waking the next thread."""
         answers: SimpleQueue[Answer] = SimpleQueue()
         self._put(item, None, answers)
         try:
@@ -93,9 +93,9 @@ class StoreThread:
         return answer
 
     def _wake_next(self) -> None:
-        """Wake the next thread whose answer is there, unless one is waking, which will. Call it with the lock.
+        """Wake the next thread whose answer is ready, unless one is waking: that one wakes the next. Call it with the lock.
 
-        Two hundred threads that wake at once fight for Python's lock, and take twice the time.
+        Two hundred threads that wake at once compete for Python's GIL, and take twice the time.
         """
         if self._answered and not self._is_waking:
             self._is_waking = True
@@ -129,7 +129,7 @@ class StoreThread:
             if file is not None:
                 self._serve(file, batch)
                 due = self._care(file, due)
-            # With leases it keeps the file: they are renewed although the store was closed, or nothing else refers to it.
+            # While there are leases, keep the file: they are renewed even if the store was closed, or nothing else refers to it.
             kept = file if file is not None and file.leases else None
             with self._starting:  # checked under the lock: a caller of `_start` then finds no thread, or one that continues
                 if self._thread is not threading.current_thread():
@@ -140,9 +140,9 @@ class StoreThread:
             del file, batch, found
 
     def _care(self, file: SQLiteFile, due: float) -> float:
-        """Give back leases that are not held, and renew the others when that is due. Returns when it is due next; 0 without leases."""
+        """Give back leases that are not held, and renew the others when due. Returns when the next renewal is due; 0 without leases."""
         left, is_due = file.leases.left(), monotonic() >= due > 0
-        held = file.leases.held() if is_due or left else []  # new ends for all, after each write, would cost as much as the write
+        held = file.leases.held() if is_due or left else []  # renewing all after each write would cost as much as the write
         if left or held:
             with suppress(StoreError):  # a lease whose renewal fails is found lost at the next write
                 self._tend(file, held, left)
@@ -165,8 +165,8 @@ class StoreThread:
                 of_loops.setdefault(loop, []).append((answers, answer))
         with self._answering:
             self._wake_next()
-        for loop, settled in of_loops.items():  # to wake a loop is a system call
-            with suppress(RuntimeError):  # its loop is closed: no caller is waiting
+        for loop, settled in of_loops.items():  # one call per loop: waking a loop is a system call
+            with suppress(RuntimeError):  # the loop is closed: no caller is waiting
                 loop.call_soon_threadsafe(_settle, loop, settled)
 
 
@@ -181,5 +181,5 @@ def _settle(loop: asyncio.AbstractEventLoop, settled: list[tuple[asyncio.Future[
             else:
                 future.set_result(answer)
     finally:
-        if settled:  # Ctrl-C came: the others are not to wait for ever
+        if settled:  # Ctrl-C came: the others must not wait for ever
             loop.call_soon(_settle, loop, settled)

@@ -1,4 +1,4 @@
-"""What a DSN of Postgres says. It may hold a password, so it is in no message."""
+"""Reads a Postgres DSN. It may hold a password, so no message shows it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ferrule.models.http.loopback import is_loopback
 
 
 def load_psycopg() -> Any:
-    """The package. It has types, which are not used: ferrule is checked without it too."""
+    """Import psycopg. Its types are not used: ferrule is type-checked without it, too."""
     try:
         return import_module("psycopg")
     except ImportError as error:
@@ -20,7 +20,7 @@ def load_psycopg() -> Any:
 
 
 def check_dsn(dsn: str) -> None:
-    """Warn of a DSN that may send passwords and runs in the clear. Raises `ConfigurationError` if it is not a DSN."""
+    """Warn about a DSN that may send passwords and runs unencrypted. Raises `ConfigurationError` if it is not a DSN."""
     given = given_by(dsn)
     hosts = (given.get("host") or os.environ.get("PGHOST") or "").split(",")
     mode = given.get("sslmode") or os.environ.get("PGSSLMODE") or "prefer"
@@ -34,17 +34,17 @@ def check_dsn(dsn: str) -> None:
 
 
 def given_by(dsn: str) -> dict[str, Any]:
-    """The parts of a DSN by libpq's names. Raises `ConfigurationError` if it is not one, without showing it."""
+    """The parts of a DSN, by libpq's names. Raises `ConfigurationError` if it is not a DSN, without showing it."""
     psycopg = load_psycopg()
     try:
         return dict(psycopg.conninfo.conninfo_to_dict(dsn))
-    except (psycopg.Error, ValueError, AttributeError):  # the last: None, such as a variable that is not set
+    except (psycopg.Error, ValueError, AttributeError):  # the last: None, for example from an unset variable
         msg = "This is not a Postgres DSN: postgresql://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=verify-full, or 'host=... dbname=...'."
         raise ConfigurationError(msg) from None  # libpq's message may show the password
 
 
 def place_of(dsn: str) -> str:
-    """Host, port and database of a DSN, for messages: no user and no password."""
+    """Host, port and database of a DSN, for messages: without user and password."""
     given = given_by(dsn)
     host, port = (given.get(name) or os.environ.get(f"PG{name.upper()}") for name in ("host", "port"))
     base = given.get("dbname") or os.environ.get("PGDATABASE") or ""

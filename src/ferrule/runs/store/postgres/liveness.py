@@ -1,9 +1,9 @@
-"""Who is alive: this process says so by a session's lock and by a heartbeat, as long as it holds leases.
+"""Liveness of lease owners: while this process holds leases, it shows that it is alive by a session's lock and by a heartbeat.
 
-The lock is free as soon as Postgres sees the end of the session: at once if the process was killed. But a session may end while its process
-lives on (Postgres restarted), so an owner is dead only if it is silent as well; and without heartbeats for `lease_s` it is dead in any
-case, for its process may be stopped. Its leases are then taken over, and its writes refused. The thread holds no program: one that blocks
-its event loop keeps its lease.
+The lock is freed as soon as Postgres sees the end of the session: at once if the process was killed. But a session may end while its
+process lives on (Postgres restarted), so an owner counts as dead only if it is silent as well. Without heartbeats for `lease_s` it is
+dead in any case, because its process may be stopped. Its leases are then taken over, and its writes refused. The heartbeat has its own
+thread, so a program that blocks its event loop keeps its lease.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ R = TypeVar("R")
 
 _EVERY_S = 2.0
 _FORGET_AFTER_S = 3600.0
-"""Longer than any `lease_s` an owner may be silent: its row changes nothing any more, but each look at who is alive would read it."""
+"""Rows of owners silent for so long after their lease are deleted: they have no effect, but each check for live owners would read them."""
 _FORGET = f"DELETE FROM owners WHERE seen_at + lease_s < {NOW} - {_FORGET_AFTER_S}"  # noqa: S608  constants
 _LIVE = f"SELECT owner FROM (SELECT name AS owner FROM owners) AS known WHERE {LEASE_ENDS} > ?"  # noqa: S608
 
 
 class Line:
-    """The writers of one lease, one after another; Postgres would make them wait for each other as well."""
+    """Puts the writers of one lease in line, one after another: Postgres would make them wait for each other, too."""
 
     __slots__ = ("_served", "_turned", "lock", "number", "turns")
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.number: int | None = None
-        """The number of the next entry; None if the row must be asked."""
+        """The number of the next entry; None if it must be read from the run's row."""
         self.turns = count()
-        """The turns of an event loop's entries, in the order in which it gives them; each is to be used in `in_turn`."""
+        """Numbers the entries that an event loop writes, in order. Each number must be used in `in_turn`."""
         self._served = 0
         self._turned = threading.Condition()
 
     def in_turn(self, turn: int, write: Callable[[], R]) -> R:
-        """Call `write` when the turns before are over."""
+        """Call `write` after all earlier turns have ended."""
         with self._turned:
             self._turned.wait_for(lambda: self._served == turn)
         try:
@@ -67,9 +67,9 @@ class Line:
 
 
 class Presence:
-    """The part of this process as an owner of leases, for all stores that name a server alike.
+    """Represents this process as an owner of leases. Shared by all stores with the same DSN and options.
 
-    Without `is_direct` the heartbeat alone counts, as behind a pooler that shares sessions.
+    Without `is_direct` only the heartbeat counts, as behind a pooler that shares sessions.
     """
 
     def __init__(self, server: Server, *, lease_s: float, is_direct: bool) -> None:
@@ -86,13 +86,13 @@ class Presence:
         self._key = secrets.randbits(63)
         self._lines: dict[tuple[str, int], Line] = {}
         self._sessions: list[Any] = []
-        """The one that has the lock, if there is one."""
+        """The session that has the lock, if there is one."""
         self._closing = finalize(self, close_connections, self._sessions)
         self._has_lock = False
         self._seen_at: float | None = None
         self._joined = 0
         self._queue: str | None = None
-        """What this process works on, while it has joined."""
+        """The queue that this process works on while it has joined."""
         self._forgets_at = 0.0
         self._changing = threading.Lock()
         self._beating = threading.Lock()
@@ -101,7 +101,7 @@ class Presence:
 
     @property
     def name(self) -> str:
-        """The name of this process among the owners; a fork has another."""
+        """The name of this process as an owner; a fork has another name."""
         if self._pid != os.getpid():
             self.after_fork()
         return self._name
@@ -116,19 +116,19 @@ class Presence:
     # -- leases ----------------------------------------------------------------------------------------------------
 
     def hold(self, lease: Lease, written: int) -> None:
-        """Count a lease as held, of a run with so many entries; call it before it is committed."""
+        """Count a lease as held; its run has `written` entries. Call it before the lease is committed."""
         self.leases.hold(lease, time.time, self._lease_s)
         line = self._lines[lease.run_id, lease.token] = Line()
         line.number = written
 
     def line(self, lease: Lease) -> Line:
-        """The line of a lease."""
+        """The line for the writers of a lease."""
         return self._lines.get((lease.run_id, lease.token)) or Line()
 
     # -- the heartbeat ---------------------------------------------------------------------------------------------
 
     def join(self, queue: str | None) -> None:
-        """Be alive also without leases, until `leave`; as a worker of a queue, if one is named."""
+        """Count as alive until `leave`, even without leases; as a worker of `queue`, if given."""
         self._joined += 1
         self._queue = queue
         self.show()
@@ -140,34 +140,34 @@ class Presence:
         self._wake.set()
 
     def show(self) -> None:
-        """Make sure that other processes know this one to be alive, before it leases a run."""
+        """Make sure that other processes see this one as alive, before it leases a run."""
         with self._beating:
             if self._seen_at is None or time.monotonic() - self._seen_at > self._every_s or (self._is_direct and not self._has_lock):
                 self.server.persist(self._beat_or_drop)
 
     def start(self) -> None:
-        """Keep showing it while there are leases."""
+        """Start the heartbeat thread, which runs while there are leases."""
         with self._changing:
             if self._thread is None:
                 self._thread = threading.Thread(target=_keep, args=(ref(self),), name="ferrule-heartbeat", daemon=True)
                 self._thread.start()
 
     def close(self) -> None:
-        """End the session, unless it is needed."""
+        """End the session, unless leases or a `join` need it."""
         with self._beating:
             if not self.leases and not self._joined:
                 self._drop()
 
     def settles_s(self) -> float:
-        """How long this process must wait before it judges others: after a restart of Postgres, or a break, they may not be back yet."""
+        """How long this process must wait until it counts others as dead: after a restart of Postgres or a break, they may not be back."""
         return max(0.0, SILENT_S - self.server.reachable_s())
 
     def live(self, db: Transaction) -> set[str]:
-        """The names of all owners that are alive, or may be."""
+        """The names of all owners that are alive, or may be alive."""
         return {row[0] for row in db.execute(_LIVE, (db.now if self.settles_s() == 0 else -1.0,)).fetchall()}
 
     def tend(self) -> bool:
-        """One round of the thread: a heartbeat, and leases given back that nothing holds. Returns whether there will be another."""
+        """One round of the thread: send a heartbeat, and give back leases that nothing holds. Returns whether another round will follow."""
         psycopg = load_psycopg()
 
         try:
@@ -188,7 +188,7 @@ class Presence:
             return False
 
     def wait(self) -> None:
-        """Until the next round."""
+        """Wait for the next round."""
         self._wake.wait(self._every_s)
         self._wake.clear()
 
@@ -204,7 +204,7 @@ class Presence:
         self._has_lock, self._seen_at = False, None
 
     def _beat(self) -> None:
-        """Write the heartbeat, then take the lock if it is not held; after a break the old session may hold it for a while."""
+        """Write the heartbeat, then take the lock if this process lacks it; after a break, the old session may hold it for a while."""
         if not self._is_direct:
             self.server.on_connection(self._see)
         else:
@@ -226,7 +226,7 @@ class Presence:
 
 
 def shared_presence(dsn: str, *, schema: str, full_sync: bool, is_direct: bool, lease_s: float) -> Presence:
-    """The presence of this process on a server, the same for every caller that names it alike."""
+    """The presence of this process on a server: the same object for all callers with equal arguments."""
     check_dsn(dsn)
     with _sharing:
         key = (dsn, schema, full_sync, is_direct, lease_s)
@@ -247,7 +247,7 @@ _sharing = threading.Lock()
 
 
 def _after_fork() -> None:
-    global _sharing  # noqa: PLW0603  the parent may have held it
+    global _sharing  # noqa: PLW0603  a thread of the parent may have held it
     _sharing = threading.Lock()
     for presence in tuple(_SHARED.values()):
         presence.after_fork()

@@ -1,8 +1,8 @@
 """The connections of this process to one Postgres store: transactions, and retries after a broken connection.
 
 A thread that needs a connection uses an idle one, or opens another. So there are as many as threads write at once; a few are kept. (A pool
-with threads of its own reports an unreachable server as a timeout, without the reason.) After a break, Postgres says whether the
-transaction was committed; one that was not is repeated, for as long as a lease lasts.
+with its own threads reports an unreachable server as a timeout, without the reason.) After a break, Postgres says whether the
+transaction was committed; if not, it is repeated, for as long as a lease lasts.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _BEGIN = (
 )
 _BEGIN_READING = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT NULL, {NOW}"
 _BROKEN = {"57P01", "57P02", "57P03", "57P05", "25P03", "53300"}
-"""Postgres ends, crashed, starts, ended an idle session, or has no connection free."""
+"""Postgres shuts down, crashed, starts, ended an idle session, or has no free connection."""
 _AGAIN = {"40001", "40P01"}
-"""Undone because of others: the same once more succeeds."""
+"""The transaction was undone because of concurrent ones: a retry succeeds."""
 KEEPALIVE: dict[str, Any] = {
     "keepalives_idle": 5,
     "keepalives_interval": 2,
@@ -49,14 +49,14 @@ KEEPALIVE: dict[str, Any] = {
 
 
 class Transaction:
-    """An open transaction, for the rules in `sql_store.py`."""
+    """An open transaction, as the rules in `sql_store.py` use it."""
 
     __slots__ = ("_schema", "connection", "now", "on_end")
 
     def __init__(self, connection: Any, now: float, schema: str) -> None:
         self.connection = connection
         self.now = now
-        """When it began, by Postgres's clock."""
+        """The time when the transaction began, by Postgres's clock."""
         self.on_end: list[Callable[[], None]] = []
         self._schema = schema
 
@@ -66,11 +66,11 @@ class Transaction:
 
 
 class Server:
-    """One schema of one Postgres. Safe in threads, and in the child of a fork."""
+    """One schema of one Postgres server. Safe in threads, and in the child of a fork."""
 
     def __init__(self, dsn: str, *, schema: str, full_sync: bool, is_direct: bool, patience_s: float) -> None:
         self.name = place_of(dsn)
-        """Where it is, without user and password."""
+        """The address, without user and password."""
         self.schema = schema
         self._dsn = dsn
         self._full_sync = full_sync
@@ -86,23 +86,23 @@ class Server:
         self._starting = threading.Lock()
         self._is_set_up = False
         self._since: float | None = None
-        """Since when other processes can reach the server, as far as this one knows."""
+        """The time (monotonic) from which other processes could reach the server, as far as this one knows."""
         self._broke = False
         self._closing = weakref.finalize(self, close_connections, self._idle)
 
     def after_fork(self) -> None:
-        """Called in the child of a fork: the connections are the parent's, and psycopg does not close them here."""
+        """Called in the child of a fork: the connections belong to the parent, and psycopg does not close them here."""
         self._closing.detach()
         self._of_a_parent = self._idle
         self._fresh()
 
     @property
     def current(self) -> Transaction | None:
-        """The transaction that this thread has open."""
+        """The open transaction of this thread, or None."""
         return getattr(self._local, "transaction", None)
 
     def reachable_s(self) -> float:
-        """How long other processes can have reached the server: since it began, or since a connection broke and this one is back."""
+        """For how long other processes could reach the server: since it started, or since this one reconnected after a break."""
         return time.monotonic() - self._since if self._since is not None else 0.0
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class Server:
     # -- connections -----------------------------------------------------------------------------------------------
 
     def connect(self) -> Any:
-        """A new connection in autocommit. Raises psycopg's errors; `StoreError` where Postgres would confirm what it may lose."""
+        """A new connection in autocommit. Raises psycopg's errors; `StoreError` if Postgres would confirm writes that it may lose."""
         psycopg = load_psycopg()
 
         given: Any = {**KEEPALIVE, **given_by(self._dsn), "client_encoding": "utf8"}
@@ -146,7 +146,7 @@ class Server:
         if self._pid != os.getpid():  # a fork made without Python
             self.after_fork()
         while self._idle:
-            with suppress(IndexError):  # another thread took the last
+            with suppress(IndexError):  # another thread took the last one
                 connection = self._idle.pop()
                 if is_usable(connection):
                     return connection
@@ -160,26 +160,26 @@ class Server:
             self._idle.append(connection)
 
     def _drop(self, connection: Any, *, broke: bool) -> None:
-        if broke:  # so may those of other processes, which lose their locks with them
+        if broke:  # connections of other processes may have broken, too, and their locks with them
             self._since, self._broke = None, True
         connection.close()
 
     # -- work ------------------------------------------------------------------------------------------------------
 
     def write(self, work: Callable[[Transaction], R]) -> R:
-        """Call `work` in a transaction, or in the one that this thread has open; again if the connection broke before its end."""
+        """Call `work` in this thread's open transaction, or in a new one; again, if the connection broke before the commit."""
         if self.current is not None:
             return work(self.current)
         return self.persist(partial(self._transact, _BEGIN, work))
 
     def read(self, work: Callable[[Transaction], R]) -> R:
-        """Call `work`; all that it reads is of one snapshot."""
+        """Call `work`; everything that it reads comes from one snapshot."""
         if self.current is not None:
             return work(self.current)
         return self.persist(partial(self._transact, _BEGIN_READING, work))
 
     def once(self, work: Callable[[Transaction], R]) -> R:
-        """`write` for work that must not be done twice: `StoreError` if the connection broke before the commit, and nothing was written."""
+        """`write`, but never repeated: if the connection breaks before the commit, raises `StoreError`, and nothing is written."""
         if self.current is not None:
             return work(self.current)
         begun: list[bool] = []
@@ -193,7 +193,7 @@ class Server:
         return self.persist(partial(self._transact, _BEGIN, first))
 
     def on_connection(self, work: Callable[[Any], R]) -> R:
-        """Call `work` with a connection in autocommit, once: it raises psycopg's errors."""
+        """Call `work` once, with a connection in autocommit. Raises psycopg's errors."""
         connection = self._lend()
         try:
             found = work(connection)
@@ -204,7 +204,7 @@ class Server:
         return found
 
     def persist(self, attempt: Callable[[], R]) -> R:
-        """Repeat what failed because a connection broke, if it once held; other errors of Postgres become `StoreError`."""
+        """Repeat `attempt` after a break or a conflict, unless no connection ever worked; other errors of Postgres become `StoreError`."""
         psycopg = load_psycopg()
 
         ends, pauses = time.monotonic() + self._patience_s, iter(_PAUSES_S)
@@ -239,7 +239,7 @@ class Server:
             if isinstance(error, Exception) and not connection.closed:
                 with suppress(psycopg.Error):
                     connection.execute("ROLLBACK")
-            if connection.closed or not isinstance(error, Exception):  # interrupted, it may be in the middle of an answer
+            if connection.closed or not isinstance(error, Exception):  # after an interrupt, it may be in the middle of an answer
                 self._drop(connection, broke=connection.closed)
             else:
                 self._return(connection)
@@ -248,10 +248,10 @@ class Server:
         return found
 
     def _was_committed(self, xid: str) -> bool:
-        """The outcome of a transaction whose `COMMIT` was not answered."""
+        """Whether a transaction was committed whose `COMMIT` got no answer."""
         ask = partial(self.on_connection, lambda db: db.execute("SELECT pg_xact_status(%s::xid8)", (xid,)).fetchone()[0])
         try:
-            while (status := self.persist(ask)) == "in progress":  # its session has not noticed yet
+            while (status := self.persist(ask)) == "in progress":  # its session has not noticed the break yet
                 time.sleep(_PAUSES_S[0])
         except StoreError as error:
             raise StoreError(
@@ -280,7 +280,7 @@ def _last_row(cursor: Any) -> Any:
 
 
 def close_connections(connections: list[Any]) -> None:
-    """Close connections, and empty the list."""
+    """Close all connections of the list, and empty it."""
     while connections:
         connections.pop().close()
 

@@ -1,6 +1,6 @@
 """`PostgresStore`: runs in a schema of a Postgres database, for the processes of many machines.
 
-Every write is durable when it returns. Times are Postgres's, so a machine's clock changes nothing. Needs Postgres 13 or newer.
+Every write is durable when it returns. All times come from Postgres, so the clocks of machines do not matter. Needs Postgres 13 or newer.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class PostgresStore(SQLStore):
     """Keeps runs in the tables of `schema`, which are created at first use.
 
     `dsn` is libpq's: `postgresql://USER:PASSWORD@HOST/DATABASE?sslmode=verify-full`. `lease_s` is how long a process that is stopped or
-    disconnected keeps its runs; those of one that died are free after five seconds. A run that killed its process more than
+    disconnected keeps its runs; those of a dead process are free after five seconds. A run that killed its process more than
     `max_recoveries` times is marked as failed. `liveness="heartbeat"` keeps no session open, for a pooler that shares sessions (PgBouncer's
-    transaction mode): then a dead process keeps its runs for `lease_s` too. With `full_sync=False` the server may have `synchronous_commit`
-    off. `engine` queues the work of runs for workers. Raises `ConfigurationError` for a malformed DSN, and warns of one that may send runs
-    unencrypted.
+    transaction mode): then a dead process, too, keeps its runs for `lease_s`. `full_sync=False` allows a server that has
+    `synchronous_commit` off. `engine` queues the work of runs for workers. Raises `ConfigurationError` for a malformed DSN, and warns about
+    one that may send runs unencrypted.
     """
 
     _LOCK = " FOR UPDATE"
     _ALSO_AT_REST = ", expires_at = NULL"
     _UNTIL = LEASE_ENDS
-    _LEASED = "queue", "coalesce(queue, ?)"  # for a process that decides by another queue's name, such as a command
+    _LEASED = "queue", "coalesce(queue, ?)"  # keeps the run's queue: a process that decides, such as a command, may name another
 
     def __init__(
         self, dsn: str, *, schema: str = "ferrule", lease_s: float = 30.0, max_recoveries: int = 5,
@@ -71,11 +71,11 @@ class PostgresStore(SQLStore):
 
     @property
     def owner(self) -> str:
-        """The name of this process as the owner of leases: no other process has it, and a fork has another."""
+        """The unique name of this process as an owner of leases; a fork has another name."""
         return self._presence.name
 
     def setup(self) -> None:
-        """Create the tables, if they are not there. The first use does it too; this is for a role that may, before workers that may not."""
+        """Create the tables if they do not exist, as the first use does: for a role that may, before workers whose role may not."""
         self._server.read(lambda _: None)
 
     def __enter__(self) -> Self:
@@ -85,13 +85,13 @@ class PostgresStore(SQLStore):
         self.close()
 
     def close(self) -> None:
-        """Close the connections, unless a run executes. The next use opens others."""
+        """Close the connections, unless a run is executing. The next use opens new ones."""
         self._presence.close()
         if not self._leases:
             self._server.close()
 
     def join(self) -> None:
-        """Count as alive also while no run executes, until `leave`: for a worker that waits for work."""
+        """Count as alive until `leave`, even while no run executes: for a worker that waits for work."""
         self._presence.join(self.engine.queue if self.engine is not None else None)
 
     def leave(self) -> None:
@@ -99,15 +99,15 @@ class PostgresStore(SQLStore):
         self._presence.leave()
 
     def live_owners(self) -> set[str]:
-        """The owners that are alive. For five seconds after Postgres began or a connection broke, all that are known."""
+        """The owners that are alive. For five seconds after Postgres started or a connection broke: all known owners."""
         return self._server.read(self._presence.live)
 
     def transaction(self, work: Callable[[Any], R]) -> R:
-        """Call `work` with a connection of psycopg in a transaction: committed when it returns. Again, if the connection breaks before."""
+        """Call `work` with a psycopg connection in a transaction, committed when it returns; again, if the connection breaks before."""
         return self._server.write(lambda db: work(db.connection))
 
     def park(self, connection: Any, run_id: str) -> None:
-        """Store a run that was recovered too often as failed, in a transaction of this connection."""
+        """Mark a run that was recovered too often as failed, in a transaction of this connection."""
         db = _Qualified(connection, self.schema)
         head, recoveries = self._row(db, run_id, "head, recoveries")
         park(db, run_id, head, recoveries)
@@ -115,7 +115,7 @@ class PostgresStore(SQLStore):
     # -- entries ---------------------------------------------------------------------------------------------------
 
     def append(self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None) -> bool:
-        """See `Store`. One statement; if its answer is lost, the same number is tried again, and finds the entry or writes it."""
+        """See `Store`. One statement; if its answer is lost, a retry with the same number finds the entry or writes it."""
         line = self._presence.line(lease)
         line.lock.acquire()
         inside = self._server.current
@@ -126,7 +126,7 @@ class PostgresStore(SQLStore):
             write = partial(self._append, lease=lease, line=line, entry=entry, starts=starts, consumes=consumes)
             return self._server.persist(partial(self._server.on_connection, write))
         except BaseException:
-            line.number = None  # it may be there or not
+            line.number = None  # unknown: the entry may have been written
             raise
         finally:
             if inside is None:
@@ -143,7 +143,7 @@ class PostgresStore(SQLStore):
                 line.number += 1
                 return not row[0]
             written, cancelled, last = self._at(db, lease, line.number)  # raises if the lease is lost
-            if last == entry:  # by an attempt whose answer was lost; nothing else writes this number
+            if last == entry:  # an attempt whose answer was lost wrote it; nothing else writes this number
                 line.number += 1
                 return not cancelled
             if cancelled and starts:
@@ -151,7 +151,7 @@ class PostgresStore(SQLStore):
             line.number = written
 
     def _at(self, db: Any, lease: Lease, number: int = 0) -> tuple[int, bool, str | None]:
-        """How many entries the run has, whether it was cancelled, and its entry of a number. Raises `StoreError` if the lease was lost."""
+        """How many entries the run has, whether it was cancelled, and its entry at `number`. Raises `StoreError` if the lease was lost."""
         cancelled, first = fence(_Qualified(db, self.schema), lease, self.owner)
         sql = "SELECT written, (SELECT entry FROM entries WHERE place = ?) FROM runs WHERE id = ?"
         written, last = db.execute(dialect(sql, self.schema), (first + number, lease.run_id)).fetchone()
@@ -161,10 +161,10 @@ class PostgresStore(SQLStore):
         """See `Store`."""
         line = self._presence.line(lease)
         write = partial(line.in_turn, next(line.turns), partial(self.append, lease, entry, starts=starts, consumes=consumes))
-        return await to_its_end(server.writers, write)  # a turn that was given must be taken, or those after it wait for ever
+        return await to_its_end(server.writers, write)  # every turn must be used, or later ones would wait for ever
 
     def transact(self, lease: Lease, work: Callable[[Any], R]) -> R:
-        """See `Store`. The row of the run is not locked while `work` works; the lease is checked again at the end."""
+        """See `Store`. The row of the run is not locked during `work`; the lease is checked again at the end."""
         from ferrule.runs.store.postgres.tool_connection import ToolConnection
 
         def fenced(db: Transaction) -> R:
@@ -180,11 +180,11 @@ class PostgresStore(SQLStore):
         return self._look(self._now)
 
     def changes(self) -> int:
-        """See `Store`. Other databases of the server count as well, and the heartbeats of processes at work."""
+        """See `Store`. Writes to other databases of the server change it, too, and so do heartbeats."""
         text = self._server.persist(partial(self._server.on_connection, lambda db: db.execute(_SNAPSHOT).fetchone()[0]))
         return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
 
-    # -- what the rules ask ----------------------------------------------------------------------------------------
+    # -- for the rules in `sql_store.py` ---------------------------------------------------------------------------
 
     def _write(self, work: Callable[[Transaction], R]) -> R:
         return self._server.write(work)
@@ -243,7 +243,7 @@ class PostgresStore(SQLStore):
 
 
 class _Qualified:
-    """A connection in autocommit, for statements of the shared rules."""
+    """A connection in autocommit, for the shared statements: it adds the schema to them."""
 
     def __init__(self, connection: Any, schema: str) -> None:
         self._connection = connection
@@ -265,4 +265,4 @@ def _sorted_out(rows: Iterable[Any]) -> Written:
 
 
 _SNAPSHOT = "SELECT pg_current_snapshot()::text"
-"""What this moment sees of all transactions of the server: another text after each commit, the same while there is none."""
+"""The snapshot of the server's transactions, as text: another one after each commit, the same while no transaction ends."""

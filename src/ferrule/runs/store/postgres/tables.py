@@ -1,7 +1,7 @@
-"""The tables of a Postgres store, made once by however many processes start together; and the SQL that SQLite has no word for.
+"""The tables of a Postgres store, created once even if many processes start together; and the SQL that differs from SQLite's.
 
 Times are seconds since 1970 by Postgres's clock. The entries of run number `no` have the places from `no * 2**32` on, as in SQLite;
-`written` counts them. Text that is compared or sorted has the collation "C", as Python sorts it.
+`written` counts them. Text that is compared or sorted has the collation "C", which sorts like Python.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ferrule.errors import ConfigurationError, StoreError
 _VERSION = 2
 NOW = "extract(epoch FROM clock_timestamp())::float8"
 SILENT_S = 5.0
-"""After so long without a heartbeat, an owner is dead if its lock is free. As long, a new connection takes the run of no other process."""
+"""After this time without a heartbeat, an owner is dead if its lock is free. For the same time, a new connection takes over no run."""
 
 _TABLES = """
 CREATE SCHEMA IF NOT EXISTS "{schema}";
@@ -51,15 +51,15 @@ CREATE INDEX IF NOT EXISTS runs_expiring ON "{schema}".runs (expires_at) WHERE e
 ALTER TABLE "{schema}".owners ADD COLUMN IF NOT EXISTS queue text;
 UPDATE "{schema}".version SET number = {version};
 """
-"""What the tables of version 1 may lack. Processes with an older ferrule, which are at work, go on with them."""
+"""Adds what the tables of version 1 may lack. Running processes with an older ferrule can still use them."""
 
 LEASE_ENDS = (
     f"(SELECT CASE WHEN seen_at < {NOW} - {SILENT_S} AND pg_try_advisory_xact_lock_shared(lock_key) THEN 0 "  # noqa: S608  constants
     "ELSE seen_at + lease_s END "
     "FROM owners WHERE name = owner)"
 )
-"""When the lease of a row of `runs` ends: at once if its owner is silent and its lock free. The lock is tried as shared: two that try
-it at once would take each other for a living owner. Without a lock (NULL) the heartbeat alone counts."""
+"""When the lease of a row of `runs` ends: at once if its owner is silent and its lock free. The lock is tried as shared: otherwise, two
+processes that try it at once would take each other for a live owner. Without a lock (NULL) only the heartbeat counts."""
 
 SEEN = (
     f"INSERT INTO owners (name, lock_key, seen_at, lease_s, queue) VALUES (?, ?, {NOW}, ?, ?) "  # noqa: S608  constants
@@ -73,7 +73,7 @@ _APPEND = (
     f"INSERT INTO entries SELECT (no << 32) + written - 1, {NOW}, ? FROM run RETURNING (SELECT cancelled FROM run)"
 )
 APPEND = _APPEND.format(also="")
-"""Fence, number and entry in one statement. The number is what the writer expects, so a lost answer is asked for again without harm."""
+"""Fence, number and entry in one statement. The writer gives the number that it expects, so a retry after a lost answer does no harm."""
 APPEND_AND_TAKE = _APPEND.format(
     also=", taken AS (UPDATE decisions SET taken = TRUE FROM run WHERE decisions.run_id = ? AND decisions.question_id = ?)"
 )
@@ -84,32 +84,32 @@ WRITTEN = (
     f"WHERE place >= {_PLACE} + ? AND place < {_PLACE} + (1::bigint << 32) "
     "UNION ALL SELECT 1, 0, decided_at, decision, NULL FROM decisions WHERE run_id = ? AND NOT taken"
 )
-"""What a run has besides its row, in one round trip: its entries from a number on, and the decisions that it has not taken."""
+"""Everything that a run has besides its row, in one round trip: its entries from a number on, and the decisions that it has not used."""
 STORED = f"SELECT -1 AS part, no AS place, 0 AS at, head AS text, status FROM runs WHERE id = ? UNION ALL {WRITTEN}"  # noqa: S608
-"""A run with all this: one statement is one snapshot."""
+"""`WRITTEN` with the run's head and status: one statement is one snapshot."""
 
 
 def check_schema_name(schema: str) -> None:
-    """Raise `ConfigurationError` for a name of a schema that SQL would need escapes for."""
+    """Raise `ConfigurationError` for a schema name that SQL would have to quote."""
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
         msg = f"`schema` is a name of at most 63 lowercase letters, digits and underscores, and begins with no digit; found {schema!r}."
         raise ConfigurationError(msg)
 
 
 def lock_key(name: str) -> int:
-    """The key of an advisory lock."""
+    """The key of the advisory lock with this name."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), signed=True)
 
 
 @lru_cache(maxsize=1024)
 def dialect(sql: str, schema: str) -> bytes:
-    """A statement of the shared rules for Postgres: tables with their schema, `%s` for each `?`."""
+    """Turn a shared SQL statement into one for Postgres: tables with their schema, `%s` for each `?`."""
     qualified = re.sub(r"\b(FROM|INTO|UPDATE|JOIN) (runs|entries|decisions|owners|version)\b", rf'\1 "{schema}".\2', sql)
     return qualified.replace("?", "%s").encode()
 
 
 def set_up(connection: Any, schema: str, name: str) -> None:
-    """Make the tables unless they are there, or what older ones lack. Raises `StoreError` for those of a newer ferrule."""
+    """Create the tables, or add what older ones lack. Raises `StoreError` for tables of a newer ferrule."""
     found = _version(connection, schema)
     if found is None or found < _VERSION:
         connection.execute("BEGIN")
@@ -123,7 +123,7 @@ def set_up(connection: Any, schema: str, name: str) -> None:
 
 
 def _version(connection: Any, schema: str) -> int | None:
-    # Not `to_regclass`: within a transaction it may go on to miss a table that another one has made meanwhile.
+    # Not `to_regclass`: within a transaction it may keep missing a table that another transaction has made meanwhile.
     if connection.execute("SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'version'", (schema,)).fetchone() is None:
         return None
     return connection.execute(f'SELECT number FROM "{schema}".version').fetchone()[0]  # noqa: S608  the name was checked

@@ -1,6 +1,6 @@
-"""Tickets of an engine: "there is work on this run". They are made in the transaction that makes the work, and replaced when they are lost.
+"""Tickets of an engine: "this run has work". A ticket is made in the transaction that makes the work, and replaced if it is lost.
 
-The journal is the truth. A ticket only calls a worker, so one too many does no harm, and all of them can be made again from the runs.
+The journal is the source of truth. A ticket only calls a worker, so an extra one does no harm, and all can be made again from the runs.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 AT_ONCE = 500
-"""Tickets that one sweep makes."""
+"""How many tickets one sweep makes, at most."""
 _AGAIN_AFTER_S = 5.0
-"""How long a run rests that no worker could take up."""
+"""How long to wait before another ticket for a run that no worker could take up."""
 
 
 class Engine(Protocol):
-    """Carries tickets to workers. It knows ids, not runs. Each method works in the transaction of a connection of psycopg."""
+    """The queue that carries tickets to workers. Knows ids, not runs. Each method works in the transaction of a psycopg connection."""
 
     queue: str
-    """The queue of the runs that are submitted here."""
+    """The queue for runs that are submitted here."""
 
     def is_set_up(self, connection: Any) -> bool:
-        """Whether the engine has its tables. If not, there was no worker yet, and the first one makes the tickets."""
+        """Whether the engine's tables exist. If not, no worker has started yet, and the first one makes the tickets."""
         ...
 
     def enqueue(self, connection: Any, ticket: str, argument: str, order: Order, queue: str) -> None:
-        """Have a worker of the queue called with the argument. A ticket with a used id changes nothing."""
+        """Enqueue a call of a worker of the queue with this argument. A ticket whose id was used before is ignored."""
         ...
 
     def forget(self, connection: Any, tickets: Collection[str]) -> None:
@@ -42,16 +42,16 @@ class Engine(Protocol):
         ...
 
     def drop_dead(self, connection: Any, live: Collection[str]) -> int:
-        """Cancel the tickets that are with processes other than the live ones; returns how many."""
+        """Cancel the tickets held by processes that are not in `live`; returns how many."""
         ...
 
     def state_of(self, ticket: str) -> str:
-        """SQL for the state of a ticket, whose id is an SQL expression: `live`, `failed`, or another text or NULL."""
+        """SQL for the state of a ticket: `live`, `failed`, or another text or NULL. `ticket` is an SQL expression for its id."""
         ...
 
 
 class Sweepable(Protocol):
-    """What a sweep needs of a `PostgresStore`."""
+    """The attributes of a `PostgresStore` that a sweep uses."""
 
     schema: str
     engine: Any
@@ -62,16 +62,16 @@ class Sweepable(Protocol):
         ...
 
     def transaction(self, work: Callable[[Any], R]) -> R:
-        """Call `work` with a connection of psycopg in a transaction."""
+        """Call `work` with a psycopg connection in a transaction."""
         ...
 
     def park(self, connection: Any, run_id: str) -> None:
-        """Store a run that was recovered too often as failed."""
+        """Mark a run that was recovered too often as failed."""
         ...
 
 
 def call_worker(db: Any, engine: Engine, run_id: str, order: Order, *, after_s: float | None = None) -> None:
-    """Enqueue the next segment of a run, in the transaction that gave it work; for later, if a question expires in `after_s` seconds."""
+    """Enqueue the next segment of a run, in the transaction that gave it work; delayed by `after_s`, when a question expires."""
     if after_s is not None:
         db.execute("UPDATE runs SET expires_at = ? WHERE id = ?", (db.now + after_s, run_id))
     if not engine.is_set_up(db.connection):
@@ -90,14 +90,14 @@ def call_worker(db: Any, engine: Engine, run_id: str, order: Order, *, after_s: 
 
 
 def forget_tickets(db: Any, engine: Engine, run_id: str) -> None:
-    """Remove the tickets of a run that is deleted."""
+    """Remove the tickets of a run that is being deleted."""
     row = db.execute("SELECT segment FROM runs WHERE id = ?", (run_id,)).fetchone()
     if row is not None and row[0] and engine.is_set_up(db.connection):
         engine.forget(db.connection, [f"{run_id}:{number}" for number in range(1, row[0] + 1)])
 
 
 def in_turn(store: Sweepable) -> set[str]:
-    """The runs with a live ticket in a queue that has a live worker: they are waiting for their turn, or a delay."""
+    """The runs with a live ticket in a queue that has a live worker: they wait for their turn, or for a delay to end."""
     live = list(store.live_owners())
     engine: Engine = store.engine
 
@@ -115,9 +115,9 @@ def in_turn(store: Sweepable) -> set[str]:
 
 
 def sweep(store: Sweepable, *, every: bool = False) -> int:
-    """Give the work of dead workers to others, and make the tickets that are missing; returns how many it made.
+    """Give the work of dead workers to others, and make missing tickets; returns how many it made.
 
-    With `every`, a ticket is made for each run with work, whether it has one or not.
+    With `every`, makes a ticket for each run with work, even if it has one.
     """
     live = list(store.live_owners())
     engine: Engine = store.engine
@@ -129,7 +129,7 @@ def sweep(store: Sweepable, *, every: bool = False) -> int:
 
 
 def _loose(connection: Any, store: Sweepable, live: list[str], *, every: bool) -> list[tuple[str, int, str | None]]:
-    """Runs that have work and no live ticket: id, segment, and the state of the last ticket. None while another process looks for them."""
+    """Runs that have work and no live ticket: id, segment, and state of the last ticket. Empty while another process looks for them."""
     engine: Engine = store.engine
     engine.drop_dead(connection, live)
     wait, key = "" if every else "try_", lock_key(f"ferrule sweep {store.schema}")
@@ -138,7 +138,7 @@ def _loose(connection: Any, store: Sweepable, live: list[str], *, every: bool) -
     runs, decisions = f'"{store.schema}".runs', f'"{store.schema}".decisions'
     state = engine.state_of("r.id || ':' || r.segment")
     missing = "" if every else f" AND ({state}) IS DISTINCT FROM 'live'"
-    decided = (  # one of its questions: not one that a newer version no longer asks
+    decided = (  # a question that it still asks: a newer version may have dropped one
         f"r.status = 'waiting' AND r.id IN (SELECT d.run_id FROM {decisions} d JOIN {runs} q ON q.id = d.run_id "  # noqa: S608  as below
         "WHERE NOT d.taken AND strpos(q.questions, d.question_id) > 0)"
     )
@@ -154,7 +154,7 @@ def _loose(connection: Any, store: Sweepable, live: list[str], *, every: bool) -
 
 
 def _again(connection: Any, store: Sweepable, engine: Engine, at: tuple[str, int], *, failed: bool) -> int:
-    """Make the next ticket of a run, unless another process did. A run whose tickets fail too often is marked as failed instead."""
+    """Make the next ticket of a run, unless another process did. If its tickets failed too often, mark the run as failed instead."""
     row = connection.execute(
         f'UPDATE "{store.schema}".runs SET segment = segment + 1, recoveries = recoveries + %s, '  # noqa: S608  the name was checked
         "queue = coalesce(queue, %s) WHERE id = %s AND segment = %s RETURNING segment, priority, queue_key, queue, recoveries, owner",

@@ -1,4 +1,4 @@
-"""A connection of psycopg as `ctx.db` uses it: with the methods of `sqlite3.Connection`, and Postgres's SQL (`%s` for a parameter)."""
+"""A psycopg connection as `ctx.db` uses it: with the methods of `sqlite3.Connection`, and Postgres's SQL (`%s` for a parameter)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class ToolConnection:
-    """The connection of a transaction, for one tool."""
+    """The connection of a transaction, for one call of a tool."""
 
     __slots__ = ("_connection",)
 
@@ -15,12 +15,12 @@ class ToolConnection:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether the transaction is intact: after an error, Postgres takes no more statements of it."""
+        """Whether the transaction is intact: after an error, Postgres accepts no more statements in it."""
         return self._connection.info.transaction_status.name == "INTRANS"
 
     def execute(self, sql: str, parameters: Any = ()) -> ToolCursor:
         """Run one statement."""
-        # Without parameters, psycopg would send a text of several statements, which could end the transaction, unless results are binary.
+        # Without parameters, psycopg would run a text of several statements, which could end the transaction; not if results are binary.
         several = not parameters and ";" in sql.rstrip().rstrip(";")
         return ToolCursor(self._connection.execute(sql, parameters or None, binary=several))
 
@@ -31,17 +31,17 @@ class ToolConnection:
         return ToolCursor(cursor)
 
     def interrupt(self) -> None:
-        """End the statement that runs in another thread."""
+        """Cancel the statement that runs in another thread."""
         self._connection.cancel_safe(timeout=5)
 
 
 class ToolCursor:
-    """The rows of a statement. One that returns no rows has none, as in `sqlite3`; psycopg would raise."""
+    """The rows of a statement. For a statement without rows it is empty, as in `sqlite3`; psycopg would raise."""
 
     __slots__ = ("_cursor",)
 
     lastrowid = None
-    """Postgres has none: `INSERT ... RETURNING id`."""
+    """Postgres has none: use `INSERT ... RETURNING id`."""
 
     def __init__(self, cursor: Any) -> None:
         self._cursor = cursor
