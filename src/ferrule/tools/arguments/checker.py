@@ -1,8 +1,8 @@
 """The checker of a tool's arguments: repairs, coerces, validates and explains.
 
 Arguments come from a model or from Python code; the result is `CheckedArguments`, or one `ToolArgumentsError` with every problem. Coercion
-comes before the check: "7" is accepted as an integer, "x" is not. A boolean is never a number. A number becomes text where only text fits,
-under the name `number_to_string`.
+comes before the check: "7" is accepted as an integer, "x" is not. A boolean is never a number. A number becomes text where only text fits;
+this repair is noted as `number_to_string`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _PLAIN = frozenset({*_EXACT, float, list, dict, tuple, set, frozenset})
 _MOST_ARGUMENTS = 1_000
 _NUMERIC = frozenset({"integer", "number"})
 _BOOLEAN = frozenset({"boolean"})
-# What pydantic raises, and what a validator of the user may raise: the model wrote the value that it failed on.
+# Raised by pydantic, or by a user's validator. They become problems for the model, which wrote the value.
 _REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RuntimeError, AssertionError, OSError)
 
 
@@ -82,7 +82,7 @@ class Checker:
         return adapter().validator.validate_python if adapter is not None else None
 
     def prepare(self, args: Any) -> CheckedArguments:
-        """Arguments that fit. Raises `ToolArgumentsError`."""
+        """Return the checked and coerced arguments. Raises `ToolArgumentsError` with every problem."""
         form: Any = type(args)  # pyright: ignore[reportUnknownVariableType]
         if form is not dict or len(args) > _MOST_ARGUMENTS:
             self._refuse_surplus(args)
@@ -163,7 +163,7 @@ class Checker:
         raise self._error(found)
 
     def _refuse_surplus(self, args: Any) -> None:
-        """Raise for very many unknown arguments, which no repair removes, before anything looks at each of them."""
+        """Raise for very many unknown arguments, which no repair removes, before each of them is checked."""
         if not is_object(args) or len(args) <= _MOST_ARGUMENTS:
             return
         schema = self.parameters.schema
@@ -294,7 +294,7 @@ class Checker:
         return found
 
     def _check_schema(self, args: dict[str, Any], shown: dict[str, Any]) -> list[Problem]:
-        """The problems that a given schema finds. Defaults that the caller did not pass are not checked."""
+        """The problems found by a schema that the user gave. Defaults that the caller did not pass are not checked."""
         schema = self.parameters.schema
         required: Any = schema.get("required") or ()
         payload: dict[str, Any] = {}
@@ -329,13 +329,13 @@ def _are_equal(one: Any, other: Any) -> bool:
 
 
 def _validated(adapter: TypeAdapter[dict[str, Any]], args: dict[str, Any]) -> dict[str, Any]:
-    """The arguments as Python values, else as JSON: a strict model reads dates, tuples and enums only from JSON."""
+    """Validate the arguments as Python values, else as JSON: a strict model reads dates, tuples and enums only from JSON."""
     try:
         return adapter.validator.validate_python(args)
     except ValidationError as refusal:
         try:
             return adapter.validator.validate_json(json.dumps(args))
-        except _REFUSALS:  # also for a value that JSON does not have: Python code passed it
+        except _REFUSALS:  # also if Python code passed a value without a JSON form
             raise refusal from None
 
 

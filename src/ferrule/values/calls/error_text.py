@@ -1,6 +1,6 @@
 """An exception as a model sees it: type, message, and where in the user's own code it was raised.
 
-Neither memory addresses nor local paths that the call did not name are part of the text.
+The text contains no memory addresses, and no local paths except those that the call named.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MOST_FRAMES = 3
 _MOST_EXCEPTIONS = 5
 _DEEPEST = 10
-"""How many characters groups inside groups are indented at most, by two for each."""
+"""The deepest indent of nested exception groups in characters, two for each level."""
 
 
 def error_text(tool: str, args: dict[str, Any], error: BaseException) -> str:

@@ -33,7 +33,7 @@ class ToolCallResult(BaseModel):
 
     @classmethod
     def of(cls, result: Any) -> ToolCallResult:
-        """Read a result: `ToolResult` as well, as `ToolCalls.execute_all` returns it."""
+        """Read a result from a mapping, or from a `ToolResult` as `ToolCalls.execute_all` returns it."""
         if isinstance(result, ToolCallResult):
             return result
         if isinstance(result, Mapping):
@@ -69,7 +69,7 @@ class ToolCallResults(Type):
 
     @classmethod
     def from_tool_calls_and_values(cls, tool_calls: Any, values: Iterable[Any], is_errors: Iterable[bool] | None = None) -> Self:
-        """The results of these `ToolCalls`: one value for each, in order. Raises `ValueError` unless there is one for each."""
+        """Make the results of these `ToolCalls` from one value for each call, in order. Raises `ValueError` if the numbers differ."""
         values, calls = list(values), tool_calls.tool_calls
         failed = [False] * len(values) if is_errors is None else list(is_errors)
         if not len(calls) == len(values) == len(failed):

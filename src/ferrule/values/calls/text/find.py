@@ -29,7 +29,7 @@ _CHANNELS = frozenset({"channel", "start", "message", "constrain", "startofturn"
 def find(text: str, tools: Any) -> tuple[list[dict[str, Any]], str]:
     """The fields of the `ToolCall`s in a text, in order, and the rest of the text (all of it if there is no call).
 
-    `tools` are tools, declarations in OpenAI's form or bare, or `Declarations`. Only calls of these are found.
+    `tools` are tools, declarations in OpenAI's form or bare, or `Declarations`. Only calls to these are found.
     """
     offers = offers_of(tools)
     if not offers or not text:

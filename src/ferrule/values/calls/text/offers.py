@@ -83,7 +83,7 @@ class OfferedTools:
         return bool(self._exact)
 
     def get(self, written: str) -> Offer | None:
-        """The tool of a name in a text; None if there is none, or more than one."""
+        """The tool that a name in a text stands for; None if there is none, or more than one."""
         found = self._exact.get(written)
         if found is not None:
             return found
