@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ToolCall(BaseModel, metaclass=LateModelType, late=True):
-    """One call that a model requested: `ToolCall(name="add", args={"a": 1})`. `arguments=` is an alias of `args=`."""
+    """One call a model asked for: `ToolCall(name="add", args={"a": 1})`. `arguments=` is an alias of `args=`."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, defer_build=True, json_schema_extra=schema_of("name", "args")

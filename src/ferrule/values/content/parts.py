@@ -18,7 +18,7 @@ from ferrule.values.encoding.pattern import pattern
 
 
 class Text(Type):
-    """Plain text next to other parts of a message: `Text(text="Look at this:")`."""
+    """Plain text beside other parts of a message: `Text(text="Look at this:")`."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 
@@ -122,7 +122,7 @@ class _Media(Type):
 
 
 class Image(_Media):
-    """An image: `Image.from_path("a.png")`, `Image.from_bytes(content, "image/png")`, `Image(url="https://...")`, or base64 in `data`.
+    """A picture: `Image.from_path("a.png")`, `Image.from_bytes(content, "image/png")`, `Image(url="https://...")`, or base64 in `data`.
 
     ferrule does not download a `url`; the provider does.
     """

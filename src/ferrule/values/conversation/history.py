@@ -81,7 +81,7 @@ class HistoryMessage(dict[str, Any]):
 
 
 class History(Type):
-    """Earlier turns of a conversation, oldest first. The `add_...` methods change it; programs never change a history they are given."""
+    """Earlier turns of a conversation, oldest first. The `add_...` methods change it; programs never change their input."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
