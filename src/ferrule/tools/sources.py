@@ -111,7 +111,7 @@ def _runner(tool: Any) -> Any:
     return run
 
 
-# -- files: `weather.py` holds one tool, the function or `@tool` named `weather` -----------------------------------------
+# -- files: `weather.py` contains one tool, the function or `@tool` named `weather` --------------------------------------
 #
 # Loading runs the file. Each file becomes a module of its own under a private name, in no package, so relative imports in it fail.
 # Names cannot leave the folder: no `..`, no absolute path, no link to a place outside.

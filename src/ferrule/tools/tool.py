@@ -212,7 +212,7 @@ class Tool(attributes.ToolAttributes, Type, late=True):
     @model_validator(mode="wrap")
     @classmethod
     def _from_anything(cls, value: Any, _handler: Any) -> Tool:
-        # A pydantic field of this type accepts whatever can become a tool.
+        # A pydantic field of this type accepts anything that can become a tool.
         return cls.of(value)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:

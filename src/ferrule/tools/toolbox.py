@@ -43,7 +43,7 @@ class ToolServer(Protocol):
         ...
 
     async def aoffered(self) -> Iterable[Tool]:
-        """Its tools, after connecting if needed; none if it is left out."""
+        """Its tools, after connecting if needed; empty if it is left out."""
         ...
 
     def try_again(self) -> None:

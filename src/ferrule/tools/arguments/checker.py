@@ -140,7 +140,7 @@ class Checker:
     # -- with repairs -----------------------------------------------------------------------------------------
 
     def _prepare_with_repairs(self, args: Any) -> CheckedArguments:
-        """Try the arguments unchanged, then repaired, then without a wrapping key. The problems reported are those of the repaired ones."""
+        """Try the arguments unchanged, then repaired, then without a wrapping key. Reports the problems of the repaired ones."""
         notes: list[str] = []
         given = decode_object(args, notes)
         if not is_object(given):
@@ -247,7 +247,7 @@ class Checker:
     def _accept(
         self, args: dict[str, Any], values: dict[str, Any], notes: list[str], problems: list[Problem]
     ) -> CheckedArguments | list[Problem]:
-        """Check what pydantic does not, and split the values into positional and named arguments."""
+        """Make the checks that pydantic does not make, and split the values into positional and named arguments."""
         if self._own_names is not None:
             values = {**values, **{name: value for name, value in args.items() if name not in values and self._names.get(name) == name}}
         if self._holds_models:
@@ -310,7 +310,7 @@ class Checker:
 
     @cached_property
     def _schema_names(self) -> dict[str, str]:
-        """The name in the schema, which may be an alias, of each parameter."""
+        """Maps each parameter to its name in the schema, which may be an alias."""
         return {own: name for name, own in self._names.items() if name in self._properties}
 
     def _schema_problems(self, payload: dict[str, Any]) -> list[Problem]:

@@ -35,7 +35,7 @@ class ExactChecker:
         if type(args) is not dict or not self._kinds:
             return self._check(args)
         given: dict[str, Any] = args  # pyright: ignore[reportUnknownVariableType]
-        # In the function's order. An unknown name makes the dict longer; a missing argument is `PydanticUndefined`, which is no plain type.
+        # In the function's order. An unknown name makes the dict longer; a missing argument is `PydanticUndefined`, of no plain type.
         shown = taken = {**self._defaults, **given}
         kinds = [*map(type, taken.values())]
         if kinds != self._kinds and not self._are_none(kinds):

@@ -1,6 +1,6 @@
-"""Arguments checked against a given schema, and the JSON view of arguments.
+"""Check arguments against a schema that the user gave, and convert arguments to JSON for display.
 
-The function's types and the schema may disagree on the form: a `Decimal` is text in JSON where the schema says "number", a secret is shown
+The function's types and the schema may disagree on the form: a `Decimal` is text in JSON but a "number" in the schema, a secret is shown
 as stars. So the coerced values are checked first, and those that do not fit are replaced by the given values.
 """
 
@@ -60,7 +60,7 @@ def check_by_schema(
 
 
 def _name_in(path: str, payload: dict[str, Any]) -> str | None:
-    """The argument that a problem is about; None if it is about all."""
+    """The argument with a problem; None if the problem concerns all arguments."""
     return next((name for name in payload if path == name or path.startswith(f"{name}.")), None)
 
 

@@ -175,7 +175,7 @@ def _description(name: str, description: Any, desc: Any) -> str | None:
 
 
 def _by_hand(name: str, args: Any, schema: Any, function: Any) -> tuple[dict[str, str | Schema], Schema | None]:
-    """Read `args` and `schema`. Returns what is given for single parameters, and a schema of all parameters."""
+    """Read `args` and `schema`. Returns the texts or schemas of single parameters, or a schema of all parameters."""
     if schema is not None and args is not None:
         raise ToolDefinitionError(f"`{name}` was given both `args` and `schema`: give one.")
     if schema is not None:

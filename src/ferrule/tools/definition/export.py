@@ -51,7 +51,7 @@ def wire_name(name: str) -> str:
 
 
 def own_name(wire: str) -> str:
-    """The name that a wire name stands for."""
+    """The inverse of `wire_name`: the tool's own name."""
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else ".", wire)
 
 

@@ -115,7 +115,7 @@ def mcp_origin(tool: Any) -> tuple[str, str]:
 
 
 def _field(entry: Any, *names: str) -> Any:
-    """The value of the first of these names that the entry has, or None."""
+    """The value of the first name that the entry has, or None."""
     if isinstance(entry, Mapping):
         found = cast("Mapping[str, Any]", entry)
         return next((found[name] for name in names if name in found), None)
@@ -165,7 +165,7 @@ def _problem(schema: Schema) -> str | None:
 
 
 def _without_nulls(schema: Any) -> Any:
-    """The schema without null keywords: some servers write null for what they leave out."""
+    """The schema without null keywords: some servers write null for an absent keyword."""
     found = map_children(schema, _without_nulls)
     return {key: value for key, value in found.items() if value is not None or key in _NULLABLE} if is_object(found) else found
 

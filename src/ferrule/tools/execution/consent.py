@@ -67,7 +67,7 @@ class _Given(Record):
             return False
         try:
             return self.objects == other.objects
-        except (ValueError, TypeError):  # arrays, whose comparison is no boolean
+        except (ValueError, TypeError):  # arrays: their comparison is not a boolean
             return False
 
 

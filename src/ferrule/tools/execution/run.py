@@ -1,4 +1,4 @@
-"""Running a tool on checked arguments: for a run, and for a direct call.
+"""Run a tool with checked arguments, for a run or for a direct call.
 
 An async tool is recognised by the value it returns: functions come wrapped and bound, so nothing else is reliable. `run_call` turns what
 the tool raises into a `ToolResult`, except `ToolStop`, `ConfirmationRequired` and everything that is not an `Exception` (Ctrl-C,
@@ -97,7 +97,7 @@ def _raised(checked: CheckedCall, error: Exception) -> ToolResult:
 
 
 def call_directly(tool: ToolSpec, checked: CheckedArguments) -> ToolResult:
-    """The result of a direct call from sync code, which raises what the tool raises."""
+    """Call a tool directly from sync code, and return its `ToolResult`. The tool's exceptions pass through."""
     runs_anywhere = getattr(tool.func, "runs_anywhere", False)
     value = run_directly(tool, checked, whole=True, is_direct=not runs_anywhere)
     return to_result(ToolCall.unchecked(tool.name, checked.shown, repairs=checked.repairs), value)

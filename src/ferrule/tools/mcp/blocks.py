@@ -94,7 +94,7 @@ class Block(Record):
         return self.reader(self.uri)
 
     def shown(self) -> tuple[Part, ...]:
-        """What a model sees: a text, a part, or a line that describes it. Such a line also precedes a resource's text."""
+        """The content for a model: a text, a part, or a line that describes the block. Such a line also precedes a resource's text."""
         if self.part is None or (isinstance(self.part, File) and self.part.media_type not in _FILES):
             return (Text(text=self._description()),)
         if isinstance(self.part, Image) and self.part.media_type.lower() not in _IMAGES:

@@ -1,6 +1,6 @@
 """The result of a call to an MCP server.
 
-An `MCPResult` holds every block in order, the structured value (checked and typed), and the content for a model.
+An `MCPResult` contains every block in order, the structured value (checked and typed), and the content for a model.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class MCPResult(Record):
 
     @property
     def value(self) -> Any:
-        """What a direct call returns: the text of a single text block, otherwise a list of texts and other blocks.
+        """The return value of a direct call: the text of a single text block, otherwise a list of texts and other blocks.
 
         Other blocks are content parts, or the server's JSON if there is no such part. Without blocks, and with
         `result_mode="structured"`, it is the structured value, if there is one.

@@ -1,6 +1,6 @@
 """Convert an MCP server's tool to a `Tool`.
 
-`mcp_tool_options` turns an entry of `tools/list`, and a `Caller` that can call it, into the arguments of `Tool(...)`. `tool.mcp` keeps the
+`mcp_tool_options` turns an entry of `tools/list`, and a `Caller` that can call it, into the arguments of `Tool(...)`. `tool.mcp` is the
 server's whole definition. The SDK is not imported.
 """
 

@@ -46,7 +46,7 @@ class ToolCall(BaseModel, metaclass=LateModelType, late=True):
     fault: CallFault | None = None
     """Why the call cannot run; None for a well-formed call."""
     repairs: tuple[str, ...] = ()
-    """Names of the repairs that its text needed, in order; in events, also those of its arguments."""
+    """The names of the repairs that its text needed, in order; in events, also of the repairs of its arguments."""
 
     if not TYPE_CHECKING:  # the types of the arguments are those of the fields
 
@@ -113,8 +113,8 @@ class ToolCall(BaseModel, metaclass=LateModelType, late=True):
     def execute(self, functions: Functions | None = None) -> Any:
         """Run the call on the function of that name, and return the function's value.
 
-        `functions` is a dict by name or a list of tools; a tool checks the arguments first. By default the functions and tools that the
-        caller's module defines are used, never imported ones. Raises `UnknownToolError` (a `ValueError`) if there is no such function,
+        `functions` is a dict by name or a list of tools; a tool checks the arguments first. The default is the functions and tools that the
+        caller's module defines, but not imported ones. Raises `UnknownToolError` (a `ValueError`) if there is no such function,
         `ToolExecutionError` (a `RuntimeError`, with the cause) if it raises, `ToolCallError` for a call with a fault.
         """
         from ferrule.values.calls.direct import callers_own, invoke
@@ -194,7 +194,7 @@ class ToolResult(Record):
     """Names of the repairs that the call needed: of its text, then of its arguments."""
 
     def __getstate__(self) -> list[Any]:
-        """The pickled fields: not `value` and `error`, which may hold anything."""
+        """The pickled fields: all except `value` and `error`, which may hold anything."""
         return [None if name in {"value", "error"} else found for name, found in fields_of(self).items()]
 
     def __copy__(self) -> Self:

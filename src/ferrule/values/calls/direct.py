@@ -54,7 +54,7 @@ class Ended(NamedTuple):
     """The function's value, or the tool's `ToolResult`."""
     error: Exception | None = None
     is_raised: bool = True
-    """Whether the function raised the error; False where the call did not run."""
+    """Whether the function raised the error; False if the call did not run."""
 
 
 Functions = Mapping[str, Callable[..., Any]] | Iterable[Callable[..., Any]]

@@ -58,7 +58,7 @@ def edit_arguments(
 
 
 def _unmasked(new: Any, shown: Any, given: Any) -> Any:
-    """The new value, with the given secrets in the places where it repeats the stars that were shown."""
+    """The new value, in which the given secrets replace the stars that it repeats."""
     if isinstance(new, str):
         return given if new == shown and is_masked(new) else new
     if is_object(new) and is_object(shown) and is_object(given):

@@ -23,7 +23,7 @@ class ToolCallResult(BaseModel):
     name: str = ""
     """The tool's name."""
     value: Any = None
-    """The value that the tool returned, or what the model saw of it."""
+    """The value that the tool returned, or the content that the model saw."""
     is_error: bool = False
     """The tool failed, or did not run."""
 
@@ -82,7 +82,7 @@ class ToolCallResults(Type):
 
     @classmethod
     def description(cls) -> str:
-        """What a model needs to know about this type."""
+        """The description of this type for a model."""
         return "Results of tool calls: the tool's name, the value it returned, and whether it failed."
 
     def result_of(self, call_id: str | None, index: int) -> ToolCallResult | None:

@@ -63,7 +63,7 @@ class ToolCalls(Type):
 
     @classmethod
     def description(cls) -> str:
-        """What a model needs to know about this type."""
+        """The description of this type for a model."""
         return 'Calls of tools: {"tool_calls": [{"name": the tool\'s name, "args": its arguments as a JSON object}]}.'
 
     def format(self) -> dict[str, Any]:

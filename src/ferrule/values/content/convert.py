@@ -219,7 +219,7 @@ def _read_mark(mark: Any, fields: dict[str, Any]) -> Any:
 
 
 def pieces_of(value: Any) -> list[Piece] | None:
-    """The pieces of a value that holds parts, with JSON between them; None for a value without parts.
+    """Split a value that contains parts into pieces: the parts, and JSON between them. Returns None for a value without parts.
 
     Only values of a `Type` become parts: text that looks like a packed part stays text.
     """

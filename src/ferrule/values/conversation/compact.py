@@ -126,7 +126,7 @@ def sizes_of(units: Iterable[Sequence[Any]]) -> list[tuple[int, int]]:
 
 
 def cut_entries(entries: Sequence[Any], dropped: int, shortened: int, note: Message = LEFT_OUT) -> list[Any]:
-    """Entries without the first `dropped`, and with the results up to `shortened` cut. The note comes first, as a user message must."""
+    """Entries without the first `dropped`, and with the results up to `shortened` cut. The first message is the note, a user's."""
     kept = [*map(shorten_result, entries[dropped:shortened]), *entries[max(dropped, shortened) :]]
     return [note, *kept] if dropped else kept
 

@@ -68,7 +68,7 @@ Calls = Literal["native", "prompted", "constrained"]
 
 
 class Capabilities(Record):
-    """What a model is known to support. Programs choose the form of their requests by it."""
+    """The features that a model is known to support. Programs choose the form of their requests by them."""
 
     native_tools: bool = True
     """Accepts tool declarations and answers with structured calls."""
@@ -107,7 +107,7 @@ class Declarations(Sequence[dict[str, Any]]):
         self._kept: dict[Any, Any] = {}
 
     def kept(self, key: Any, make: Callable[[], T]) -> T:
-        """The value of `make()`, made once for these tools and `key`: a cache for what other modules derive."""
+        """The value of `make()`, made once for these tools and `key`: a cache for values that other modules derive."""
         return self._kept[key] if key in self._kept else self._kept.setdefault(key, make())
 
     @property

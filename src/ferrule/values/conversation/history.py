@@ -1,7 +1,7 @@
 """`History`: earlier turns of a conversation, as the value of an input field.
 
-It holds turns of fields (`{"question": ..., "answer": ...}`, DSPy's form) and chat messages (`{"role": ..., "content": ...}`), also
-mixed. All are dicts. Adapters put them before the current question as messages.
+It contains turns of fields (`{"question": ..., "answer": ...}`, DSPy's form), chat messages (`{"role": ..., "content": ...}`), or
+both. All are dicts. Adapters put them before the current question as messages.
 """
 
 from __future__ import annotations

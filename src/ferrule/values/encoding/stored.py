@@ -61,7 +61,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def parse_object(text: Any, what: str) -> dict[str, Any]:
-    """Parse a JSON object. Raises a `StoreError` that names `what` was expected."""
+    """Parse a JSON object. Raises a `StoreError` that says that `what` was expected."""
     try:
         found = parse_json(text) if isinstance(text, str) else None  # not bytes, which may be a pickle
     except (ValueError, RecursionError) as error:

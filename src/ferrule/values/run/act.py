@@ -93,7 +93,7 @@ class RecallCalls(Record):
 
 
 class CallTools(MutableRecord):
-    """Run checked calls, at once where the tools allow it: answered with a list of `ToolResult`s in call order."""
+    """Run checked calls, at the same time if the tools allow it: answered with a list of `ToolResult`s in call order."""
 
     calls: tuple[CheckedCall, ...]
 

@@ -1,4 +1,4 @@
-"""Events: what observers receive while a run executes.
+"""Events, which observers receive while a run executes.
 
 `Observers` adds the run and the place to each event. A resume may lose or repeat deltas; every other event is sent once.
 """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ferrule.values.record import Record
 
 FACTS = ("provider", "status", "request_id", "retry_after_s")
-"""Details of a model error, beside its class and its text."""
+"""The details of a model error, in addition to its class and its text."""
 
 _OF_RESPONSES = [name for name in Response.__record_fields__ if name not in {"raw", "answered_by"}]
 _OF_RESULTS = [name for name in ToolResult.__record_fields__ if name not in {"value", "error"}]

@@ -127,7 +127,7 @@ def escape_step(name: object) -> str:
 
 
 def unescape_step(step: str) -> str:
-    """The name that a step of a JSON pointer stands for."""
+    """The inverse of `escape_step`."""
     return step.replace("~1", "/").replace("~0", "~")
 
 

@@ -168,7 +168,7 @@ class SignatureType(LateModelType):
         return deepcopy(cls.plan.output_schema())
 
     def kept(cls, key: Any, make: Callable[[], T]) -> T:
-        """The value of `make()`, made once for this signature and `key`: a cache for what other modules derive."""
+        """The value of `make()`, made once for this signature and `key`: a cache for values that other modules derive."""
         kept = (cls.__plan__ or cls.plan).kept
         return kept[key] if key in kept else kept.setdefault(key, make())
 

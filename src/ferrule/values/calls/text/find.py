@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _NAMESPACE = "]<]minimax[>["
 _NAMESPACE_OF_TAG = re.compile(re.escape(_NAMESPACE) + r"(?=<|\s*\Z)")
-"""Stands before each tag that models of one family write, and means nothing by itself."""
+"""A prefix that models of one family write before each tag. It has no meaning of its own."""
 _MARKUP = frozenset({"call", "close", "stop"})
 _CHANNELS = frozenset({"channel", "start", "message", "constrain", "startofturn", "startheaderid"})
 

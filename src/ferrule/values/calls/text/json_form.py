@@ -100,7 +100,7 @@ def drafts_of(value: Any, offers: OfferedTools, *, marked: bool) -> list[Draft] 
 
 
 def drafts_of_args(offer: Offer, args: Any, offers: OfferedTools) -> Draft | None:
-    """The call of a tool whose name stands before its arguments."""
+    """The call of a tool whose name comes before its arguments."""
     if not isinstance(args, dict):
         return None
     found = cast("dict[str, Any]", args)

@@ -47,7 +47,7 @@ class Draft(NamedTuple):
 
 
 class Effort:
-    """A budget in characters for positions that turn out to hold no call. It bounds the time for hostile texts."""
+    """A budget, in characters, for reading positions that turn out not to be calls. It bounds the time for hostile texts."""
 
     __slots__ = ("left",)
 

@@ -62,7 +62,7 @@ def read_python_call(text: str, at: int, offers: OfferedTools, effort: Effort) -
 
 
 def read_unreadable(text: str, at: int, offers: OfferedTools, effort: Effort) -> tuple[Draft, int] | None:
-    """A fault for a call whose arguments cannot be read; None for a signature, or where there is no call."""
+    """A call with a fault, if its arguments cannot be read; None for a signature, or if there is no call."""
     callee = _CALLEE.match(text, at)
     offer = offers.get(callee["name"]) if callee is not None and effort.left > 0 else None
     if callee is None or offer is None:

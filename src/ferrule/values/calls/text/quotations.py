@@ -13,7 +13,7 @@ _BLOCKQUOTE = re.compile(r"[ \t]*(?:(?:[-*+\u2022]|\d{1,3}[.)])[ \t]+)?>(?!>>)")
 """The start of a line (CommonMark 0.31, section 5.1), also in a list. `>>>` announces a call, or is a Python prompt."""
 _SPEAKS = re.compile(r"quot(?:e\b|ed|ing|ation)|ignor|disregard", re.IGNORECASE)
 _OPENING = re.compile(r"\s*(?:`{3,}[ \t]*\w*)?[\s`*_'\"]*\Z")
-"""What may stand between a sentence and the call: the start of a fence, quotation marks."""
+"""The text allowed between a sentence and the call: the start of a fence, quotation marks."""
 _SENTENCE_END = re.compile(r"[.!?]\s|\n")
 _IGNORED = r"(?:ignor(?:e|ed|es|ing)|disregard(?:ed|s|ing)?)\b"
 _NOT_RUN = (

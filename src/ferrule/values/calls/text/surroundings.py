@@ -62,12 +62,12 @@ class Surroundings:
         return self._last
 
     def stand_alone(self, start: int, end: int) -> bool:
-        """Whether a call between two positions is the whole text, or begins or ends a line and is no example."""
+        """Whether a call between two positions is the whole text, or begins or ends a line and is not an example."""
         edges = self.edges(start, end)
         return edges.is_whole or ((edges.begins or edges.ends) and not self.is_example(start, end))
 
     def edges(self, start: int, end: int) -> Edges:
-        """What is beside a call between two positions, on its line."""
+        """The text beside a call between two positions, on its line."""
         text = self._text
         is_whole = start <= self._first and end >= self.last - 1
         low = text.rfind("\n", max(0, start - _NEAR), start) + 1

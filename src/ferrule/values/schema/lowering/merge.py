@@ -65,7 +65,7 @@ def merge(schemas: Iterable[Schema], root: Schema, steps: Iterator[object]) -> t
 
 
 def inlined_references(schema: Schema) -> Iterator[str]:
-    """The references that merging inlines: those in an `allOf`, and in a union with other keywords beside it."""
+    """The references that merging inlines: those in an `allOf`, and in a union that has other keywords beside it."""
     beside = schema.keys() & (TYPE_OF.keys() | {"type", "enum", "const", "allOf"})
     for key in ("allOf", *(("anyOf", "oneOf") if beside else ())):
         for each in schema.get(key) or ():

@@ -62,10 +62,10 @@ class Rules(Record, kw_only=True):
     recursive: Literal["anywhere", "in options"] | None = None
     """Where a definition may contain itself; `in options`: in properties that are not required."""
     keeps: frozenset[str]
-    """The accepted keywords among those that not every target accepts."""
+    """The accepted keywords, of those that some targets do not accept."""
     formats: frozenset[str]
     enums: frozenset[str]
-    """The JSON types that an `enum` may hold."""
+    """The JSON types of the values that an `enum` may contain."""
     most_min_items: int | None = None
     """The largest `minItems`; None for no limit."""
     most_repeats: int | None = None
