@@ -51,7 +51,7 @@ class ToolServer(Protocol):
         ...
 
     def ask_in_runs(self) -> None:
-        """Let its questions go to runs."""
+        """Let runs answer its questions."""
         ...
 
 
@@ -283,7 +283,7 @@ class LiveToolbox(Toolbox):
 
     @property
     def has_shelf(self) -> bool:
-        """Whether tools are put on a shelf, so that the offered tools are not all tools."""
+        """Whether tools are put on a shelf, so that some are not offered."""
         return bool(self._how.keys() - {"concurrent"})
 
     def local(self) -> dict[str, Tool]:

@@ -38,6 +38,7 @@ _UNKNOWN = frozenset({Any, object, list, dict, tuple, set, frozenset})
 _SCALARS = frozenset({int, str, bool, float, type(None)})
 _CONTAINERS = frozenset({list, dict})
 _NOTHING_MORE = frozenset({"builtins", "itertools"})
+"""The modules of classes that are iterators and nothing more."""
 
 
 def copy_arguments(args: Any, takes_items: Callable[[str], bool]) -> Any:

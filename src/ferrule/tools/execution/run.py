@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _OF_THE_RUN = (ConfigurationError, ReplayMismatchError, RunCancelledError, StoreError, UnknownOutcomeError)
+"""Errors that end the whole run if a program that is a tool raises them."""
 _PLAIN = frozenset({str, int, float, bool, type(None), dict, list, tuple, bytes})
 """Types whose values are neither awaitable nor iterators."""
 
@@ -84,11 +85,11 @@ def awaited_in(context: contextvars.Context, work: Coroutine[Any, Any, R]) -> Ge
 
 
 def _raised(checked: CheckedCall, error: Exception) -> ToolResult:
-    """The result of a call that raised. Raises an error that ends the whole run again."""
+    """The result of a call that raised. An error that ends the whole run is raised again."""
     if isinstance(error, (ToolStop, ConfirmationRequired, ConfigurationError)):
         raise error
     place = scope().call
-    if isinstance(error, RunCancelledError) and place is not None and place.cancelled:  # the run stopped a program in the function
+    if isinstance(error, RunCancelledError) and place is not None and place.cancelled:  # a program in the function, stopped with the call
         raise error
     # A program that is a tool (`as_tool()`) is part of the run, and no model can fix its configuration.
     if isinstance(error, _OF_THE_RUN) and checked.tool.is_program:
@@ -262,7 +263,7 @@ def _awaitable(value: Any, *, whole: bool) -> Any:
 
 
 class _Work:
-    """A call of a sync function in a worker thread. The code that waits for it enters it as a block: after that, no item is read."""
+    """A call of a sync function in a worker thread. The code that waits for it uses it as a context manager: on exit, reading stops."""
 
     __slots__ = ("_call", "_is_abandoned", "_whole", "began")
 

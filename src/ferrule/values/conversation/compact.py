@@ -20,7 +20,7 @@ STRATEGIES = ("shorten", "drop", "summarize")
 LONGEST_RESULT = 400
 """Characters that "shorten" leaves of a long result."""
 _LEAST = 100
-"""The least tokens accepted. Fewer are a mistake: `compact=1`, meant as the whole context, or `80`, meant as percent."""
+"""The smallest number of tokens accepted. Fewer are a mistake: `compact=1` for the whole context, or `80` for a percentage."""
 _BYTES_PER_TOKEN = 4
 _PER_MESSAGE = 4
 _PER_MEDIA = 1_000
@@ -126,7 +126,7 @@ def sizes_of(units: Iterable[Sequence[Any]]) -> list[tuple[int, int]]:
 
 
 def cut_entries(entries: Sequence[Any], dropped: int, shortened: int, note: Message = LEFT_OUT) -> list[Any]:
-    """Entries without the first `dropped`, and with the results up to `shortened` cut. The first message is the note, a user's."""
+    """Entries without the first `dropped`, and with results up to `shortened` cut. The note comes first, so that the user speaks first."""
     kept = [*map(shorten_result, entries[dropped:shortened]), *entries[max(dropped, shortened) :]]
     return [note, *kept] if dropped else kept
 

@@ -52,7 +52,7 @@ def _tag() -> re.Pattern[str]:
 
 
 def split_thoughts(response: Response, request: Request | None = None) -> Response:
-    """Move the thoughts at the start of a response's text into its reasoning. Returns a response that has none, or is split, unchanged.
+    """Move the thoughts at the start of a response's text into its reasoning. A response without any, or split before, is unchanged.
 
     `request` is the request that it answers: a tag that is a field of the answer's form is not a thought.
     """
