@@ -1,1 +1,1 @@
-"""Functions as tools: schema, docs, checking of arguments, loading."""
+"""Functions as tools: their schemas, docs, argument checks and loading."""

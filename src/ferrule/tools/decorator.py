@@ -67,7 +67,7 @@ def tool(
     concurrent: bool = True,
     **keywords: Any,
 ) -> Any:
-    """Make a function a `Tool`: `@tool`, or `@tool(name="add", require_confirmation=True)`. The result is still callable.
+    """Turn a function into a `Tool`: `@tool`, or `@tool(name="add", require_confirmation=True)`. The result is still callable.
 
     Args:
         name: The tool's name; the function's by default.
@@ -81,10 +81,10 @@ def tool(
         require_confirmation: True, `"destructive"`, `ask(...)` or a function of the arguments: whether a person must agree to a call.
         effect: What a call changes: `"read"`, `"idempotent"`, `"transactional"` or `"once"` (the default).
         reconcile: Called with the call's key and arguments before a repetition. Returns the call's result, `NotDone` or `Unknown`.
-        unknown: If it is unknown whether a crashed call has run: `"ask"` a person, `"tell"` the model, or `"fail"`.
+        unknown: What to do if it is unknown whether a crashed call ran: `"ask"` a person, `"tell"` the model, or `"fail"`.
         timeout_s: The time limit of a call in seconds.
-        concurrent: Whether calls of one step may run at the same time. `Toolbox(concurrent=False)` says it for all its tools.
-        keywords: None are known; a misspelled option is an error.
+        concurrent: Whether calls of one step may run at the same time. `Toolbox(concurrent=False)` turns it off for all its tools.
+        keywords: No other option is accepted; a misspelled one raises.
 
     Raises:
         ToolDefinitionError: A model could not call the function.
@@ -107,7 +107,7 @@ def tool(
 def confirm_first(function: Callable[P, R]) -> Callable[P, R]:
     """Make a function raise `ConfirmationRequired` until a person agrees to exactly this call (udspy's decorator).
 
-    A tool becomes the same tool with `require_confirmation=True`, and a decorated function given to a program asks as such a tool does.
+    A tool becomes the same tool with `require_confirmation=True`. A decorated function that is given to a program asks as that tool does.
     The function must be one that can become a tool.
     """
     from ferrule.tools.execution.run import is_coroutine_function

@@ -1,8 +1,8 @@
-"""`defer_tools`: the model finds tools by search and loads them, so that a prompt need not list them all.
+"""`defer_tools`: the model searches for tools and loads them, so that a prompt need not list all tools.
 
-`search_tools` lists names with one line each; `load_tool` returns one description and schema.
-A loaded tool is passed to `on_load`, so that a run can offer it from its next turn on. Without `on_load` there is a third tool,
-`call_tool`, which passes calls on, with the loaded tool's checks and confirmation.
+`search_tools` lists names with one line each; `load_tool` returns the description and schema of one tool.
+A loaded tool is passed to `on_load`, so that a run can offer it from its next turn on. Without `on_load`, there is a third tool,
+`call_tool`, which forwards calls, with the loaded tool's checks and confirmation.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CALL = "Call a tool that was loaded: its name, and the arguments as its schema 
 def defer_tools(tools: Iterable[Tool], *, on_load: Callable[[Tool], object] | None = None) -> list[Tool]:
     """Replace many tools by two or three that find, load and call them: `search_tools`, `load_tool` and `call_tool`.
 
-    With `on_load`, which gets each tool that the model loads, there is no `call_tool`: the caller then offers the loaded tool itself.
+    With `on_load`, which receives each tool that the model loads, there is no `call_tool`: the caller offers the loaded tool itself.
     Raises `ToolDefinitionError` if one of the tools has the name of a replacement.
     """
     box = Toolbox(tools)

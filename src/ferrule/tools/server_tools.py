@@ -1,4 +1,4 @@
-"""The tools of whole servers: conversion, unique names over several servers, and facts about all of them."""
+"""The tools of whole servers: conversion, unique names across servers, and estimates and findings for all of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def convert_mcp_tool(session: Caller, tool: Any) -> Tool:
-    """A tool of a live session: `Tool.from_mcp_tool(session, tool)` under DSPy's name."""
+    """Make a tool of a live session: `Tool.from_mcp_tool(session, tool)` under DSPy's name."""
     return Tool.from_mcp_tool(session, tool)
 
 
@@ -30,7 +30,7 @@ def make_tools(
     prefix: bool = False,
     rules: ConversionRules | None = None,
 ) -> list[Tool]:
-    """The tools of one server in its order, under unique names; `prefix` puts `server__` before each."""
+    """The tools of one server, in its order and under unique names. `prefix` puts `server__` before each name."""
     listed = list(definitions)
     names = unique_names([(server, each.name) for each in listed], prefix=prefix)
     return [Tool(**mcp_tool_options(each, caller=caller, server=server, name=names[server, each.name], rules=rules)) for each in listed]
@@ -40,7 +40,7 @@ def make_tools(
 
 
 def separate_names(tools: Iterable[Tool], reserved: Iterable[str] = ()) -> list[Tool]:
-    """The tools, with the server's name before each server's tool whose name is `reserved` or not unique."""
+    """The tools; a server's tool whose name is `reserved` or not unique gets the server's name as a prefix."""
     tools = list(tools)
     different = {(each.mcp_server, each.mcp.name if each.mcp is not None else "", each.name) for each in tools}
     counted = Counter(name for _, _, name in different)
@@ -59,7 +59,7 @@ def rename_tool(tool: Tool, name: str) -> Tool:
 
 
 def connect_mcp_tools(tools: Iterable[Tool], callers: Mapping[str, Caller], **options: Any) -> list[Tool]:
-    """Connect tools without a function, made from `(entry, server_id)` or loaded, to the caller of their server. Others stay unchanged."""
+    """Give tools without a function, made from `(entry, server_id)` or loaded, the caller of their server. Others stay unchanged."""
     rules = rules_from(options)
     made: list[Tool] = []
     for each in tools:
@@ -73,12 +73,12 @@ def connect_mcp_tools(tools: Iterable[Tool], callers: Mapping[str, Caller], **op
 
 
 def estimate_mcp_tokens(tools: Iterable[Tool]) -> dict[str, int]:
-    """About how many tokens the tools of each server take in a prompt."""
+    """The estimated tokens that the tools of each server take in a prompt."""
     return {server: estimate_tokens(found) for server, found in _by_server(tools).items()}
 
 
 def list_server_tools(servers: Iterable[Any]) -> dict[int, Iterable[Tool]]:
-    """The tools of each server, by its `id`. Servers that have listed none yet connect at the same time."""
+    """The tools of each server, by the server's `id()`. Servers that have not listed any yet connect at the same time."""
     servers = list(servers)
     found = {id(each): each.tools for each in servers if each.listed is not None}
     others = [each for each in servers if id(each) not in found]
@@ -96,7 +96,7 @@ def list_server_tools(servers: Iterable[Any]) -> dict[int, Iterable[Tool]]:
 
 
 def find_shadowed_tools(tools: Iterable[Tool]) -> list[MCPFinding]:
-    """Tools of a server that share a name with another server's or a local tool, or mention one."""
+    """Servers' tools that share a name with another server's tool or a local one, or that mention such a tool."""
     tools = list(tools)
     return find_shadowing(_by_server(tools), [each.name for each in tools if each.mcp is None])
 

@@ -1,7 +1,7 @@
-"""`Shelf`: tools that are not offered until they are loaded; found by name, glob, or words.
+"""`Shelf`: tools that are not offered until they are loaded. They are found by name, glob, or words.
 
 The search is BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009) over names, descriptions and the names of
-parameters: forty lines, which save every installation a dependency.
+parameters. Its forty lines save every installation a dependency.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 _SATURATION, _LENGTH = 1.2, 0.75
 """BM25's k1 and b, at their usual values."""
 _NAME_COUNTS = 3
-"""How often a word of the name counts: a query with a tool's name means that tool."""
+"""The weight of a word in a tool's name: a query that contains a tool's name means that tool."""
 _MOST_FOUND = 20
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_a-zA-Z0-9]+")
 
 
 class Shelf:
-    """An ordered set of tools with different names (`Toolbox` checks this)."""
+    """An ordered set of tools with unique names (`Toolbox` checks this)."""
 
     search_options: ClassVar[dict[str, Any]] = {
         "desc": "Find more tools by what they should do, and load them: they can be called from the next step on.",
         "arg_desc": {"query": "What the tools should do, in a few words.", "limit": "How many tools to load at most."},
         "effect": "read",
     }
-    """Makes `search_tools` a tool. No docstring of it describes that tool: `python -OO` would drop it."""
+    """The options that make `search_tools` a tool. They describe it, as `python -OO` would drop a docstring."""
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._by_name = {tool.name: tool for tool in tools}
         self._index: _Index | None = None
 
     def replace(self, tools: Iterable[Tool]) -> None:
-        """Replace the tools, as those of MCP servers follow what the servers list."""
+        """Replace the tools, for example when an MCP server lists new ones."""
         self._by_name, self._index = {tool.name: tool for tool in tools}, None
 
     def get(self, name: str) -> Tool | None:
@@ -57,13 +57,13 @@ class Shelf:
         return [tool for name, tool in self._by_name.items() if fnmatchcase(name, pattern)]
 
     def search(self, query: str, limit: int) -> list[Tool]:
-        """The best tools for a query, best first; a tool must share a word with it."""
+        """The best tools for a query, best first. A tool must share a word with the query."""
         if self._index is None:
             self._index = _Index(self)
         return self._index.best(query, limit)
 
     def search_tools(self, query: str, limit: int = 5) -> Any:
-        """Find tools and load them: the function of the model's tool."""
+        """Find tools and load them. This is the function of the model's `search_tools`."""
         found = self.search(query, min(max(limit, 1), _MOST_FOUND))
         if not found:
             return f"No tool fits {query!r}. Try other words, or fewer."
@@ -80,7 +80,7 @@ class Shelf:
 
 
 class _Index:
-    """For each word, the tools that have it and how often."""
+    """For each word, the tools that contain it, and how often."""
 
     def __init__(self, tools: Iterable[Tool]) -> None:
         self.tools = list(tools)
@@ -103,11 +103,11 @@ class _Index:
             for at, count in places:
                 damped = count + _SATURATION * (1 - _LENGTH + _LENGTH * self.lengths[at] / self.mean)
                 scores[at] = scores.get(at, 0.0) + rare * count * (_SATURATION + 1) / damped
-        ranked = sorted(scores, key=lambda at: (-scores[at], at))  # ties in the shelf's order: the same answer in every process
+        ranked = sorted(scores, key=lambda at: (-scores[at], at))  # ties in the shelf's order: the same result in every process
         return [self.tools[at] for at in ranked[:limit]]
 
 
 def _words(text: str) -> list[str]:
-    """Words in lower case; `createInvoice_v2` has four. The `s` of a plural is cut, the most common inflection in tool names."""
+    """The words of a text in lower case; `createInvoice_v2` has four. Cuts the `s` of plurals, the most common inflection in tool names."""
     found = [word.lower() for word in _WORD.findall(text)]
     return [word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word for word in found]  # noqa: PLR2004  `gas` stays

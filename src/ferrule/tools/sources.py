@@ -1,6 +1,6 @@
-"""Other kinds of tools as the arguments of `Tool(...)`: LangChain's tools, entries of an MCP list, declarations; and Python files of tools.
+"""Turn other kinds of tools into arguments of `Tool(...)`: LangChain's tools, MCP list entries, declarations; and load Python files.
 
-LangChain (`BaseTool` of langchain-core 1.x) is never imported here: the tool brings it along.
+LangChain (`BaseTool` of langchain-core 1.x) is never imported here: a LangChain tool has imported it already.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ DEFAULT_FOLDER = "tools"
 
 
 def is_langchain_tool(thing: Any) -> bool:
-    """Whether a thing is a LangChain tool. Does not import LangChain."""
+    """Whether an object is a LangChain tool. Does not import LangChain."""
     return any(each.__name__ == "BaseTool" and each.__module__.startswith("langchain_core.") for each in type(thing).__mro__)
 
 
 def is_mcp_entry(thing: Any) -> bool:
-    """Whether a thing is an entry of `tools/list`, as a dict or as the SDK's object."""
+    """Whether an object is an entry of `tools/list`, as a dict or as the SDK's object."""
     if is_object(thing):
         return "inputSchema" in thing
     return type(thing).__module__.startswith(("mcp.", "mcp_types")) and hasattr(thing, "name")
 
 
 def tool_parts(thing: Any) -> dict[str, Any]:
-    """The arguments of `Tool(...)` for a callable, a LangChain tool, an entry of an MCP list, or a declaration (canonical or flat)."""
+    """The arguments of `Tool(...)` for a callable, a LangChain tool, an MCP list entry, or a declaration (canonical or flat)."""
     if is_langchain_tool(thing):
         return langchain_parts(thing)
     if is_mcp_entry(thing):
@@ -67,7 +67,7 @@ def tool_parts(thing: Any) -> dict[str, Any]:
 
 
 def langchain_parts(tool: Any) -> dict[str, Any]:
-    """The arguments of `Tool(...)` for a LangChain tool. Injected arguments, which LangChain fills itself, are not in the schema."""
+    """The arguments of `Tool(...)` for a LangChain tool. The schema leaves out injected arguments, which LangChain itself fills in."""
     if not is_langchain_tool(tool):
         raise ToolDefinitionError(f"`Tool.from_langchain` takes a LangChain `BaseTool`, found {shown(tool)}.")
     model = tool.tool_call_schema
@@ -87,12 +87,12 @@ def _schema(model: Any) -> dict[str, Any]:
         found = dict(model)
     elif hasattr(model, "model_json_schema"):
         found = strip_titles(model.model_json_schema(schema_generator=Generator))
-    else:  # a model of pydantic 1, which LangChain still takes
+    else:  # a pydantic 1 model, which LangChain still accepts
         found = strip_titles(model.schema())
     schema = inline_definitions(found)
     for generated in ("title", "description"):
         schema.pop(generated, None)
-    # LangChain drops unknown arguments silently; a model should learn of its mistake.
+    # LangChain silently drops unknown arguments, but a model should see its mistake.
     return {**schema, "additionalProperties": schema.get("additionalProperties", False)}
 
 
@@ -111,16 +111,16 @@ def _runner(tool: Any) -> Any:
     return run
 
 
-# -- files: `weather.py` holds one tool, the function or `@tool` named `weather` -----------------------------------------
+# -- files: `weather.py` contains one tool, the function or `@tool` named `weather` --------------------------------------
 #
 # Loading runs the file. Each file becomes a module of its own under a private name, in no package, so relative imports in it fail.
 # Names cannot leave the folder: no `..`, no absolute path, no link to a place outside.
 
 
 def load_file(path: str | Path, make: Callable[[str, Any], T], *, strict: bool = False) -> T | None:
-    """The tool in one file. Without one it returns None and, for a Python file, warns; `strict` raises instead.
+    """Load the tool in one file. If there is none, returns None and, for a Python file, warns; `strict` raises instead.
 
-    A script that calls `sys.exit` always raises: it was not written to be loaded.
+    A script that calls `sys.exit` always raises, as it was not written to be loaded.
     """
     file = Path(path)
     if not file.is_file() or file.suffix != ".py" or file.stem.startswith("__"):
@@ -145,7 +145,7 @@ def load_file(path: str | Path, make: Callable[[str, Any], T], *, strict: bool =
 def load_folder(
     path: str | Path | None, names: str | Sequence[str] | None, make: Callable[[str, Any], T], name_of: Callable[[T], str], *, strict: bool
 ) -> list[T]:
-    """The tools in a folder, or in one file, sorted by file name or in the order of `names`.
+    """Load the tools in a folder, or in one file, sorted by file name or in the order of `names`.
 
     A missing folder or name raises `ToolLoadError`. A broken file is skipped with a warning, unless it was asked for by name or `strict`.
     """

@@ -42,31 +42,31 @@ class Tool(attributes.ToolAttributes, Type, late=True):
     `await tool.acall(...)`, checks and coerces the arguments and then runs the function; what the function raises passes through.
 
     Args:
-        func_or_name: The function; or the tool's name, and then the other arguments by position are description, `callable`, `schema` and
+        func_or_name: The function, or the tool's name. After a name, the positional arguments are description, `callable`, `schema` and
             `mcp_server`. After a function they are name, description, `args`, `arg_types` and `arg_desc`.
-        positional: The arguments by position just described.
+        positional: The positional arguments described above.
         name: The tool's name.
         description: What the tool does, for the model.
         args: By parameter, a description or a JSON schema that replaces the one read from the function.
         arg_types: By parameter, a type that replaces the annotation.
         arg_desc: By parameter, a description.
         desc: The same as `description`.
-        func: The same as `func_or_name`, by name.
+        func: `func_or_name` as a keyword.
         callable: The function. Its first parameter, if named `self` or `caller`, is filled by `tool.call(caller, ...)`.
-        schema: A JSON schema of all arguments. With no function, the tool is only declared.
+        schema: A JSON schema of all arguments. Without a function, the tool is only declared: it cannot run.
         mcp_server: The name of the MCP server that has the tool.
-        mcp: What that server says of the tool.
+        mcp: That server's definition of the tool.
         require_confirmation: True, `"destructive"`, `ask(...)` or a function of the arguments: whether a person must agree to a call.
         effect: What a call changes: `"read"`, `"idempotent"`, `"transactional"` or `"once"` (the default). A crashed call with effect
             `"once"` is not repeated.
         reconcile: Called with the call's key and arguments before a repetition. Returns the call's result, `NotDone` or `Unknown`.
-        unknown: If it is unknown whether a crashed call has run: `"ask"` a person, `"tell"` the model, or `"fail"`.
+        unknown: What to do if it is unknown whether a crashed call ran: `"ask"` a person, `"tell"` the model, or `"fail"`.
         timeout_s: The time limit of a call in seconds.
-        concurrent: Whether calls of one step may run at the same time. `Toolbox(concurrent=False)` says it for all its tools.
-        keywords: None are known; a misspelled option is an error.
+        concurrent: Whether calls of one step may run at the same time. `Toolbox(concurrent=False)` turns it off for all its tools.
+        keywords: No other option is accepted; a misspelled one raises.
 
     Raises:
-        ToolDefinitionError: A model could not call this.
+        ToolDefinitionError: A model could not call the tool.
 
     """
 
@@ -75,7 +75,7 @@ class Tool(attributes.ToolAttributes, Type, late=True):
     func: Callable[..., Any] | None
     """The function; None for a tool that is only declared."""
     name: str
-    """`wire_name` is the form of it that every provider accepts."""
+    """The tool's own name. `wire_name` is the form that every provider accepts."""
     desc: str
     args: dict[str, Any]
     """The schema of each parameter, by name: a copy."""
@@ -160,7 +160,7 @@ class Tool(attributes.ToolAttributes, Type, late=True):
 
     @classmethod
     def of(cls, thing: Any) -> Tool:
-        """Make a tool of a tool, a callable, a LangChain tool, an entry of an MCP list, or a declaration (canonical or flat)."""
+        """Make a tool from a callable, a LangChain tool, an MCP list entry or a declaration (canonical or flat). A `Tool` is unchanged."""
         if isinstance(thing, (Tool, FunctionType)):
             return thing if isinstance(thing, Tool) else cls(thing)
         from ferrule.tools.sources import tool_parts  # late: most tools are functions
@@ -169,7 +169,7 @@ class Tool(attributes.ToolAttributes, Type, late=True):
 
     @classmethod
     def from_langchain(cls, tool: Any) -> Tool:
-        """Make a tool of a LangChain `BaseTool`, sync or async."""
+        """Make a tool from a LangChain `BaseTool`, sync or async."""
         from ferrule.tools.sources import langchain_parts
 
         return cls(**langchain_parts(tool))
@@ -182,7 +182,7 @@ class Tool(attributes.ToolAttributes, Type, late=True):
     def from_mcp_tool(cls, session: Caller, tool: Any, **options: Any) -> Tool: ...
     @classmethod
     def from_mcp_tool(cls, *which: Any, **options: Any) -> Tool:
-        """Make a tool of an MCP server's tool: `(session, tool)` calls through that session, `(mcp_tool, server_id)` is only declared.
+        """Make a tool from an MCP server's tool: `(session, tool)` calls it through that session, `(mcp_tool, server_id)` only declares it.
 
         The MCP tool is the SDK's object or a dict. `options` are `name=` and the fields of `ConversionRules` and `ShowRules`: `trust=`,
         `confirm=`, ... Raises `ToolDefinitionError` for an entry that cannot be called.
@@ -193,7 +193,7 @@ class Tool(attributes.ToolAttributes, Type, late=True):
 
     @classmethod
     def from_file(cls, filepath: str | Path, *, strict: bool = False) -> Tool | None:
-        """Load the function named like its Python file. None if there is none; `strict` raises `ToolLoadError`. Runs the file."""
+        """Load the function that is named like its file. Returns None if there is none; `strict` raises `ToolLoadError`. Runs the file."""
         from ferrule.tools.sources import load_file
 
         return load_file(filepath, cls._from_file, strict=strict)
@@ -212,11 +212,11 @@ class Tool(attributes.ToolAttributes, Type, late=True):
     @model_validator(mode="wrap")
     @classmethod
     def _from_anything(cls, value: Any, _handler: Any) -> Tool:
-        # A pydantic field of this type accepts whatever can become a tool.
+        # A pydantic field of this type accepts anything that can become a tool.
         return cls.of(value)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """The same tool with some of its options changed."""
+        """Return a copy of the tool with some options changed."""
         del deep
         return type(self)(**attributes.constructor_arguments(self._given, update))
 
@@ -271,8 +271,8 @@ class Tool(attributes.ToolAttributes, Type, late=True):
         return self.func(*checked.positional, **checked.named)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Check the arguments and run the function. An async tool raises `AsyncToolError`, unless the setting converts it."""
-        try:  # `callers_frames`, at no cost
+        """Check the arguments and run the function. An async tool raises `AsyncToolError`, unless the settings convert it."""
+        try:  # what `callers_frames` does, without its cost
             checked = self._ready(args, kwargs)
             if self.mcp is None:
                 return run_directly(self, checked)
@@ -284,7 +284,7 @@ class Tool(attributes.ToolAttributes, Type, late=True):
             raise
 
     async def acall(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Check the arguments and run the function without blocking the loop: async on it, sync in a thread."""
+        """Check the arguments and run the function without blocking the loop: an async function on it, a sync one in a thread."""
         with callers_frames:
             checked = self._ready(args, kwargs)
             if self.mcp is None:
@@ -311,7 +311,7 @@ class Tool(attributes.ToolAttributes, Type, late=True):
         return await arun_directly(self, checked)
 
     def with_context(self, arguments: CheckedArguments, context: Context[Any], caller: Any) -> CheckedArguments:
-        """Checked arguments with the `Context` and the caller in their places, unless those are filled already."""
+        """Put the `Context` and the caller into checked arguments, unless they are there already."""
         if self._found.context and not context.has_deps:
             accept_no_deps(self, context)
         return attributes.fill_context(self._found, arguments, context, caller)

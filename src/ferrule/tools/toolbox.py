@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ToolServer(Protocol):
-    """What a toolbox needs of an `MCPServer`."""
+    """The part of an `MCPServer` that a toolbox uses."""
 
     @property
     def name(self) -> str:
@@ -29,29 +29,29 @@ class ToolServer(Protocol):
 
     @property
     def tools(self) -> Iterable[Tool]:
-        """The tools that it listed last. Connects if needed."""
+        """The tools of its last listing. Connects if needed."""
         ...
 
     @property
     def listed(self) -> Any:
-        """What it listed last; None before the first listing."""
+        """Its last listing; None before the first."""
         ...
 
     @property
     def is_away(self) -> bool:
-        """Whether it is left out, as it could not be connected yet."""
+        """Whether the toolbox leaves the server out, because it could not be connected yet."""
         ...
 
     async def aoffered(self) -> Iterable[Tool]:
-        """Its tools, after connecting if needed; none if it is left out."""
+        """Its tools, after connecting if needed; empty if it is left out."""
         ...
 
     def try_again(self) -> None:
-        """Try to connect a server that is left out, without waiting for it."""
+        """If the server is left out, try to connect it, without waiting."""
         ...
 
     def ask_in_runs(self) -> None:
-        """Let its questions go to runs."""
+        """Let runs answer its questions."""
         ...
 
 
@@ -63,8 +63,8 @@ class Toolbox:
         shelf: Tools that are not offered until a tool returns `Load("billing.*")` or a `@module_callback` loads them.
         search: `"bm25"` puts all tools on the shelf except `keep`, and offers `search_tools(query, limit)`.
         keep: Names or globs of tools that stay offered.
-        keep_turns: After so many steps without a call, a tool that was loaded from the shelf is put back there. None: it stays.
-        concurrent: Whether calls of one step, also of tools loaded later, may run at once. False: in order, for tools that share state.
+        keep_turns: The number of steps without a call after which a tool loaded from the shelf is put back. None: it stays.
+        concurrent: Whether calls of one step may run at once, even of tools loaded later. False, for tools that share state: in order.
 
     """
 
@@ -81,7 +81,7 @@ class Toolbox:
         is_live = cls is Toolbox and (is_server(tools) or (isinstance(tools, (list, tuple)) and any(map(is_server, tools))))  # pyright: ignore[reportUnknownArgumentType]  may be anything
         return cast("Self", object.__new__(LiveToolbox)) if is_live else object.__new__(cls)
 
-    def __init__(  # pyright: ignore[reportInconsistentConstructor]  `__new__` takes the same, and says less of it
+    def __init__(  # pyright: ignore[reportInconsistentConstructor]  `__new__` takes the same, with looser types
         self,
         tools: Iterable[Tool | Callable[..., Any] | Mapping[str, Any] | ToolServer] = (),
         *,
@@ -131,7 +131,7 @@ class Toolbox:
         return tools if isinstance(tools, Toolbox) else cls(tools)
 
     def _index(self, behind: tuple[Tool, ...]) -> None:
-        """Index the tools by name. Tools of the shelf are checked for duplicate names too, but are not found by name."""
+        """Index the tools by name. Tools on the shelf are checked for duplicate names too, but are left out of the index."""
         for tool in (*behind, *self.tools):
             _ = tool.declaration
             there = self._by_name.get(tool.name)
@@ -189,10 +189,10 @@ class Toolbox:
         return self
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
-        return self  # unchanging, and tools have no copies
+        return self  # a toolbox does not change, and tools are not copied
 
     def __getstate__(self) -> Any:
-        return None, {**cast("Any", super().__getstate__())[1], "_hash": None, "_kept": {}}  # what holds in this process alone
+        return None, {**cast("Any", super().__getstate__())[1], "_hash": None, "_kept": {}}  # values of this process only
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Toolbox):
@@ -212,7 +212,7 @@ class Toolbox:
 class LiveToolbox(Toolbox):
     """A toolbox with MCP servers, each replaced by its tools. Servers connect when the tools are first needed.
 
-    After that a run begins and resumes with the tools listed last, and applies changes between turns (`programs/tool_use/live.py`).
+    After that, a run starts or resumes with the last listed tools, and applies changes between turns (`programs/tool_use/live.py`).
     """
 
     __slots__ = ("_checks", "_given", "_how", "_read", "_warned", "servers")
@@ -241,7 +241,7 @@ class LiveToolbox(Toolbox):
         return self.fill(made)
 
     def look_again(self) -> None:
-        """Take in what the servers have listed since; try those that were left out again, without waiting for them."""
+        """Use what the servers have listed since. Try again to connect those left out, without waiting for them."""
         for each, _ in self._read:
             each.try_again()
         if any(each.listed is not None and each.listed != known for each, known in self._read):
@@ -265,7 +265,7 @@ class LiveToolbox(Toolbox):
         return Toolbox(_resolve_names(tuple(tools), _RESERVED), **self._how)
 
     def _warn_of_shadowed(self, tools: list[Tool]) -> None:
-        import logging  # late, as all that only servers need
+        import logging  # late: only servers need it
 
         from ferrule.tools.server_tools import find_shadowed_tools
 
@@ -277,13 +277,13 @@ class LiveToolbox(Toolbox):
 
     def fill(self, made: Toolbox) -> Self:
         """Use these tools instead of listing the servers."""
-        for each in sorted(Toolbox.__slots__, key="_kept".__eq__):  # last: what another run keeps meanwhile is of the former tools
+        for each in sorted(Toolbox.__slots__, key="_kept".__eq__):  # last: until then, another run may keep values of the old tools
             setattr(self, each, getattr(made, each))
         return self
 
     @property
     def has_shelf(self) -> bool:
-        """Whether tools are put on a shelf, so that the offered tools are not all."""
+        """Whether tools are put on a shelf, so that some are not offered."""
         return bool(self._how.keys() - {"concurrent"})
 
     def local(self) -> dict[str, Tool]:
@@ -291,7 +291,7 @@ class LiveToolbox(Toolbox):
         return {tool.name: tool for each in self._given if not is_server(each) for tool in (Tool.of(each),)}
 
     def when_listed(self, check: Callable[[Toolbox], None]) -> None:
-        """Call `check` when the tools are known; now if they are."""
+        """Call `check` with the toolbox when its tools are known, or at once if they are."""
         if self.is_listed:
             check(self)
         else:
@@ -302,7 +302,7 @@ class LiveToolbox(Toolbox):
 
 
 _RESERVED = ("finish", "user_clarification")
-"""Names of the programs' own tools. A server's tool of such a name is offered as `server__finish`."""
+"""Names of the programs' own tools. A server's tool with such a name is offered as `server__finish`."""
 
 
 def is_server(thing: Any) -> bool:
@@ -323,7 +323,7 @@ def _all(tools: Any) -> tuple[Tool, ...]:
         msg = f"Tools come as a list of tools or functions, found {shown(tools)}."  # pyright: ignore[reportUnknownArgumentType]  may be anything
         raise ToolDefinitionError(msg)
     made = [Tool.of(each) for each in cast("Iterable[Any]", tools)]
-    return tuple({id(each): each for each in made}.values())  # one tool given twice is one; two of one name are refused later
+    return tuple({id(each): each for each in made}.values())  # a tool given twice counts once; two tools of one name raise later
 
 
 def _make_shelf(tools: tuple[Tool, ...]) -> Shelf:

@@ -1,1 +1,1 @@
-"""What flows between the rooms: plain values, no behaviour that acts on the world."""
+"""Plain values that the other packages exchange. Nothing here acts on the outside world."""

@@ -1,4 +1,4 @@
-"""How a value looks to a person: as a table in a notebook, and in rich's output. A class says with `display_rows` what it consists of."""
+"""Display values to people: as a table in a notebook, and in rich's output. A class lists its rows with `display_rows`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _LONGEST = 5_000
-"""Characters of one value: a page with a longer one is hard to read, and a notebook stores it."""
+"""The most characters shown of one value: more makes a page hard to read, and a notebook stores them."""
 
 
 class Displayed:
-    """Base class of values that notebooks and rich display. Neither is imported."""
+    """Base class of values that notebooks and rich can display. Imports neither."""
 
     __slots__ = ()
 
     def display_rows(self) -> Iterable[tuple[str, Any]]:
-        """What to display: names and values, in order. Must neither act nor block."""
+        """The names and values to display, in order. Must not block, and must have no side effects."""
         raise NotImplementedError
 
     def __rich_repr__(self) -> Iterable[tuple[str, Any]]:
@@ -43,4 +43,4 @@ def _text(text: str) -> str:
     from html import escape  # late: its table of entities takes longer to import than this module
 
     cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text)} characters)"
-    return escape(cut.encode(errors="replace").decode())  # a lone surrogate has no place in a page
+    return escape(cut.encode(errors="replace").decode())  # a page cannot hold a lone surrogate

@@ -1,8 +1,8 @@
 """`Record` and `MutableRecord`: base classes of plain slotted values (a `Record` is frozen); and `Log`, an append-only sequence.
 
 Records are like `@dataclass(frozen=True, slots=True)`, but generate no code at import. A dataclass compiles its methods when it is defined,
-half a millisecond each, and ferrule has more than sixty values. A record compiles its `__init__` when it has had a few instances, and then
-costs the same as a dataclass. Until then a loop fills the fields: most classes have few instances in a short program.
+which takes half a millisecond, and ferrule has more than sixty values. A record compiles its `__init__` after a few instances, and then
+costs the same as a dataclass. Until then, a loop fills the fields: most classes have few instances in a short program.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _MISSING: Any = object()
 _FEW = 32
-"""Instances of one class that are made without a compiled `__init__`, which takes as long to compile as a hundred of these."""
+"""The instances of one class that are made without a compiled `__init__`: compiling it takes as long as making a hundred of these."""
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R", bound="_Plain")
@@ -40,12 +40,12 @@ class _Spec:
 def field(
     *, default: Any = _MISSING, default_factory: Callable[[], Any] = _MISSING, init: bool = True, compare: bool = True, repr: bool = True
 ) -> Any:
-    """A field with settings, as `dataclasses.field`."""
+    """A field with settings, like `dataclasses.field`."""
     return _Spec(default, default_factory, init=init, compare=compare, shown=repr)
 
 
 class _Kind(type):
-    """Turns annotations into slots, before the class exists."""
+    """The metaclass of records. Turns annotations into slots before the class exists."""
 
     __record_fields__: dict[str, _Spec]
 
@@ -72,7 +72,7 @@ class _Kind(type):
 
     @property
     def __signature__(cls) -> Signature:
-        """The arguments, for `help` and `inspect.signature`."""
+        """The constructor's arguments, for `help` and `inspect.signature`."""
         from inspect import signature  # late: few programs ask
 
         init: Any = cls.__init__
@@ -81,14 +81,14 @@ class _Kind(type):
 
 
 def _first_init(cls: Any) -> Any:
-    """The `__init__` of a class for its first instances. Several threads may make them at once."""
+    """The `__init__` for a class's first instances. Several threads may call it at once."""
     made = 0
 
     def __init__(self: Any, *args: Any, **keywords: Any) -> None:  # noqa: N807
         nonlocal made
         made += 1
         values = _values(cls, args, keywords) if made <= _FEW else None
-        if values is None:  # enough, or arguments that the compiled one refuses as Python does
+        if values is None:  # enough instances, or arguments that the compiled one refuses as any function does
             if vars(cls)["__init__"] is __init__:
                 cls.__init__ = _compiled(cls)
             cls.__init__(self, *args, **keywords)
@@ -140,26 +140,26 @@ def _compiled(cls: Any) -> Any:
 
 
 def _filled_open(cls: Any, names: dict[str, Any], opened: list[str], closed: list[str]) -> list[str]:
-    """The code that fills a frozen instance while it has the class `_open_class`. An instance of a subclass may have another layout."""
+    """Code that fills a frozen instance while it has the class `_open_class`. Not for a subclass's instance: its layout may differ."""
     names |= {"_class": cls, "_open": _open_class(cls), "_set_class": vars(object)["__class__"].__set__}
     steps = ["_set_class(self, _open)", *opened, "self.__class__ = _class"]
     return ["if type(self) is _class:", *(f"    {line}" for line in steps), "else:", *(f"    {line}" for line in closed or ["pass"])]
 
 
 def _may_set_class() -> bool:
-    """Whether it is cheap to set an object's class: Python without the GIL stops all threads for it."""
+    """Whether setting an object's class is cheap: Python without the GIL stops all threads for it."""
     return getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def _open_class(cls: Any) -> Any:
-    """A subclass that is not frozen, of the same layout: to call a field's descriptor takes ten times as long as to set an attribute."""
+    """An unfrozen subclass with the same layout, because calling a field's descriptor takes ten times as long as setting an attribute."""
     kept = {key: found.slot for key in cls.__record_fields__ if hasattr(found := getattr(cls, key), "slot")}
     open_to_changes = {"__slots__": (), "__init__": object.__init__, "__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
     return type.__new__(_Kind, cls.__name__, (cls,), kept | open_to_changes)
 
 
 def _fields_in_code(cls: Any) -> tuple[list[str], dict[str, str], dict[str, Any]]:
-    """The arguments of a function that makes an instance, the expression for each field's value, and the names that these use."""
+    """For a function that makes an instance: its arguments, the expression for each field's value, and the names that these use."""
     names: dict[str, Any] = {"_MISSING": _MISSING}
     positional: list[str] = []
     keyword: list[str] = []
@@ -180,15 +180,15 @@ def _fields_in_code(cls: Any) -> tuple[list[str], dict[str, str], dict[str, Any]
 
 def _function(name: str, arguments: list[str], body: list[str], names: dict[str, Any]) -> Any:
     source = [f"def {name}({', '.join(arguments)}):", *(f"    {line}" for line in body)]
-    exec("\n".join(source), names)  # noqa: S102  of a class's own fields alone, as dataclasses do it
+    exec("\n".join(source), names)  # noqa: S102  made only from a class's own fields, as in dataclasses
     return names[name]
 
 
 def maker(cls: Callable[P, T]) -> Callable[P, T]:
-    """A function that makes records of a class as the class does, in a third of the time: for records that every step makes.
+    """A function that makes records of a class in a third of the time that the class takes: for records that every step makes.
 
-    It fills an instance of a subclass that is not frozen, and then sets its class. Unlike `__init__`, it is compiled at import, in a tenth
-    of a millisecond. Where setting a class is slow, this returns the class itself.
+    It fills an instance of an unfrozen subclass, and then sets the class of that instance. Unlike `__init__`, it is compiled at import, in
+    a tenth of a millisecond. Where setting a class is slow, this returns the class itself.
     """
     if not _may_set_class():
         return cls
@@ -206,7 +206,7 @@ class _Plain(metaclass=_Kind):
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name, spec in type(self).__record_fields__.items() if spec.compare)
 
-    __hash__ = None  # pyright: ignore[reportAssignmentType]  what changes has no hash; `Record` brings one
+    __hash__ = None  # pyright: ignore[reportAssignmentType]  a mutable value has no hash; `Record` adds one
 
     def __repr__(self) -> str:
         shown = (f"{name}={getattr(self, name)!r}" for name, spec in type(self).__record_fields__.items() if spec.repr)
@@ -224,8 +224,8 @@ class _Plain(metaclass=_Kind):
 class MutableRecord(_Plain):
     """A mutable record. `class X(MutableRecord, kw_only=True)` is keyword-only.
 
-    Its `__init__` sets attributes normally, so that a property of a subclass applies. What every run or step makes is of this kind, too,
-    even if nothing changes it: a frozen record takes 1.6 times as long to make.
+    Its `__init__` sets attributes normally, so that a subclass's property applies. Values that every run or step makes are mutable records
+    even if nothing changes them: a frozen record takes 1.6 times as long to make.
     """
 
 
@@ -244,7 +244,7 @@ class Record(_Plain):
 
 
 class FrozenFields(dict[str, Any]):
-    """The `__dict__` of a pydantic model that is made anew at each access: a field that is set would be lost. Copies of it can change."""
+    """The `__dict__` of a model that is made anew at each access. Setting a field raises: the change would be lost. Copies can change."""
 
     def __setitem__(self, name: str, value: Any) -> None:
         if name in self:
@@ -268,11 +268,11 @@ def replace(record: R, **changes: Any) -> R:
 
 
 class Log(Sequence[T], Generic[T]):
-    """A view of the first `len(self)` items of a shared list, so that appending costs the same at any length.
+    """An immutable sequence with cheap appending: a view of the first `len(self)` items of a shared list.
 
-    `then` returns a longer view and leaves this one unchanged. The shared list grows in place if this view ends at its end; otherwise
-    another view was extended first, and the list is copied (a fork). No lock is needed: of two threads that extend one view at once, each
-    checks whether the list grew by its own items alone, and otherwise copies.
+    `then` returns a longer view and leaves this one unchanged. If this view ends where the shared list ends, the list grows in place;
+    otherwise another view was extended first, and the list is copied (a fork). No lock is needed: if two threads extend one view at once,
+    each checks whether the list grew by its own items only, and otherwise copies.
     """
 
     __slots__ = ("_items", "_length")
@@ -299,7 +299,7 @@ class Log(Sequence[T], Generic[T]):
         return view
 
     def _fork(self, items: tuple[T, ...]) -> None:
-        """Continue with a list of its own."""
+        """Continue with a separate list."""
         self._items = [*self._items[: self._length], *items]
         self._length = len(self._items)
 

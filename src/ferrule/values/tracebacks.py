@@ -1,4 +1,4 @@
-"""Tracebacks of errors that a caller made: without the frames of ferrule, so that the last line is the caller's own.
+"""Trim the tracebacks of a caller's errors: without ferrule's frames, the last line is the caller's own.
 
 An error of ferrule's own code (a bug) keeps all frames. With `FERRULE_FULL_TRACEBACK=1` in the environment, every error does.
 """
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 FULL = "FERRULE_FULL_TRACEBACK"
 _PASSING_ON = frozenset({"_perform_forward", "prediction", "call_program", "acall_program"})
-"""Functions of ferrule that raise only the errors of others: the first one the `TypeError` for wrong arguments of a `forward`."""
+"""Functions of ferrule that only pass on errors of other code: the first, the `TypeError` for wrong arguments of a `forward`."""
 PACKAGE = os.path.normpath(f"{__file__}/../..") + os.sep  # as code has it: with its links. `pathlib` takes long to import
 
 
 class _CallersFrames:
-    """`with callers_frames:` around what a caller enters. It has no state; on the way without an error it costs next to nothing."""
+    """`with callers_frames:` goes around the code of a public entry point. It has no state, and costs almost nothing without an error."""
 
     def __enter__(self) -> None:
         pass
@@ -37,9 +37,9 @@ callers_frames = _CallersFrames()
 
 
 def trim(error: BaseException) -> None:
-    """Remove the frames of ferrule, and of libraries that ferrule called, from the traceback of an error and of its causes.
+    """Remove the frames of ferrule, and of libraries that ferrule called, from the tracebacks of an error and its causes.
 
-    Interrupts keep theirs.
+    Interrupts keep all frames.
     """
     if not isinstance(error, Exception) or os.environ.get(FULL, "0") not in {"", "0"}:
         return
@@ -48,7 +48,7 @@ def trim(error: BaseException) -> None:
 
 
 def with_causes(error: BaseException, *, without: BaseException | None = None) -> Iterator[BaseException]:
-    """The error, its causes and contexts, and the errors in groups among them, each once; not `without` and what only that leads to."""
+    """The error, its causes and contexts, and the errors in groups, each once; except `without` and errors reached only through it."""
     seen = {id(without)}
     todo: list[BaseException | None] = [error]
     while todo:
@@ -76,7 +76,7 @@ def _trimmed(error: BaseException, trace: TracebackType | None) -> TracebackType
     if is_ours and not isinstance(error, FerruleError) and function not in _PASSING_ON:
         return whole
     made = None
-    for each in reversed(kept):  # copies: a run keeps the whole traceback
+    for each in reversed(kept):  # made as copies, because a run keeps the whole traceback
         made = TracebackType(made, each.tb_frame, each.tb_lasti, each.tb_lineno)
     return made
 

@@ -1,7 +1,7 @@
-"""Type parameters of programs, and the signature that a program has at run time.
+"""The type parameters of programs, and the signature that a program has at run time.
 
-`S` is the class of a signature, `D` the type of `deps`, `P` the inputs. They are for type checkers. At run time `ReAct[QA]` is `ReAct`
-itself: it costs nothing, and instances, pickles and saved programs do not differ.
+`S` is the class of a signature, `D` the type of `deps`, `P` the inputs. They exist for type checkers. At run time, `ReAct[QA]` is `ReAct`
+itself: it costs nothing, and does not change instances, pickles or saved programs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ else:
     S = D = P = None
 
     class Typed:
-        """`Generic` without a record of what was written."""
+        """A `Generic` that does not record its type arguments."""
 
         __slots__ = ()
 

@@ -1,1 +1,1 @@
-"""Checking and repairing the arguments of a call."""
+"""Check and repair the arguments of calls."""

@@ -1,8 +1,8 @@
 """The checker of a tool's arguments: repairs, coerces, validates and explains.
 
 Arguments come from a model or from Python code; the result is `CheckedArguments`, or one `ToolArgumentsError` with every problem. Coercion
-comes before the check: "7" is accepted as an integer, "x" is not. A boolean is never a number. A number becomes text where only text fits,
-under the name `number_to_string`.
+comes before the check: "7" is accepted as an integer, "x" is not. A boolean is never a number. A number becomes text where only text fits;
+this repair is noted as `number_to_string`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _PLAIN = frozenset({*_EXACT, float, list, dict, tuple, set, frozenset})
 _MOST_ARGUMENTS = 1_000
 _NUMERIC = frozenset({"integer", "number"})
 _BOOLEAN = frozenset({"boolean"})
-# What pydantic raises, and what a validator of the user may raise: the model wrote the value that it failed on.
+# Raised by pydantic, or by a user's validator. They become problems for the model, which wrote the value.
 _REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RuntimeError, AssertionError, OSError)
 
 
@@ -82,7 +82,7 @@ class Checker:
         return adapter().validator.validate_python if adapter is not None else None
 
     def prepare(self, args: Any) -> CheckedArguments:
-        """Arguments that fit. Raises `ToolArgumentsError`."""
+        """Return the checked and coerced arguments. Raises `ToolArgumentsError` with every problem."""
         form: Any = type(args)  # pyright: ignore[reportUnknownVariableType]
         if form is not dict or len(args) > _MOST_ARGUMENTS:
             self._refuse_surplus(args)
@@ -140,7 +140,7 @@ class Checker:
     # -- with repairs -----------------------------------------------------------------------------------------
 
     def _prepare_with_repairs(self, args: Any) -> CheckedArguments:
-        """Try the arguments unchanged, then repaired, then without a wrapping key. The problems reported are those of the repaired ones."""
+        """Try the arguments unchanged, then repaired, then without a wrapping key. Reports the problems of the repaired ones."""
         notes: list[str] = []
         given = decode_object(args, notes)
         if not is_object(given):
@@ -163,7 +163,7 @@ class Checker:
         raise self._error(found)
 
     def _refuse_surplus(self, args: Any) -> None:
-        """Raise for very many unknown arguments, which no repair removes, before anything looks at each of them."""
+        """Raise for very many unknown arguments, which no repair removes, before each of them is checked."""
         if not is_object(args) or len(args) <= _MOST_ARGUMENTS:
             return
         schema = self.parameters.schema
@@ -247,7 +247,7 @@ class Checker:
     def _accept(
         self, args: dict[str, Any], values: dict[str, Any], notes: list[str], problems: list[Problem]
     ) -> CheckedArguments | list[Problem]:
-        """Check what pydantic does not, and split the values into positional and named arguments."""
+        """Make the checks that pydantic does not make, and split the values into positional and named arguments."""
         if self._own_names is not None:
             values = {**values, **{name: value for name, value in args.items() if name not in values and self._names.get(name) == name}}
         if self._holds_models:
@@ -294,7 +294,7 @@ class Checker:
         return found
 
     def _check_schema(self, args: dict[str, Any], shown: dict[str, Any]) -> list[Problem]:
-        """The problems that a given schema finds. Defaults that the caller did not pass are not checked."""
+        """The problems found by a schema that the user gave. Defaults that the caller did not pass are not checked."""
         schema = self.parameters.schema
         required: Any = schema.get("required") or ()
         payload: dict[str, Any] = {}
@@ -310,7 +310,7 @@ class Checker:
 
     @cached_property
     def _schema_names(self) -> dict[str, str]:
-        """The name in the schema, which may be an alias, of each parameter."""
+        """Maps each parameter to its name in the schema, which may be an alias."""
         return {own: name for name, own in self._names.items() if name in self._properties}
 
     def _schema_problems(self, payload: dict[str, Any]) -> list[Problem]:
@@ -329,13 +329,13 @@ def _are_equal(one: Any, other: Any) -> bool:
 
 
 def _validated(adapter: TypeAdapter[dict[str, Any]], args: dict[str, Any]) -> dict[str, Any]:
-    """The arguments as Python values, else as JSON: a strict model reads dates, tuples and enums only from JSON."""
+    """Validate the arguments as Python values, else as JSON: a strict model reads dates, tuples and enums only from JSON."""
     try:
         return adapter.validator.validate_python(args)
     except ValidationError as refusal:
         try:
             return adapter.validator.validate_json(json.dumps(args))
-        except _REFUSALS:  # also for a value that JSON does not have: Python code passed it
+        except _REFUSALS:  # also if Python code passed a value without a JSON form
             raise refusal from None
 
 

@@ -1,4 +1,4 @@
-"""The checker of arguments that fit as they are. Most calls of most tools need no other."""
+"""The fast checker, for arguments that already have the right types. Most calls need no other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ExactChecker:
-    """Accepts arguments that are exactly of the parameters' plain types, as they are; leaves all others to the tool's `Checker`."""
+    """Accepts arguments whose types are exactly the parameters' plain types, unchanged; leaves all others to the tool's `Checker`."""
 
     __slots__ = ("_checker", "_defaults", "_floats", "_found", "_kinds", "_lists", "_may_be_none", "_tool", "parameters")
 
@@ -31,11 +31,11 @@ class ExactChecker:
         self._checker: Checker | None = None
 
     def prepare(self, args: Any) -> CheckedArguments:
-        """Returns the arguments that fit, with defaults, in the function's order. Raises `ToolArgumentsError`."""
+        """Return the arguments with defaults, in the function's order. Raises `ToolArgumentsError` if they do not fit."""
         if type(args) is not dict or not self._kinds:
             return self._check(args)
         given: dict[str, Any] = args  # pyright: ignore[reportUnknownVariableType]
-        # In the function's order. An unknown name makes it longer; for a missing one it has `PydanticUndefined`, which is of no plain type.
+        # In the function's order. An unknown name makes the dict longer; a missing argument is `PydanticUndefined`, of no plain type.
         shown = taken = {**self._defaults, **given}
         kinds = [*map(type, taken.values())]
         if kinds != self._kinds and not self._are_none(kinds):
@@ -56,7 +56,7 @@ class ExactChecker:
         return CheckedArguments((), taken, shown)
 
     def _are_none(self, kinds: list[type]) -> bool:
-        """Whether the arguments of other types are all None, where a parameter may be that."""
+        """Whether every argument of another type is None, for a parameter that may be None."""
         wanted = zip(kinds, self._kinds, self._may_be_none, strict=False)
         return len(kinds) == len(self._kinds) and all(kind is own or (kind is NoneType and may) for kind, own, may in wanted)
 

@@ -1,7 +1,7 @@
-"""Arguments checked against a given schema, and the JSON view of arguments.
+"""Check arguments against a schema that the user gave, and convert arguments to JSON for display.
 
-The function's types and the schema may disagree on the form: a `Decimal` is text in JSON where the schema says "number", a secret is shown
-as stars. So the coerced values are checked first, and those that do not fit are replaced by the values as they came.
+The function's types and the schema may disagree on the form: a `Decimal` is text in JSON but a "number" in the schema, a secret is shown
+as stars. So the coerced values are checked first, and those that do not fit are replaced by the given values.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def build_validator(tool: str, schema: Schema, *, lenient: bool = False) -> Vali
 def check_by_schema(
     taken: dict[str, Any], given: dict[str, Any], schema: Schema, broken: Callable[[dict[str, Any]], list[Problem]]
 ) -> list[Problem]:
-    """The problems of arguments, keyed by their names in the schema: `taken` as they are shown, `given` as they came."""
+    """The problems of arguments, by their names in the schema: `taken` are the coerced values, as shown, and `given` the original ones."""
     secret = {name for name, value in taken.items() if is_masked(value)}
     payload = {**taken, **{name: _as_json(given[name]) for name in secret}}
     problems = broken(payload)
     if problems:
         misfits = {_name_in(path, payload) for path, _ in problems}
         others = {name: _as_json(given[name]) for name in (misfits if None not in misfits else payload) if name is not None}
-        # A value of another type was coerced (a text for a number, for example): the schema is asked about the result.
+        # A given value whose type the schema does not admit was coerced (text to a number, for example): the coerced one stays.
         payload |= {
             name: value for name, value in others.items() if _is_admitted(value, schema.get("properties", {}).get(name, True), schema)
         }
@@ -60,7 +60,7 @@ def check_by_schema(
 
 
 def _name_in(path: str, payload: dict[str, Any]) -> str | None:
-    """The argument that a problem is about; None if it is about all."""
+    """The argument with a problem; None if the problem concerns all arguments."""
     return next((name for name in payload if path == name or path.startswith(f"{name}.")), None)
 
 
@@ -70,7 +70,7 @@ def _is_admitted(value: Any, node: Any, root: Schema) -> bool:
 
 
 def _silent(path: str, schema: Schema) -> str:
-    """The text for a problem of a secret, without the secret."""
+    """The text of a problem with a secret, which does not show the secret."""
     node: Any = schema.get("properties", {}).get(path)
     return f"expected {describe_expected(node, schema)}" if is_object(node) else "does not fit the schema"
 
@@ -99,7 +99,7 @@ def is_formless(value: Any) -> bool:
 
 
 def json_view(value: Any, depth: int = 0) -> Any:
-    """A value as JSON, for people, journal and observers. Sets are sorted: processes differ in their order, and views are compared."""
+    """A value as JSON, for people, journal and observers. Sets are sorted: their order differs by process, and views are compared."""
     kind = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind in _SCALARS or (kind is float and value - value == 0.0):
         return value
@@ -123,7 +123,7 @@ def json_view(value: Any, depth: int = 0) -> Any:
 
 @lru_cache(maxsize=256)
 def _is_written_otherwise(kind: Any) -> bool:
-    """Whether a model, or one inside it, is written under other names than it is read under, or not as a whole."""
+    """Whether a model, or one inside it, is serialized under other names than it is validated with, or without some fields."""
     core = getattr(kind, "__pydantic_core_schema__", None)
     if core is None:  # its fields and items may be anything
         return issubclass(kind, _CONTAINERS) or hasattr(kind, "__dataclass_fields__")
@@ -132,7 +132,7 @@ def _is_written_otherwise(kind: Any) -> bool:
 
 
 def _as_read(value: Any, written: Any) -> Any:
-    """The JSON of a value, with all fields of the models in it, under the names of the schema."""
+    """The JSON of a value. Models in it have all their fields, under the names that the schema uses."""
     kind = cast("Any", type(value))
     if is_list(written) and isinstance(value, _CONTAINERS) and len(value) == len(written):
         return [_as_read(*each) for each in zip(value, written, strict=True)]

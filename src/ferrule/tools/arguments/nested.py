@@ -1,7 +1,7 @@
 """Values nested in arguments: iterators, and numbers that JSON Schema and Python read differently.
 
-Several checks look at the arguments before the function does, and an iterator gives its items only once: iterators are read into lists.
-Copies keep the call on record unchanged, whatever a tool does to its arguments.
+Several checks read the arguments before the function does, but an iterator yields its items only once: so iterators are read into lists.
+Copies keep the recorded call unchanged, whatever a tool does to its arguments.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ _UNKNOWN = frozenset({Any, object, list, dict, tuple, set, frozenset})
 _SCALARS = frozenset({int, str, bool, float, type(None)})
 _CONTAINERS = frozenset({list, dict})
 _NOTHING_MORE = frozenset({"builtins", "itertools"})
+"""The modules of classes that are iterators and nothing more."""
 
 
 def copy_arguments(args: Any, takes_items: Callable[[str], bool]) -> Any:
@@ -54,7 +55,7 @@ def copy_arguments(args: Any, takes_items: Callable[[str], bool]) -> Any:
             if kind is list and _SCALARS.issuperset(map(type, value)):
                 copied[name] = list(value)
             elif kind not in _SCALARS:
-                # A list or a dict is not an iterator, and asking an abstract class costs a tenth of a checked call.
+                # A list or a dict is not an iterator, and `isinstance` with an abstract class costs a tenth of a checked call.
                 is_read = kind not in _CONTAINERS and _is_read(value, name, takes_items)
                 copied[name] = Reread(value) if is_read else _copied(value, name, takes_items)
     except RecursionError:  # nested deeper than any JSON text: the checks report it
@@ -63,7 +64,7 @@ def copy_arguments(args: Any, takes_items: Callable[[str], bool]) -> Any:
 
 
 def _is_read(value: Any, name: str, takes_items: Callable[[str], bool]) -> TypeGuard[Iterator[Any]]:
-    # A file or a cursor is more than an iterator: the function reads it, unless its type says that it is a list.
+    # A file or a cursor is more than an iterator: the function reads it, unless its parameter takes a list.
     return isinstance(value, abc.Iterator) and (cast("Any", type)(value).__module__ in _NOTHING_MORE or takes_items(name))
 
 
@@ -195,7 +196,7 @@ def _free(kind: Any) -> frozenset[str]:
 
 
 def _takes_any(said: Any) -> bool:
-    """Whether a field, its metadata or its type allows any float, or does not say what it holds."""
+    """Whether a field, its metadata or its type allows any float, or leaves open what it holds."""
     if getattr(said, "allow_inf_nan", None) or any(said is each for each in _UNKNOWN):  # by identity: metadata may be anything
         return True
     inside = [getattr(said, "annotation", None), *getattr(said, "metadata", ()), *typing.get_args(said), *getattr(said, "__metadata__", ())]

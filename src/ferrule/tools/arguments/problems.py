@@ -1,4 +1,4 @@
-"""What pydantic or a schema refuses, in words that a model can act on.
+"""Explain the errors of pydantic and of a schema, in words that a model can act on.
 
 A problem is a pair: the dotted path (`filters.0.name`), and a text with what was expected and what was found.
 """
@@ -30,7 +30,7 @@ _MISSING = object()
 _LONGEST_NAME = 100
 _MOST_UNKNOWN = 10
 MOST_PROBLEMS = 50
-"""Problems of one call. A model cannot use more."""
+"""The most problems reported for one call: a model has no use for more."""
 _OWN_WORDS = {
     "greater_than_equal": "is under the minimum {ge}",
     "less_than_equal": "is over the maximum {le}",
@@ -75,7 +75,7 @@ def missing_argument(name: str, schema: Any, root: Schema) -> Problem:
 
 
 def explain_pydantic(error: ValidationError, args: Mapping[str, Any], schema: Schema, names: Mapping[str, str]) -> list[Problem]:
-    """The problems in an error of pydantic, one for each place."""
+    """The problems in a pydantic error, one for each place."""
     found: dict[Path, list[str]] = {}
     details = error.errors(include_url=False, include_context=True)[:MOST_PROBLEMS]
     labels = [_label(each, args) for each in details]
@@ -91,7 +91,7 @@ def explain_pydantic(error: ValidationError, args: Mapping[str, Any], schema: Sc
 
 
 def explain_failures(failures: Iterable[Failure], schema: Schema) -> list[Problem]:
-    """The problems of a value that a schema refuses."""
+    """The problems of a value that does not fit a schema."""
     found: list[Problem] = []
     for each in failures:
         node: Any = each.schema if is_object(each.schema) else {}
@@ -111,7 +111,7 @@ def explain_failures(failures: Iterable[Failure], schema: Schema) -> list[Proble
 
 def _inside(value: Any, step: str | int) -> Any:
     if is_object(value):
-        # pydantic may have turned a key into text or a number: it is found by its text.
+        # pydantic may have turned a key into text or a number: keys are compared as text.
         if step in value:
             return value[step]  # type: ignore[index]
         return next((each for key, each in value.items() if type(key) is not type(step) and str(key) == str(step)), _MISSING)

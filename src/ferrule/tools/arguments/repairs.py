@@ -1,7 +1,7 @@
 """Named repairs of arguments that a validator refused.
 
 A repair converts a value only if the schema refuses its type and admits the type that it spells (`"7"`, `"[1]"`); a doubtful value
-stays, and is refused. No repair drops anything that the model wrote, so cut JSON is never completed.
+stays unchanged, and is refused. No repair drops anything that the model wrote, and none completes truncated JSON.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DEEPEST = 60
 _LONGEST = 1_000_000
 """Characters. A longer text is not decoded."""
 _MOST_DOUBTFUL = 1_000
-"""Texts that spell nothing wanted. After so many a refusal is all but certain, and no other text is decoded."""
+"""The most texts that may decode to nothing useful. After that, the arguments will hardly be accepted, and no more texts are decoded."""
 
 
 def decode_object(value: Any, notes: list[str]) -> Any:
@@ -44,7 +44,7 @@ def decode_object(value: Any, notes: list[str]) -> Any:
         if not value.strip():
             return {}
         found, made, _ = decode_text(value, frozenset({"object", "string"}))
-        if made and isinstance(found, str):  # encoded twice over
+        if made and isinstance(found, str):  # encoded twice
             found, made, _ = decode_text(found, frozenset({"object"}))
         if made and isinstance(found, dict):
             notes.append("doubly_encoded")
@@ -101,7 +101,7 @@ def decode_text(text: str, wanted: frozenset[str]) -> tuple[Any, bool, bool]:
         found = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None, False, False
-    # Python reads `1,2` as a tuple, but that the model meant a list would be a guess.
+    # Python reads `1,2` as a tuple, but it would be a guess that the model meant a list.
     if not _is_plain(found) or (is_sequence(found) and text.strip()[0] not in "[("):
         return None, False, False
     return found, _is_one_of(found, wanted), True
@@ -112,7 +112,7 @@ def _no_constant(name: str) -> Any:
 
 
 def _is_one_of(value: Any, wanted: frozenset[str]) -> bool:
-    if isinstance(value, float) and value - value != 0.0:  # `1e999`: the problem that follows shows the text that the model wrote
+    if isinstance(value, float) and value - value != 0.0:  # `1e999`: not converted, so that the problem shows the model's own text
         return False
     return fits_type(value, wanted)
 

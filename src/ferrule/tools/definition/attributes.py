@@ -1,4 +1,4 @@
-"""What a tool holds: its state, the attributes computed from it, copies and equality."""
+"""The contents of a tool: its state, the attributes computed from it, copies and equality."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OF_ARGUMENTS = ("args", "arg_types", "arg_desc")
 
 
 class GivenSchema(property):
-    """`tool.schema` is the schema of the arguments; `Tool.schema()` is pydantic's, of the class."""
+    """`tool.schema` is the schema of the arguments; `Tool.schema()` is pydantic's method, for the class."""
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return instance.parameters if instance is not None else cast("Any", owner).model_json_schema
@@ -46,7 +46,7 @@ class Description(property):
 
 
 class ToolAttributes(Displayed):
-    """The attributes of a tool beside its fields. All are read-only; those that could change the tool are copies."""
+    """The attributes of a tool besides its fields. All are read-only; mutable values are copies."""
 
     description = Description()
 
@@ -58,7 +58,7 @@ class ToolAttributes(Displayed):
         wire_name: str
         schema: dict[str, Any]
         mcp: MCPDefinition | None
-        """What its MCP server says of it, unchanged; None for a local tool."""
+        """The definition that its MCP server gave, unchanged; None for a local tool."""
         title: str | None
         icons: list[dict[str, Any]] | None
         annotations: dict[str, Any] | None
@@ -68,11 +68,11 @@ class ToolAttributes(Displayed):
         says_once: bool
         """Whether `effect="once"` was given, and is not only the default."""
         takes_context: bool
-        """Whether the run fills a parameter of it: a `Context`, or the caller."""
+        """Whether the run fills one of its parameters: a `Context`, or the caller."""
         deps_type: Any
-        """The type of `deps` that it needs: `X` of its `Context[X]`, as text if not known at run time; `Any` if it says nothing."""
+        """The type of `deps` that it needs: the `X` of its `Context[X]`, as text if unknown at run time; `Any` if it declares none."""
         is_program: bool
-        """Whether it is a program (`program.as_tool()`): calling it again after a crash repeats nothing, as the journal has its acts."""
+        """Whether it is a program (`program.as_tool()`). Its acts are journalled, so calling it again after a crash repeats nothing."""
         _given: ToolDefinition
         _found: FunctionSpec
     else:
@@ -107,14 +107,14 @@ class ToolAttributes(Displayed):
 
 
 def describe_confirmation(needs: Any) -> str:
-    """When a call of a tool asks a person, in a word."""
+    """When a call of a tool asks a person, in a few words."""
     if callable(needs):
         return "depends on the arguments"
     return "unless it only reads" if needs == "destructive" else "always" if needs else "never"
 
 
 def instance_state(made: ToolDefinition, found: FunctionSpec) -> dict[str, Any]:
-    """The `__dict__` of a tool. It has the attributes that Python expects of functions, such as `__wrapped__`."""
+    """The `__dict__` of a tool, including the attributes that Python expects of functions, such as `__wrapped__`."""
     wire = wire_name(made.name)
     state: dict[str, Any] = {each: getattr(made, each) for each in ("func", "name", *FLAGS)}
     state |= {"desc": made.description, "wire_name": wire, "_given": made, "_found": found, "_checker": None, "_declaration": None}
@@ -175,7 +175,7 @@ def importable_name(tool: Any) -> str | None:
 
 
 def bind_positional(tool: str, order: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """All arguments by name. Raises `TypeError` as Python does."""
+    """All arguments by name. Raises `TypeError` as a Python call does."""
     if len(args) > len(order):
         raise TypeError(f"{tool}() takes {len(order)} positional arguments but {len(args)} were given")
     named = dict(zip(order, args, strict=False))
@@ -186,7 +186,7 @@ def bind_positional(tool: str, order: tuple[str, ...], args: tuple[Any, ...], kw
 
 
 def fill_context(found: FunctionSpec, arguments: CheckedArguments, context: Context[Any], caller: Any) -> CheckedArguments:
-    """Checked arguments with the `Context` and the caller in their places, unless those are filled already."""
+    """Put the `Context` and the caller into checked arguments, unless they are there already."""
     positional, named = arguments.positional, arguments.named
     if found.context and not any(isinstance(each, Context) for each in (*positional, named.get(found.context))):
         if found.context_at is None:

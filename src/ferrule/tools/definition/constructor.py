@@ -1,6 +1,6 @@
 """The arguments of `Tool(...)`, in DSPy's or the name-first order, checked and sorted into a `ToolDefinition`.
 
-Everything is checked that can be without building a schema; a `ToolDefinitionError` names the tool.
+Checks everything that it can without building a schema. A `ToolDefinitionError` names the tool.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class ToolDefinition(Record):
     name: str
     description: str
     args: dict[str, str | Schema] = field(default_factory=dict[str, str | Schema])
-    """Per parameter: a text that describes it, or its whole schema."""
+    """By parameter: a text that describes it, or its whole schema."""
     schema: Schema | None = None
     """An object schema for all parameters, which replaces the one read from the function."""
     arg_types: dict[str, Any] = field(default_factory=dict[str, Any])
     arg_desc: dict[str, str] = field(default_factory=dict[str, str])
     mcp_server: str | None = None
     mcp: MCPDefinition | None = None
-    """What its MCP server says of it. Its input schema is used unchanged."""
+    """The definition that its MCP server gave. Its input schema is used unchanged."""
     require_confirmation: Any = False
     effect: str = "once"
     says_effect: bool = False
@@ -71,7 +71,7 @@ class ToolDefinition(Record):
 
 
 def define_tool(positional: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[ToolDefinition, FunctionSpec]:
-    """The arguments of `Tool(...)`, checked, and the specification of its function."""
+    """Check the arguments of `Tool(...)`. Returns the definition, and the specification of the function."""
     given = _name_positional(positional, options)
     mcp, schema, effect = given["mcp"], given["schema"], given["effect"]
     require_confirmation = given["require_confirmation"]
@@ -116,7 +116,7 @@ def define_tool(positional: tuple[Any, ...], options: Mapping[str, Any]) -> tupl
 
 
 def unknown_options(unknown: Iterable[str]) -> ToolDefinitionError:
-    """The error for keywords that `Tool(...)` does not take, each with the nearest one that it takes."""
+    """The error for keywords that `Tool(...)` does not take, with the nearest valid keyword for each."""
     names = {*_FUNCTION_FIRST, *_NAME_FIRST, "desc", *Flags.__annotations__}
     said = [(each, nearest(each, names)) for each in unknown]
     text = ", ".join(f"`{each}`{f' (did you mean `{near}`?)' if near else ''}" for each, near in said)
@@ -127,7 +127,7 @@ def unknown_options(unknown: Iterable[str]) -> ToolDefinitionError:
 
 
 def _name_positional(positional: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with the arguments given by position, in the order that the first of them selects."""
+    """The options with the positional arguments among them. The first argument decides their order."""
     order = _NAME_FIRST if positional and isinstance(positional[0], str) else _FUNCTION_FIRST
     if len(positional) > len(order):
         raise ToolDefinitionError(f"`Tool` takes at most {len(order)} arguments by position ({', '.join(order)}), found {len(positional)}.")
@@ -175,7 +175,7 @@ def _description(name: str, description: Any, desc: Any) -> str | None:
 
 
 def _by_hand(name: str, args: Any, schema: Any, function: Any) -> tuple[dict[str, str | Schema], Schema | None]:
-    """`args` and `schema` as single parameters, and as a schema of all."""
+    """Read `args` and `schema`. Returns the texts or schemas of single parameters, or a schema of all parameters."""
     if schema is not None and args is not None:
         raise ToolDefinitionError(f"`{name}` was given both `args` and `schema`: give one.")
     if schema is not None:
@@ -207,7 +207,7 @@ def _checked_object(name: str, schema: Any) -> Schema:
 
 
 def check_schema(where: str, schema: Schema) -> None:
-    """Raise `ToolDefinitionError` for a schema with unknown types, broken patterns or references to nothing, or too costly to check."""
+    """Raise `ToolDefinitionError` for a schema with unknown types, broken patterns or dangling references, or one too costly to check."""
     problem = work_problem(schema)
     if problem:
         raise ToolDefinitionError(f"The schema of {where} cannot be used: {problem}.")
@@ -277,7 +277,7 @@ def _one_of(name: str, what: str, value: Any, known: tuple[str, ...]) -> str:
 
 
 def _confirmation(name: str, said: Any) -> Any:
-    """When a person is asked; a rule that denies would be called like a function of the arguments, and let every call run."""
+    """Check when a person is asked. A rule that denies is refused: called like a function of the arguments, it would let every call run."""
     if not callable(said):  # a misspelled word would ask before every call
         return _one_of(name, "require_confirmation", said, ("destructive", "host")) if isinstance(said, str) else said
     from ferrule.values.confirmation.policy import Rule  # late: few tools have a rule
@@ -339,7 +339,7 @@ def _aliases(found: FunctionSpec) -> dict[str, str]:
 
 
 def _add_typed_extras(found: FunctionSpec, single: Mapping[str, Any], types: Mapping[str, Any]) -> FunctionSpec:
-    """Add the names in `arg_types` that a `**kwargs` takes: they are parameters like others."""
+    """Add the names in `arg_types` that `**kwargs` takes, as parameters like any other."""
     if found.extra is None:
         return found
     known = {each.name for each in found.parameters}

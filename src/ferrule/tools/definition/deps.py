@@ -1,4 +1,4 @@
-"""What a function needs of a run's `deps`: its parameter `Context[X]` says it."""
+"""The `deps` that a function needs of a run, as its parameter `Context[X]` declares."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class ContextParameter(Record):
 
     name: str
     at: int | None
-    """Its place among the arguments; None if it is passed by name alone."""
+    """Its position among the arguments; None if it can only be passed by name."""
     is_named: bool
     """Whether it can be passed by name."""
     deps_type: Any
 
     def fill(self, args: tuple[Any, ...], named: Mapping[str, Any], context: Context[Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-        """The arguments of a call with the context among them, unless they have one. Raises `TypeError` for another value in its place."""
+        """Add the context to the arguments of a call, unless they have one. Raises `TypeError` for another value in its place."""
         if any(isinstance(each, Context) for each in (*args, named.get(self.name))):
             return args, named
         if self.is_named and self.name in named:
@@ -37,14 +37,14 @@ class ContextParameter(Record):
         return (*args[: self.at], context, *args[self.at :]), named
 
     def check(self, what: str, context: Context[Any], deps: Any) -> None:
-        """Raise `ConfigurationError` if the `deps` of a context are not what this parameter declares; `what` has it."""
+        """Raise `ConfigurationError` if `deps` do not have the type that this parameter declares; `what` names its owner."""
         check_type(what, self.deps_type, deps)
         if self.deps_type is not Any and fits_deps(self.deps_type, None):
             context.without_deps()
 
 
 def context_parameter(function: Callable[..., Any]) -> ContextParameter | None:
-    """The parameter of a function that takes a `Context`; None without one."""
+    """The parameter of a function that takes a `Context`; None if there is none."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (ValueError, TypeError):  # a function in C may have no signature
@@ -59,7 +59,7 @@ def context_parameter(function: Callable[..., Any]) -> ContextParameter | None:
 
 
 def bind_arguments(function: Callable[..., Any], args: Iterable[Any], named: Mapping[str, Any]) -> inspect.BoundArguments:
-    """Bind arguments to the parameters of a function, with an empty `Context` where it takes one. Raises `TypeError` as Python does."""
+    """Bind arguments to a function's parameters, with an empty `Context` if it takes one. Raises `TypeError` as a Python call does."""
     args = tuple(args)
     if (context := context_parameter(function)) is not None:
         args, named = context.fill(args, named, Context())
@@ -67,7 +67,7 @@ def bind_arguments(function: Callable[..., Any], args: Iterable[Any], named: Map
 
 
 def deps_type(function: Any, annotation: Any) -> Any:
-    """The `X` of `Context[X]`: `Any` if the annotation says nothing, and text if a name in it is not known at run time."""
+    """The `X` of `Context[X]`: `Any` if the annotation gives none, and text if a name in it is unknown at run time."""
     hint = resolve_annotation(function, annotation)
     context = find_context(hint)
     if context is None:
@@ -77,12 +77,12 @@ def deps_type(function: Any, annotation: Any) -> Any:
 
 
 def check_deps(tool: Any, deps: Any) -> None:
-    """Raise `ConfigurationError` if a run's `deps` (None: it has none) are not what a tool declares."""
+    """Raise `ConfigurationError` if a run's `deps` (None if it has none) do not have the type that a tool declares."""
     check_type(f"The tool `{tool.name}`", tool.deps_type, deps)
 
 
 def check_type(what: str, kind: Any, deps: Any) -> None:
-    """Raise `ConfigurationError` if a run's `deps` are not of the type `kind`, which `what` declares."""
+    """Raise `ConfigurationError` if a run's `deps` do not have the type `kind`, which `what` declares."""
     if fits_deps(kind, deps):
         return
     declared = f"{what} declares `Context[{_name(kind)}]`"
@@ -99,7 +99,7 @@ def _name(kind: Any) -> str:
 
 
 def accept_no_deps(tool: Any, context: Context[Any]) -> None:
-    """For a call without `deps`: None if the tool accepts it. Raises `ConfigurationError` in a run if the tool needs some."""
+    """In a call without `deps`, let them be None if the tool accepts that. Raises `ConfigurationError` in a run if the tool needs some."""
     kind = tool.deps_type
     if kind is not Any and fits_deps(kind, None):
         context.without_deps()
@@ -108,7 +108,7 @@ def accept_no_deps(tool: Any, context: Context[Any]) -> None:
 
 
 def fits_deps(kind: Any, deps: Any) -> bool:
-    """Whether `deps` are of a type. Of a type that cannot be checked at run time, such as a protocol, any value is but None."""
+    """Whether `deps` have a type. A type that cannot be checked at run time, such as a protocol, accepts any value except None."""
     if kind is Any or isinstance(kind, typing.TypeVar):
         return True
     origin, inside = typing.get_origin(kind), typing.get_args(kind)

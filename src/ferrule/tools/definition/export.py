@@ -1,10 +1,10 @@
-"""The forms of a tool for others: its name on the wire, a line of a prompt, the schema of one call, plain data.
+"""The external forms of a tool: its name on the wire, a line of a prompt, the schema of one call, plain data.
 
-Providers take `[A-Za-z0-9_-]{1,64}` as a name. Other characters are escaped as `_dot_` or `_x<hexadecimal>_`, and `own_name` reads them
-back. Only a name that is too long, empty or unprintable has no wire form.
+Providers accept names that match `[A-Za-z0-9_-]{1,64}`. Other characters are escaped as `_dot_` or `_x<hexadecimal>_`, and `own_name`
+reads them back. Only a name that is too long, empty or unprintable has no wire form.
 
-A native call has no field for the intention, the model's reason for the call: the declaration gets one more argument, first, and the call
-keeps it apart from the arguments of the function.
+A native call has no field for the intention, the model's reason for the call. So the declaration gets one more argument, the first, and
+`ToolCall` keeps it apart from the arguments of the function.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def wire_name(name: str) -> str:
 
 
 def own_name(wire: str) -> str:
-    """The name that a wire name stands for."""
+    """The inverse of `wire_name`: the tool's own name."""
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else ".", wire)
 
 
@@ -115,7 +115,7 @@ def _escape(character: str) -> str:
 
 
 def check_no_intention_argument(tools: Iterable[ToolSpec]) -> None:
-    """Raise `ToolDefinitionError` for a tool that has an argument of that name: the two could not be told apart."""
+    """Raise `ToolDefinitionError` for a tool that has an argument named `intention`: the two would be confused."""
     for tool in tools:
         if INTENTION in tool.declaration["function"]["parameters"].get("properties", ()):
             msg = (
@@ -160,7 +160,7 @@ def take_intention(call: ToolCall) -> ToolCall:
 
 
 def write_intention(call: ToolCall) -> ToolCall:
-    """Move the intention back into the arguments, as a model writes it natively."""
+    """Move the intention back into the arguments, where a model writes it in a native call."""
     if call.intention is None:
         return call
     return call.changed(args={INTENTION: call.intention, **call.args}, intention=None)

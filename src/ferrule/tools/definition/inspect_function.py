@@ -1,4 +1,4 @@
-"""A callable as data: its name, its documentation, its parameters.
+"""Read a callable: its name, its documentation, its parameters.
 
 The signature and its types are read when a tool is made, so that errors in them appear there; descriptions of single parameters are read
 from the docstring later.
@@ -59,7 +59,7 @@ class FunctionSpec(Record):
     order: tuple[str, ...] = ()
     """The parameters that Python accepts by position, in that order."""
     positional_only: tuple[str, ...] = ()
-    """Those of them that are positional-only."""
+    """The positional-only ones among them."""
     extra: Any = None
     """The type of `**kwargs`; None without `**kwargs`."""
     caller: bool = False
@@ -67,9 +67,9 @@ class FunctionSpec(Record):
     context: str = ""
     """The parameter that takes a `Context`, also left out; empty if there is none."""
     context_at: int | None = None
-    """Its place among the positional arguments, if it is positional-only."""
+    """Its position among the arguments, if it is positional-only."""
     context_hint: Any = None
-    """Its annotation as it is written."""
+    """Its annotation, as written in the source."""
 
 
 def inspect_function(
@@ -77,8 +77,8 @@ def inspect_function(
 ) -> FunctionSpec:
     """Read a callable; `types_given` replace its annotations.
 
-    Raises `ToolDefinitionError` for a type that is not found, and for a signature that cannot be read; unless `readable` is False, which
-    takes such a signature as `**kwargs`.
+    Raises `ToolDefinitionError` for an unknown type, and for a signature that cannot be read. With `readable=False`, such a signature
+    counts as `**kwargs` instead.
     """
     name, doc = name_of(function), doc_of(function)
     try:
@@ -114,7 +114,7 @@ def inspect_function(
             hint = hints.get(each.name, _type_of_default(default))
             parameters.append(Parameter(each.name, hint, default))
     order = tuple(each.name for each in found if each.kind in _BY_POSITION)
-    dispatched = order[:1] if hasattr(function, "dispatch") else ()  # `singledispatch` looks at the first one by its position
+    dispatched = order[:1] if hasattr(function, "dispatch") else ()  # `singledispatch` needs its first argument by position
     only = tuple(each.name for each in found if each.kind is each.POSITIONAL_ONLY or each.name in dispatched)
     return FunctionSpec(name, doc, tuple(parameters), order, only, extra, caller, context, context_at, annotations.get(context))
 
@@ -142,7 +142,7 @@ def doc_of(function: Any) -> str:
 def _doc_of_class(kind: type[Any]) -> str:
     doc = inspect.getdoc(kind) or ""
     holder = next((each for each in kind.__mro__ if vars(each).get("__doc__")), kind)
-    # `dataclass` uses the signature as a missing docstring; the docstrings of `object`, `dict` or `BaseModel` are about themselves.
+    # `dataclass` replaces a missing docstring with the signature; the docstrings of `object`, `dict` or `BaseModel` describe themselves.
     is_foreign = holder is not kind and holder.__module__.partition(".")[0] in _LIBRARIES
     return "" if is_foreign or doc.startswith(f"{kind.__name__}(") else doc
 
@@ -155,7 +155,7 @@ def _inherited_doc(method: types.MethodType) -> str:
 
 def _first_docstring(owner: type[Any], name: str) -> str:
     """The first docstring of a method in a class and its bases. `inspect.getdoc` finds one for every `__call__`."""
-    # A class without the method says nothing: None, the default of `get`, has a docstring of its own since Python 3.13.
+    # Classes without the method are skipped: None, the default of `get`, has a docstring of its own since Python 3.13.
     found: list[Any] = [getattr(vars(each)[name], "__doc__", None) for each in owner.__mro__ if name in vars(each)]
     return next((inspect.cleandoc(each) for each in found if isinstance(each, str)), "")
 
@@ -176,7 +176,7 @@ def parameter_docs(doc: str) -> dict[str, str]:
 
 
 def field_of(parameter: Parameter) -> FieldInfo:
-    """Annotation and default as one pydantic field."""
+    """A parameter's annotation and default as one pydantic field."""
     from pydantic.fields import FieldInfo
 
     if is_field_info(parameter.default):
@@ -214,7 +214,7 @@ def _inner(function: Any) -> Any:
 
 
 def _bind_classmethod(function: Any) -> Any:
-    # A `classmethod` in the body of its class cannot be called yet: bound to any class it shows its signature.
+    # A `classmethod` in the body of its class cannot be called yet. Bound to any class, it shows its signature.
     return function.__get__(None, object) if isinstance(function, classmethod) else function  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
@@ -235,7 +235,7 @@ def _type_of_default(default: Any) -> Any:
 
 
 def find_context(hint: Any) -> Any:
-    """The `Context` or `Context[Deps]` in a type: the type itself, or inside `Context | None` or metadata. None without one."""
+    """The `Context` or `Context[Deps]` in a type: the type itself, or inside `Context | None` or `Annotated`. None if there is none."""
     if typing.get_origin(hint) in {typing.Annotated, typing.Union, types.UnionType}:
         return next((found for each in typing.get_args(hint) if (found := find_context(each)) is not None), None)
     return hint if hint is Context or typing.get_origin(hint) is Context else None
@@ -271,7 +271,7 @@ def _unpack_options(hint: Any) -> tuple[list[Parameter], Any]:
 
 
 def _strip_qualifiers(hint: Any) -> tuple[Any, bool | None]:
-    """A `TypedDict` key's type without `Required`, `NotRequired` and `ReadOnly`, and whether these make it required."""
+    """The type of a `TypedDict` key without `Required`, `NotRequired` and `ReadOnly`, and whether these make the key required."""
     origin = typing.get_origin(hint)
     if origin is typing.Annotated:
         inside, *metadata = typing.get_args(hint)
@@ -307,7 +307,7 @@ def _resolve_annotations(function: Any, name: str, annotations: dict[str, Any], 
 
 
 def resolve_annotation(function: Any, hint: Any) -> Any:
-    """An annotation as a type; as it is written if a name in it is not known."""
+    """An annotation as a type, or as written if a name in it is unknown."""
     try:
         return _evaluate({"": hint}, _namespaces(function))[""] if has_text(hint) else hint
     except _UNREADABLE:
@@ -315,7 +315,7 @@ def resolve_annotation(function: Any, hint: Any) -> Any:
 
 
 def return_type(function: Any) -> Any:
-    """The type that a callable says it returns: `None` as it is written, and `inspect.Parameter.empty` if it says none."""
+    """The return annotation of a callable: `None` stays None, and `inspect.Parameter.empty` means that there is none."""
     inner = _inner(function)
     written = inner if inspect.isroutine(inner) else type(inner).__call__
     return resolve_annotation(written, getattr(written, "__annotations__", {}).get("return", inspect.Parameter.empty))

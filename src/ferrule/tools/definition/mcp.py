@@ -21,26 +21,26 @@ _NULLABLE = ("const", "default")
 
 
 class MCPDefinition(Record):
-    """One tool as its server declares it. The server may lie: hints are not a protection."""
+    """One tool as its server declares it. The server may lie, so its hints protect against nothing."""
 
     name: str
-    """The name on the wire; the tool's own name may have a prefix."""
+    """The name in the protocol; the tool's own name may have a prefix."""
     input_schema: Schema
     """Unchanged."""
     description: str = ""
     title: str | None = None
-    """For people; by default `annotations["title"]`."""
+    """A name for people; by default `annotations["title"]`."""
     output_schema: Schema | None = None
     annotations: dict[str, Any] | None = None
     """`readOnlyHint`, `destructiveHint`, `idempotentHint`, `openWorldHint`, and others."""
     icons: list[dict[str, Any]] | None = None
     meta: dict[str, Any] | None = None
-    """`_meta` of the protocol."""
+    """The protocol's `_meta`."""
     execution: dict[str, Any] | None = None
-    """`{"taskSupport": ...}`, of revision 2025-11-25 only."""
+    """`{"taskSupport": ...}`, in revision 2025-11-25 only."""
 
     def hint(self, name: str) -> bool | None:
-        """A hint among the annotations; None if it is not given."""
+        """The value of a hint in the annotations; None if it is not given."""
         found: Any = (self.annotations or {}).get(name)
         return found if isinstance(found, bool) else None
 
@@ -98,7 +98,7 @@ def as_plain(value: Any) -> Any:
     if callable(dump):
         plain = value.model_dump(mode="json", by_alias=True, exclude_none=True)
         if "structuredContent" not in plain and value.model_fields_set & {"structuredContent", "structured_content"}:
-            plain["structuredContent"] = None  # null is a value of its own there
+            plain["structuredContent"] = None  # null is a value there, and differs from a missing field
         return plain
     if isinstance(value, (list, tuple)):
         return [as_plain(each) for each in cast("list[Any]", value)]
@@ -106,7 +106,7 @@ def as_plain(value: Any) -> Any:
 
 
 def mcp_origin(tool: Any) -> tuple[str, str]:
-    """The MCP server of a tool and its name there; two empty strings for a local tool."""
+    """The MCP server of a tool, and the tool's name there; two empty strings for a local tool."""
     definition = getattr(tool, "mcp", None)
     return ("", "") if definition is None else (getattr(tool, "mcp_server", None) or "?", definition.name)
 
@@ -115,7 +115,7 @@ def mcp_origin(tool: Any) -> tuple[str, str]:
 
 
 def _field(entry: Any, *names: str) -> Any:
-    """The value of the first of these names that the entry has, or None."""
+    """The value of the first name that the entry has, or None."""
     if isinstance(entry, Mapping):
         found = cast("Mapping[str, Any]", entry)
         return next((found[name] for name in names if name in found), None)
@@ -165,7 +165,7 @@ def _problem(schema: Schema) -> str | None:
 
 
 def _without_nulls(schema: Any) -> Any:
-    """The schema without keywords that are null, as some servers write what they do not have."""
+    """The schema without null keywords: some servers write null for an absent keyword."""
     found = map_children(schema, _without_nulls)
     return {key: value for key, value in found.items() if value is not None or key in _NULLABLE} if is_object(found) else found
 

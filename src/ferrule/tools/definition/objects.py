@@ -1,4 +1,4 @@
-"""Objects in the place of a function, whose signature does not show the arguments of a tool: programs, and tools of other libraries."""
+"""Objects passed as a function whose signature does not show the tool's arguments: programs, and tools of other libraries."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ferrule.errors import ToolDefinitionError
 
 
 def refuse_tool_object(thing: Any) -> None:
-    """Raise `ToolDefinitionError` for a program and for a tool of another library: an object with a name that takes any arguments.
+    """Raise `ToolDefinitionError` for a program or another library's tool: an object that has a name and takes any arguments.
 
-    Its class and its call say nothing of the tool, so a model would see another name and no arguments.
+    Its class and its `__call__` do not describe the tool, so a model would see another name and no arguments.
     """
     named = getattr(thing, "metadata", thing)  # LlamaIndex's tools have their name there
     if isinstance(thing, type) or not isinstance(getattr(named, "name", None), str) or not _takes_any_arguments(thing):

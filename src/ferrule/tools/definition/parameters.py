@@ -1,6 +1,6 @@
 """The parameters of a tool: one validator and one JSON schema.
 
-The validator is pydantic's over a `TypedDict`, which allows any name for a parameter (`_x`, `model_config`, `schema`).
+The validator is pydantic's, for a `TypedDict`, because that allows any parameter name (`_x`, `model_config`, `schema`).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from ferrule.tools.definition.constructor import ToolDefinition
 
 
-# What pydantic raises for a type without a validator, and for one without a JSON schema.
+# The errors that pydantic raises for a type without a validator, and for one without a JSON schema.
 _NO_VALIDATOR = (PydanticUserError, PydanticSchemaGenerationError, SchemaError, TypeError, ValueError, NameError)
 _NO_SCHEMA = (PydanticInvalidForJsonSchema, PydanticUserError, PydanticSerializationError)
 
 
 class Reread(list[Any]):
-    """The items of an iterator. The function gets an iterator over them."""
+    """The items of an iterator that was read. The function receives a new iterator over them."""
 
 
 _REREAD = AfterValidator(Reread)
@@ -51,17 +51,17 @@ class Parameters(Record):
     schema: Schema
     """The object schema that the model sees."""
     adapter: Callable[[], TypeAdapter[dict[str, Any]]] | None
-    """Returns the validator of the arguments that the function names; None if it names none."""
+    """Returns the validator of the arguments that the function names; None if there are none."""
     extra: TypeAdapter[dict[str, Any]] | None
-    """The validator of the arguments for a typed `**kwargs`."""
+    """The validator of further arguments, for a typed `**kwargs`."""
     by_hand: bool
-    """Whether the schema says something that the adapter does not check."""
+    """Whether the schema has rules that the adapter does not check."""
     names: Mapping[str, str]
-    """The parameter for every name that an argument may have, aliases among them."""
+    """The parameter for every name that an argument may have, including aliases."""
     open: bool
     """Whether further names are allowed."""
     plain: tuple[Plain, ...] = ()
-    """Each, if all are plain and no schema was given."""
+    """All parameters, if all are plain and no schema was given."""
     inside: frozenset[str] = frozenset()
     """The kinds of validators in the adapter and in `extra`, by pydantic's names; empty if all are plain."""
 
@@ -83,7 +83,7 @@ def build_parameters(tool: str, found: FunctionSpec, given: ToolDefinition) -> P
             if isinstance(choice, str):
                 names[choice] = each.name
     if given.schema is not None:
-        # A schema of all arguments is shown and checked unchanged. What a provider requires beyond it, its wire adds.
+        # A schema of all arguments is shown and checked unchanged. The wire adds what its provider requires beyond it.
         schema = copy.deepcopy(dict(given.schema))
         properties: Schema = schema.get("properties", {})
         _describe(properties, {name: text for name, text in given.arg_desc.items() if name in properties})
@@ -125,7 +125,7 @@ def _annotation(parameter: Parameter, documented_as: str | None, insisted: bool)
     if plain_default is PydanticUndefined and not is_field_info(default):
         plain_default = field.default
     if plain_default is None and not _admits_none(annotation):
-        # The default may stand in the metadata, which must stay outermost.
+        # The default may be in the metadata, which must stay outermost.
         inside: tuple[Any, ...] = get_args(annotation) if default is PydanticUndefined else (annotation,)
         optional: Any = typing.Optional[inside[0]]  # noqa: UP045  works for what has no `|`
         annotation = Annotated[(optional, *inside[1:])] if inside[1:] else optional
@@ -159,12 +159,12 @@ def _admits_none(annotation: Any) -> bool:
 def _adapter(tool: str, annotations: dict[str, Any]) -> TypeAdapter[dict[str, Any]]:
     arguments: Any = TypedDict("Arguments", annotations)  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues, reportUnknownVariableType]
     arguments.__pydantic_config__ = ConfigDict(
-        # Also for a tool with `**kwargs`, whose further arguments are checked apart: nested dataclasses and `TypedDict`s inherit this.
+        # Even for a tool with `**kwargs`, whose further arguments are checked separately: nested dataclasses and `TypedDict`s inherit this.
         extra="forbid",
         validate_by_name=True,
         validate_by_alias=True,
         arbitrary_types_allowed=True,
-        allow_inf_nan=False,  # not in JSON; `Field(allow_inf_nan=True)` allows them for a parameter
+        allow_inf_nan=False,  # JSON has neither; `Field(allow_inf_nan=True)` allows them for a parameter
     )
     try:
         return TypeAdapter(arguments)
@@ -191,7 +191,7 @@ def _schema(
         more = extra_adapter.json_schema(schema_generator=Generator) if extra_adapter is not None else {}
     except _NO_SCHEMA as error:
         raise _no_form(tool, annotations, error) from error
-    # `additionalProperties: false` is left out for shorter prompts; unknown names are refused nevertheless.
+    # `additionalProperties: false` is left out for shorter prompts; unknown names are still refused.
     schema: Schema = {"type": "object", "properties": found.get("properties", {}), "required": found.get("required", [])}
     definitions = {**found.get("$defs", {}), **more.get("$defs", {})}
     if extra is not None:
@@ -225,7 +225,7 @@ def _has_form(annotation: Any) -> bool:
 
 
 def _override(schema: Schema, given: ToolDefinition, names: Mapping[str, str]) -> bool:
-    """Apply the options to the properties; True if they change more than descriptions."""
+    """Apply the options to the properties. Returns whether they change more than descriptions."""
     properties: Schema = schema["properties"]
     key_of = {own: name for name, own in names.items() if name in properties}
     changed = False

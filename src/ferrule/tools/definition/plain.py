@@ -1,7 +1,7 @@
-"""Parameters that need no validator: of plain types, lists of these, and each of them or None.
+"""Parameters that need no validator: those of plain types and lists of these, each optionally None.
 
-Arguments that match them exactly are compared by type alone. pydantic's first validator costs a process 20 ms, and each takes most of the
-time that making a tool takes.
+Arguments that match them exactly are checked by type alone. pydantic's first validator costs a process 20 ms, and each validator takes
+most of the time that making a tool takes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Plain(NamedTuple):
 
 
 def plain_parameters(found: FunctionSpec) -> tuple[Plain, ...]:
-    """The parameters, if all of them are plain and fit their defaults; else none."""
+    """All parameters, if all are plain and their defaults fit; otherwise an empty tuple."""
     plain = [_plain(each) for each in found.parameters]
     return tuple([each for each in plain if each is not None]) if None not in plain and found.extra is None else ()
 

@@ -1,1 +1,1 @@
-"""Running a checked call."""
+"""Run checked calls, for runs and for direct callers."""

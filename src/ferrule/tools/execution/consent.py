@@ -52,9 +52,9 @@ class _Given(Record):
     """The arguments of a call as it was made, to recognise the same call."""
 
     digests: tuple[str, str]
-    """Of the arguments as given, and as shown: with defaults, which a factory makes anew for each call."""
+    """Digests of the arguments as given, and as shown: shown ones include defaults, which a factory makes anew for each call."""
     objects: tuple[Any, ...]
-    """Values without a JSON form, which look like others of their class."""
+    """Arguments without a JSON form. A digest cannot distinguish them from other objects of their class."""
 
     @classmethod
     def of(cls, checked: CheckedArguments) -> _Given:
@@ -62,17 +62,17 @@ class _Given(Record):
         return cls((arguments_digest(given), arguments_digest(checked.shown)), tuple(filter(_is_object, given.values())))
 
     def is_same(self, other: _Given) -> bool:
-        """Whether two calls were given, or show, the same."""
+        """Whether two calls have the same arguments, as given or as shown."""
         if not any(map(eq, self.digests, other.digests)):
             return False
         try:
             return self.objects == other.objects
-        except (ValueError, TypeError):  # arrays, which cannot be compared so
+        except (ValueError, TypeError):  # arrays: their comparison is not a boolean
             return False
 
 
 def _is_object(value: Any) -> bool:
-    return not hasattr(value, "__next__") and is_formless(value)  # an iterator was read, and another one may give the same
+    return not hasattr(value, "__next__") and is_formless(value)  # an iterator has been read, and another one may yield the same items
 
 
 _lock = threading.Lock()
@@ -90,7 +90,7 @@ def needs_person(tool: ToolSpec, shown: dict[str, Any]) -> bool:
 
 
 def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
-    """The arguments of a direct call that needs no person or was approved, edited if the person edited them.
+    """Return the arguments of a direct call that needs no confirmation or was approved, with the person's edits.
 
     Raises `ConfirmationRequired` if there is no decision yet, `ConfirmationRejected` if the call was denied or answered with feedback.
     """
@@ -121,17 +121,17 @@ def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
         message = said or f"A person decided against `{tool.name}`; it was not run."
         raise ConfirmationRejected(message, confirmation_id=found.question.id, tool_call=call)
     if found.given.digests[1] != given.digests[1]:
-        checked = found.checked  # as shown
+        checked = found.checked  # the arguments that the person saw
     return checked if decision.kind == "approve" else edit_arguments(checked, decision.args, tool.prepare)
 
 
 def asked_directly(question_id: str) -> Asked | None:
-    """A direct call that asked; None for an unknown id."""
+    """The direct call that asked this question; None for an unknown id."""
     return _table.get(question_id)
 
 
 def forget_direct(question_id: str) -> None:
-    """Forget a direct call that asked, with the decision on it: the next such call asks again."""
+    """Forget a direct call's question, with the decision on it: the next such call asks again."""
     with _lock:
         _table.pop(question_id, None)
 

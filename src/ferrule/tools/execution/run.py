@@ -1,4 +1,4 @@
-"""Running a tool on checked arguments: for a run, and for a direct call.
+"""Run a tool with checked arguments, for a run or for a direct call.
 
 An async tool is recognised by the value it returns: functions come wrapped and bound, so nothing else is reliable. `run_call` turns what
 the tool raises into a `ToolResult`, except `ToolStop`, `ConfirmationRequired` and everything that is not an `Exception` (Ctrl-C,
@@ -42,12 +42,13 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _OF_THE_RUN = (ConfigurationError, ReplayMismatchError, RunCancelledError, StoreError, UnknownOutcomeError)
+"""Errors that end the whole run if a program that is a tool raises them."""
 _PLAIN = frozenset({str, int, float, bool, type(None), dict, list, tuple, bytes})
 """Types whose values are neither awaitable nor iterators."""
 
 
 def run_call(checked: CheckedCall) -> ToolResult:
-    """Run from sync code; an async tool runs on the background loop."""
+    """Run a call from sync code; an async tool runs on the background loop."""
     try:
         value = run_tool(checked.tool, checked.arguments, whole=True)
         return apply_change(checked, value) if isinstance(value, ModuleCallback) else to_result(checked.call, value)
@@ -56,7 +57,7 @@ def run_call(checked: CheckedCall) -> ToolResult:
 
 
 async def arun_call(checked: CheckedCall) -> ToolResult:
-    """Run without blocking the loop."""
+    """Run a call without blocking the loop."""
     try:
         value = await arun_tool(checked.tool, checked.arguments, whole=True)
         return await aapply_change(checked, value) if isinstance(value, ModuleCallback) else to_result(checked.call, value)
@@ -66,7 +67,7 @@ async def arun_call(checked: CheckedCall) -> ToolResult:
 
 @coroutine
 def awaited_in(context: contextvars.Context, work: Coroutine[Any, Any, R]) -> Generator[Any, Any, R]:
-    """Await a coroutine whose code runs in another context than its task: variables that it sets stay there."""
+    """Await a coroutine whose code runs in `context`, not in its task's: context variables that it sets stay there."""
     step, value = work.send, None
     while True:
         try:
@@ -84,20 +85,20 @@ def awaited_in(context: contextvars.Context, work: Coroutine[Any, Any, R]) -> Ge
 
 
 def _raised(checked: CheckedCall, error: Exception) -> ToolResult:
-    """The result of a call that raised; raises again what ends the whole run."""
+    """The result of a call that raised. An error that ends the whole run is raised again."""
     if isinstance(error, (ToolStop, ConfirmationRequired, ConfigurationError)):
         raise error
     place = scope().call
-    if isinstance(error, RunCancelledError) and place is not None and place.cancelled:  # the run stopped a program in the function
+    if isinstance(error, RunCancelledError) and place is not None and place.cancelled:  # a program in the function, stopped with the call
         raise error
-    # A program that is a tool (`as_tool()`) is part of the run, and no model can mend its configuration.
+    # A program that is a tool (`as_tool()`) is part of the run, and no model can fix its configuration.
     if isinstance(error, _OF_THE_RUN) and checked.tool.is_program:
         raise error
     return failure(checked.call, error, is_raised=True)
 
 
 def call_directly(tool: ToolSpec, checked: CheckedArguments) -> ToolResult:
-    """The result of a direct call from sync code, which raises what the tool raises."""
+    """Call a tool directly from sync code, and return its `ToolResult`. The tool's exceptions pass through."""
     runs_anywhere = getattr(tool.func, "runs_anywhere", False)
     value = run_directly(tool, checked, whole=True, is_direct=not runs_anywhere)
     return to_result(ToolCall.unchecked(tool.name, checked.shown, repairs=checked.repairs), value)
@@ -110,7 +111,7 @@ async def acall_directly(tool: ToolSpec, checked: CheckedArguments) -> ToolResul
 
 
 def run_directly(tool: ToolSpec, checked: CheckedArguments, *, whole: bool = False, is_direct: bool = True) -> Any:
-    """`run_tool` for a direct call, which sends events."""
+    """`run_tool` for a direct call, with events for the observers."""
     if not is_observed():
         return run_tool(tool, checked, whole=whole, is_direct=is_direct)
     with _events_of(tool, checked) as ended:
@@ -126,7 +127,7 @@ async def arun_directly(tool: ToolSpec, checked: CheckedArguments, *, whole: boo
 
 
 def _events_of(tool: ToolSpec, checked: CheckedArguments) -> AbstractContextManager[Callable[[Any], Any]]:
-    """Sends the events of a direct call; the block passes the value on."""
+    """Send the events of a direct call around a block; the block reports the tool's value."""
     from ferrule.values.run.event import CallFinished, CallStarted  # late: few direct calls are observed
     from ferrule.values.run.observers import events_around
 
@@ -141,7 +142,7 @@ def _events_of(tool: ToolSpec, checked: CheckedArguments) -> AbstractContextMana
 
 
 def attempt(code: Callable[[], R]) -> tuple[R | None, Exception | SystemExit | None]:
-    """Run code that came with a tool, such as a file of tools: its value, or what it raised."""
+    """Run code that came with a tool, such as a file of tools. Returns its value, or the exception that it raised."""
     try:
         return code(), None
     except (Exception, SystemExit) as error:  # noqa: BLE001  a file may raise anything; a script may call `sys.exit`
@@ -152,7 +153,7 @@ def attempt(code: Callable[[], R]) -> tuple[R | None, Exception | SystemExit | N
 
 
 def run_tool(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool = False, is_direct: bool = False) -> Any:
-    """Run from sync code; an awaitable is awaited on the background loop.
+    """Run a tool from sync code; an awaitable is awaited on the background loop.
 
     `whole` returns the items of an iterator as a list: reading them runs the tool's code, so it happens here and counts for its time limit.
     With `is_direct` an async tool raises `AsyncToolError`, unless `allow_tool_async_sync_conversion` is on.
@@ -192,7 +193,7 @@ def _invoke(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool, is_dire
 
 
 def _awaited(value: Awaitable[Any], name: str) -> Any:
-    """Wait for it here. Inside a call of a run it can be cancelled from elsewhere (`runs.observers.CallPlace`)."""
+    """Wait for the value in this thread. Inside a call of a run, it can be cancelled from elsewhere (see `runs/observers.py`)."""
     place = scope().call
     return offload.run_async(value if place is None else place.cancellable(value), name=name)
 
@@ -214,7 +215,7 @@ def _awaited_within(value: Awaitable[Any], left_s: float, timeout_s: float, name
 
 
 async def arun_tool(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool = False) -> Any:
-    """Run without blocking the loop: an async function on it, a sync one in the pool. `whole` as for `run_tool`."""
+    """Run a tool without blocking the loop: an async function on it, a sync one in the pool. `whole` as for `run_tool`."""
     if tool.takes_context:
         with _filled(tool, arguments) as filled:
             return await _ainvoke(tool, filled, whole=whole)
@@ -229,7 +230,7 @@ async def _ainvoke(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool) 
     func, timeout_s = tool.func, tool.timeout_s
     if func is None:
         raise _no_function(tool.name)
-    if tool.is_program:  # has both forms
+    if tool.is_program:  # a program has a sync and an async form
         func = func.acall
     call = partial(func, *arguments.positional, **arguments.named)
     if is_coroutine_function(func):
@@ -249,7 +250,7 @@ async def _ainvoke(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool) 
 
 
 async def _aread(value: Any, timeout_s: float | None, name: str, *, whole: bool, left_s: float | None = None) -> Any:
-    """The value of an async function; an iterator as its items, read in a worker."""
+    """The value of an async function. With `whole`, an iterator is replaced by its items, read in a worker thread."""
     if not whole or not is_read_once(value):
         return value
     with _Work(lambda: value, whole=True) as work:
@@ -262,7 +263,7 @@ def _awaitable(value: Any, *, whole: bool) -> Any:
 
 
 class _Work:
-    """A call of a sync function in a worker thread. Used as a block by the code that waits for it: afterwards no further item is read."""
+    """A call of a sync function in a worker thread. The code that waits for it uses it as a context manager: on exit, reading stops."""
 
     __slots__ = ("_call", "_is_abandoned", "_whole", "began")
 

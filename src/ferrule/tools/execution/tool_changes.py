@@ -37,7 +37,7 @@ class ModuleCallback:
 
 
 def module_callback(function: Callable[[Any], Any]) -> ModuleCallback:
-    """Make a callback of a sync or async function: a tool returns it, and it is called with a `ModuleContext`.
+    """Turn a sync or async function into a callback: a tool returns it, and the run calls it with a `ModuleContext`.
 
     It may call `context.module.init_module(tools=[...])`, and returns a text, which the model sees as the result of the tool's call.
     """
@@ -64,14 +64,14 @@ class _Named(ModuleCallback):
 
 
 class Load(_Named):
-    """A tool returns it to load tools from the toolbox's shelf into the run, by name or glob (`"billing.*"`)."""
+    """Returned by a tool, loads tools from the toolbox's shelf into the run, by name or glob (`"billing.*"`)."""
 
     def _change(self, context: Any) -> str:
         return context.module.load(*self.names)
 
 
 class Unload(_Named):
-    """A tool returns it to move tools back to the shelf, by name or glob."""
+    """Returned by a tool, moves tools back to the shelf, by name or glob."""
 
     def _change(self, context: Any) -> str:
         return context.module.unload(*self.names)

@@ -1,1 +1,1 @@
-"""MCP tools and their results as ferrule's. No SDK, no socket."""
+"""MCP tools and their results, as ferrule's tools and results. Uses no SDK and no sockets."""

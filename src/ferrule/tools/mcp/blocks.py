@@ -1,7 +1,7 @@
 """The content blocks of an MCP result.
 
-A `Block` keeps the server's block whole and says how a model sees it: as text, as a content part, or as a line that describes it. Bytes
-never become text.
+A `Block` keeps the server's whole block, and decides how a model sees it: as text, as a content part, or as a line that describes it.
+Bytes never become text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ferrule.values.record import Record, field
 from ferrule.values.schema.nodes import is_list, is_object
 
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp"})
-"""What providers accept. A drawing or a TIFF would make them reject the whole request."""
+"""The images that providers accept. For an SVG or a TIFF, they would reject the whole request."""
 _FILES = frozenset({"application/pdf"})
 _UNKNOWN = "application/octet-stream"
 
@@ -25,7 +25,7 @@ class Block(Record):
     """One content block."""
 
     raw: dict[str, Any]
-    """As the server sent it, under the protocol's names."""
+    """The block as the server sent it, under the protocol's names."""
     part: Part | None
     """Its content: text, image, audio or file. None for a link, a damaged block and an unknown type."""
     reader: Callable[[str], Any] | None = field(default=None, compare=False, repr=False)
@@ -41,7 +41,7 @@ class Block(Record):
 
     @property
     def text(self) -> str | None:
-        """Its text, or its resource's text."""
+        """Its own text, or its resource's."""
         return self.part.text if isinstance(self.part, Text) else None
 
     @property
@@ -58,13 +58,13 @@ class Block(Record):
 
     @property
     def audience(self) -> tuple[str, ...]:
-        """The audience: `user`, `assistant`, both, or empty if the server does not say."""
+        """The audience: `user`, `assistant`, both, or empty if the server does not specify it."""
         found: Any = self._annotations.get("audience")
         return tuple(each for each in found if isinstance(each, str)) if is_list(found) else ()
 
     @property
     def priority(self) -> float | None:
-        """From 0 (optional) to 1 (required)."""
+        """Its priority, from 0 (optional) to 1 (required)."""
         found = self._annotations.get("priority")
         return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
 
@@ -84,7 +84,7 @@ class Block(Record):
         return found if is_object(found) else {}
 
     def read(self) -> Any:
-        """Fetch a link's resource from its server: the result of the server's `read_resource`, to be awaited if that is async.
+        """Fetch a link's resource from its server. Returns the result of the server's `read_resource`; await it if that is async.
 
         Raises `ValueError` for a block without a URI or a server.
         """
@@ -94,7 +94,7 @@ class Block(Record):
         return self.reader(self.uri)
 
     def shown(self) -> tuple[Part, ...]:
-        """What a model sees: a text, a part, or a line that describes it. Such a line also precedes a resource's text."""
+        """The content for a model: a text, a part, or a line that describes the block. Such a line also precedes a resource's text."""
         if self.part is None or (isinstance(self.part, File) and self.part.media_type not in _FILES):
             return (Text(text=self._description()),)
         if isinstance(self.part, Image) and self.part.media_type.lower() not in _IMAGES:
@@ -115,7 +115,7 @@ class Block(Record):
 
 
 def read_block(raw: Any, reader: Callable[[str], Any] | None = None) -> Block:
-    """A block from whatever the server sent. Anything but an object becomes the `value` of a block of type `unknown`."""
+    """Make a block from anything that the server sent. A value that is not an object becomes the `value` of an `unknown` block."""
     plain = as_plain(raw)
     if not isinstance(plain, Mapping):
         return Block({"type": "unknown", "value": plain}, None, reader)

@@ -1,6 +1,6 @@
 """The result of a call to an MCP server.
 
-An `MCPResult` holds every block in order, the structured value (checked and typed), and the content for a model.
+An `MCPResult` contains every block in order, the structured value (checked and typed), and the content for a model.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class MCPResult(Record):
 
     @property
     def images(self) -> tuple[Image, ...]:
-        """The images, also of embedded resources."""
+        """The images, including those of embedded resources."""
         return tuple(each.part for each in self.blocks if isinstance(each.part, Image))
 
     @property
     def audio(self) -> tuple[Audio, ...]:
-        """The audio, also of embedded resources."""
+        """The audio, including that of embedded resources."""
         return tuple(each.part for each in self.blocks if isinstance(each.part, Audio))
 
     @property
@@ -70,7 +70,7 @@ class MCPResult(Record):
 
     @property
     def value(self) -> Any:
-        """What a direct call returns: the text of a single text block, otherwise a list of texts and other blocks.
+        """The return value of a direct call: the text of a single text block, otherwise a list of texts and other blocks.
 
         Other blocks are content parts, or the server's JSON if there is no such part. Without blocks, and with
         `result_mode="structured"`, it is the structured value, if there is one.
@@ -112,9 +112,9 @@ def read_result(
     tool: str | None = None,
     reader: Callable[[str], Any] | None = None,
 ) -> MCPResult:
-    """A result from what a call returned; `reader` fetches linked resources.
+    """Read the raw result of a call; `reader` fetches linked resources.
 
-    Raises `MCPProtocolError` for anything but a result and, with `strict_output`, for a structured value that does not fit the schema.
+    Raises `MCPProtocolError` if it is not a result and, with `strict_output`, for a structured value that does not fit the schema.
     Without `strict_output` such a value is kept, with a `UserWarning` that names server, tool and problem.
     """
     rules = rules if rules is not None else ShowRules()
@@ -155,7 +155,7 @@ def read_result(
 
 
 def asks_for_input(raw: Any) -> bool:
-    """Whether it is a server's questions (`InputRequiredResult` of revision 2026-07-28) rather than a result."""
+    """Whether this contains a server's questions (`InputRequiredResult` of revision 2026-07-28) rather than a result."""
     kind = cast("Mapping[str, Any]", raw).get("resultType") if isinstance(raw, Mapping) else getattr(raw, "result_type", None)
     return kind == "input_required"
 
@@ -175,7 +175,7 @@ def _fields(raw: Any) -> Mapping[str, Any] | None:
 def _listed(content: Any) -> Sequence[Any]:
     if content is None:
         return ()
-    # Some servers send one block, or a bare text, where a list belongs.
+    # Some servers send one block, or bare text, instead of a list.
     if isinstance(content, str):
         return ({"type": "text", "text": content},)
     return cast("Sequence[Any]", content) if isinstance(content, (list, tuple)) else (content,)

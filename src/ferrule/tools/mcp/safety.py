@@ -1,6 +1,6 @@
 """Texts from MCP servers: hidden characters, shadowed names, fences for prompts, token estimates.
 
-These functions report; their callers decide what a finding means.
+These functions only report. Their callers decide how to act on a finding.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NAMES = tuple(_KINDS)
 _TELLING = re.compile(r"[_\-./]|[a-z][A-Z]|\d")
 _FENCE = Mark("-", r"--(?!-)\s*(?:end of )?untrusted text", re.IGNORECASE)
 _CHARACTERS_A_TOKEN = 4
-"""Of JSON in English, for the tokenisers in use; an estimate, 10-20 % off."""
+"""An estimate for English JSON and common tokenisers, 10-20 % off."""
 
 
 class MCPFinding(Record):
@@ -88,7 +88,7 @@ def scrub_schema(schema: Schema) -> Schema:
 def scan_mcp_definition(
     server: str | None, definition: MCPDefinition, detector: Callable[[str], Iterable[str]] | None = None
 ) -> list[MCPFinding]:
-    """Findings about one definition: hidden characters anywhere, and complaints of `detector` about its description."""
+    """Findings about one definition: hidden characters anywhere in it, and the complaints of `detector` about its description."""
     found = [
         MCPFinding(server, definition.name, f"{place} holds {count} x {kind}, which nobody sees")
         for place, text in _texts(definition.as_json(), "")
@@ -159,7 +159,7 @@ def fence_untrusted(text: str, source: str) -> str:
 
 
 def estimate_tokens(definitions: Iterable[MCPDefinition]) -> int:
-    """About how many tokens the definitions take in a prompt: name, description and schema as JSON, four characters each."""
+    """The estimated tokens of definitions in a prompt: name, description and schema as JSON, at four characters a token."""
     shapes = ({"name": each.name, "description": each.description, "parameters": each.input_schema} for each in definitions)
     texts = (json.dumps(each, ensure_ascii=False, separators=(",", ":"), default=str) for each in shapes)
     return sum(-(-len(each) // _CHARACTERS_A_TOKEN) for each in texts)

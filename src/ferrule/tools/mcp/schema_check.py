@@ -1,6 +1,6 @@
-"""Checks values against JSON schemas of any draft that others wrote: an MCP server, or the author of the tool behind a form.
+"""Check values against JSON schemas of any draft that others wrote: an MCP server, or the author of the tool behind a form.
 
-Values are checked against the schema as it came, and nothing is fetched. Keywords that ferrule does not know are ignored.
+Values are checked against the unchanged schema, and nothing is fetched. Keywords that ferrule does not know are ignored.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ferrule.values.schema.words import shorten_json
 
 
 class SchemaCheck:
-    """Says in words, with paths, why a value does not match: `SchemaCheck(schema)(value)`."""
+    """Explains in words, with paths, why a value does not match: `SchemaCheck(schema)(value)`."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
 
     def __call__(self, value: Any) -> tuple[str, ...]:
-        """The problems; empty for a value that matches. A schema that cannot be used is one, too."""
+        """The problems; empty for a value that matches. An unusable schema is a problem, too."""
         try:
             failures = find_failures(self._validator, value)
         except ValueError as error:
@@ -43,7 +43,7 @@ class SchemaCheck:
 
 
 class MCPChecker(Checker):
-    """Checks the arguments of one MCP tool against its schema; what errors show of the schema is scrubbed."""
+    """Checks the arguments of one MCP tool against its schema. Errors show the schema's texts scrubbed."""
 
     def __init__(self, tool: str, schema: Schema, *, lenient: bool) -> None:
         super().__init__(
@@ -53,7 +53,7 @@ class MCPChecker(Checker):
         self._lenient = lenient
 
     def prepare(self, args: Any) -> CheckedArguments:
-        """Arguments that fit, repaired if `lenient`. Raises `ToolArgumentsError`."""
+        """Return the checked arguments, repaired if `lenient`. Raises `ToolArgumentsError` with every problem."""
         self._refuse_surplus(args)
         plain = args if isinstance(args, str) or args is None else jsonable(args)
         given: Any = {} if plain is None else plain

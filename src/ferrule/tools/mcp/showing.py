@@ -1,4 +1,4 @@
-"""What a model sees of the result of a call to an MCP server."""
+"""The content that a model sees for the result of a call to an MCP server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ResultMode = Literal["auto", "content", "structured", "both"]
 RESULT_MODES: tuple[ResultMode, ...] = get_args(ResultMode)
 _MOST = 100_000
 _SHORTEST_BYTES = 200
-"""Characters. A shorter text does not count as bytes."""
+"""In characters. A shorter text is not treated as bytes."""
 _DEEPEST = 100
 _BASE64 = re.compile(r"[A-Za-z0-9+/_\r\n-]+={0,2}\s*")
 _UNREADABLE: Any = object()
@@ -30,14 +30,14 @@ class ShowRules(Record, kw_only=True):
     """How to check results and show them to a model."""
 
     result_mode: ResultMode = "auto"
-    """What the model sees of a result with blocks and a structured value, and what a direct call returns. `auto` and `both` show both,
-    `auto` equal content once; `structured` makes `MCPResult.value` the structured value, too. Images and audio are always shown."""
+    """How a model sees a result that has blocks and a structured value. `auto` and `both` show both, `auto` shows equal content only once;
+    `structured` also makes the structured value the return value of direct calls. Images and audio are always shown."""
     most_characters: int | None = _MOST
-    """The longest text shown; the middle of a longer one is cut out. None for no limit."""
+    """The length of the longest text shown; the middle of a longer text is cut out. None for no limit."""
     user_blocks: bool = False
-    """Whether to show the model blocks that are for the user only."""
+    """Whether the model also sees blocks that are for the user only."""
     fence: bool = False
-    """Whether to show text between two lines that name the server and call it data."""
+    """Whether to show text between two lines that name the server and say that the text is data."""
     strict_output: bool = False
     """Whether a structured value that does not fit the output schema is an error rather than a warning."""
     result_type: Any = None
@@ -45,10 +45,10 @@ class ShowRules(Record, kw_only=True):
 
 
 def shown_content(blocks: tuple[Block, ...], structured: Any, rules: ShowRules, *, is_absent: bool) -> Content:
-    """The content for a model: each fact once, never bytes as text, and shortened in the middle if it is too long."""
+    """The content for a model: each fact once, no bytes as text, and with the middle cut out if it is too long."""
     seen = [each for each in blocks if rules.user_blocks or not each.is_for_user_only]
     mode = rules.result_mode
-    # Beside blocks a null says nothing: some servers send it where they mean no structured value.
+    # A null is ignored if there are blocks: some servers send it when they have no structured value.
     repeats = "" if is_absent else "blocks" if structured is None else _repeated_by(structured, blocks)
     shows = not is_absent and _shows_structured(mode, repeats, has_blocks=bool(seen))
     replaces = shows and (mode == "structured" or (mode == "auto" and repeats == "json"))
@@ -107,7 +107,7 @@ def _read(text: str) -> Any:
 
 
 def _without_bytes(value: Any, depth: int = 0) -> Any:
-    """A structured value with long base64 texts replaced by their size: an image as text is useless and costs a prompt."""
+    """A structured value with long base64 texts replaced by their size: an image as text is useless, and fills the prompt."""
     if isinstance(value, str):
         return f"[{len(value) * 3 // 4} bytes]" if _is_bytes(value) else value
     if depth > _DEEPEST:
@@ -127,7 +127,7 @@ def _is_bytes(text: str) -> bool:
 
 
 def _is_mixed(text: str) -> bool:
-    """Whether it starts with digits and letters of both cases: a long line of one letter is no bytes."""
+    """Whether a text starts with digits and letters of both cases, as bytes do and a long line of one letter does not."""
     head = text[:_SHORTEST_BYTES]
     return any(each.isdigit() for each in head) and any(each.isupper() for each in head) and any(each.islower() for each in head)
 
@@ -146,7 +146,7 @@ def _within(parts: list[Part], most: int | None) -> list[Part]:
 
 
 def abridged(text: str, most: int = _MOST) -> str:
-    """A text cut to `most` characters of its beginning and end, with a mark that says how much is missing."""
+    """A text cut to `most` characters from its start and end, with a note on how much is missing."""
     if len(text) <= most:
         return text
     tail = most // 5

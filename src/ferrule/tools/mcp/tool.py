@@ -1,7 +1,7 @@
-"""A tool of an MCP server: what a `Tool` is made of.
+"""Convert an MCP server's tool to a `Tool`.
 
-`mcp_tool_options` turns an entry of `tools/list`, and a `Caller` that can call it, into the arguments for `Tool(...)`. `tool.mcp` keeps the
-server's definition whole. Nothing of the SDK is imported.
+`mcp_tool_options` turns an entry of `tools/list`, and a `Caller` that can call it, into the arguments of `Tool(...)`. `tool.mcp` is the
+server's whole definition. The SDK is not imported.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 _Choice = bool | Literal["unhinted"] | Callable[..., Any] | None
 Confirm = _Choice | Callable[[MCPDefinition], _Choice] | Mapping[str, _Choice]
-"""Whether a person must confirm calls: for all tools; by definition; or by globs of names, the first match counts. A function of the
-arguments may replace a bool. "unhinted": unless a hint says that the tool only reads or destroys nothing. None: if a hint says that it
-destroys."""
+"""Whether a person must confirm calls: one choice for all tools, a function of the definition, or choices by globs of names, of which the
+first match applies. A function of the arguments may replace a bool. "unhinted": unless a hint says that the tool only reads or destroys
+nothing. None: only if a hint says that it destroys something."""
 OnInput = Callable[["RemoteCall", dict[str, Any], Mapping[str, Any]], "Awaitable[Any]"]
-"""`(call, arguments, raw result)` to the result of the continued call. It may raise, so that a run waits for a person."""
+"""Maps `(call, arguments, raw result)` to the result of the continued call. It may raise, so that a run waits for a person."""
 _DIGEST = 8
 _OTHER = re.compile(r"[^A-Za-z0-9_-]+")
 _NO_TASKS = "It can only be called as a task, which sessions of the SDK cannot do."
@@ -45,12 +45,12 @@ _NO_TASKS = "It can only be called as a task, which sessions of the SDK cannot d
 class Caller(Protocol):
     """Calls the tools of one server: an SDK `ClientSession` of 1.x or 2.x, or an `MCPServer`.
 
-    Optional attributes: `name` (of the server), `read_resource(uri)`, and both `call` and `acall`: then `call_tool` may be awaited on any
-    event loop, and so called from sync code.
+    Optional attributes: `name` (of the server) and `read_resource(uri)`. If it has both `call` and `acall`, `call_tool` may be awaited on
+    any event loop, and so be called from sync code.
     """
 
     def call_tool(self, name: str, arguments: dict[str, Any] | None = None, /) -> Awaitable[Any]:
-        """The result of the tool: the SDK's object, or plain data. Raises an `MCPError` if there was no answer."""
+        """Call a tool. Returns its result, as the SDK's object or as plain data. Raises an `MCPError` if there was no answer."""
         ...
 
 
@@ -58,21 +58,21 @@ class ConversionRules(Record, kw_only=True):
     """How to convert the tools of a server."""
 
     trust: bool = False
-    """Whether its hints count for the effect: a tool that only reads, or whose calls may be repeated, runs again after a crash."""
+    """Whether the server's hints decide the effect: a tool that only reads, or whose calls may be repeated, runs again after a crash."""
     confirm: Confirm = None
     lenient: bool = True
     """Whether to repair arguments that nearly fit ("3" for 3). The call's `repairs` lists the repairs."""
     timeout_s: float | None = None
     concurrent: bool = True
     most_description: int | None = None
-    """The longest description shown to a model, in characters; None for no limit. `tool.mcp.description` is whole."""
+    """The longest description shown to a model, in characters; None for no limit. `tool.mcp.description` is never cut."""
     on_input: OnInput | None = None
-    """Answers a server that needs input to continue (`resultType: input_required`) if no hook did. Without it the call fails."""
+    """Answers a server that needs input to continue (`resultType: input_required`) if no hook did. Without it, the call fails."""
     show: ShowRules = field(default_factory=ShowRules)
 
 
 class RemoteCall(Record):
-    """The function of a server's tool: takes checked arguments, returns a `ToolResult` with the whole result."""
+    """The function of a server's tool. Takes checked arguments, and returns a `ToolResult` with the whole result."""
 
     caller: Any
     definition: MCPDefinition
@@ -80,22 +80,22 @@ class RemoteCall(Record):
     server: str | None = None
     lenient: bool = True
     asks_directly: bool = False
-    """Whether direct calls from code need confirmation too. Not because of hints: the author of the call has decided."""
+    """Whether direct calls from code need confirmation too. Hints alone do not require it: the author of the call has decided."""
     show: ShowRules = field(default_factory=ShowRules)
     on_input: OnInput | None = None
     note: str = ""
-    """Text at the head of a confirmation question."""
+    """Text at the start of a confirmation question."""
     home: Any = field(default=None, compare=False, repr=False)
-    """The event loop of a bare SDK session."""
+    """The event loop to which a bare SDK session is bound."""
 
     @property
     def runs_anywhere(self) -> bool:
-        """Whether sync code may call: the caller has both `call` and `acall`, like an `MCPServer`."""
+        """Whether sync code may call the tool: the caller has both `call` and `acall`, as an `MCPServer` has."""
         return all(callable(getattr(self.caller, each, None)) for each in ("call", "acall"))
 
     @property
     def lacks_tasks(self) -> bool:
-        """Whether the tool must be called as a task, and the caller is a session of the SDK, which cannot."""
+        """Whether the tool must be called as a task, which the caller, a session of the SDK, does not support."""
         return self.definition.needs_task and not self.runs_anywhere
 
     async def __call__(self, /, **arguments: Any) -> ToolResult:
@@ -103,7 +103,7 @@ class RemoteCall(Record):
         try:
             return await self._call(arguments)
         except MCPError as error:
-            if self.show.fence:  # a model reads what the server says in it
+            if self.show.fence:  # the error contains the server's text, and a model reads it
                 error.args = (fence_untrusted(str(error), self.server or self.definition.name),)
             raise
 
@@ -153,7 +153,7 @@ def _fence(content: Content, source: str) -> Content:
 def mcp_tool_options(
     entry: Any, *, caller: Caller | None = None, server: str | None = None, name: str | None = None, rules: ConversionRules | None = None
 ) -> dict[str, Any]:
-    """The arguments for `Tool(...)`. Without a `caller` the tool has no function until `connect_mcp_tools` gives it one.
+    """The arguments of `Tool(...)`. Without a `caller`, the tool has no function until `connect_mcp_tools` gives it one.
 
     Raises `ToolDefinitionError` for an entry that cannot be called.
     """
@@ -184,7 +184,7 @@ def mcp_tool_options(
 
 
 def read_mcp_tool_options(which: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """The arguments for `Tool(...)` from `(session, tool)` or from `(mcp_tool, server_id)`."""
+    """The arguments of `Tool(...)` from `(session, tool)` or from `(mcp_tool, server_id)`."""
     options = dict(options)
     given = [*which, *(options.pop(each) for each in ("session", "tool", "mcp_tool", "server_id") if each in options)]
     name, rules = options.pop("name", None), rules_from(options)
@@ -200,7 +200,7 @@ def read_mcp_tool_options(which: tuple[Any, ...], options: dict[str, Any]) -> di
 
 
 def rules_from(options: dict[str, Any]) -> ConversionRules:
-    """Rules from keywords of `ConversionRules` and `ShowRules`."""
+    """Make rules from the keywords of `ConversionRules` and `ShowRules`."""
     ours = {key: value for key, value in options.items() if key in ConversionRules.__record_fields__}
     shows = {key: value for key, value in options.items() if key in ShowRules.__record_fields__}
     unknown = sorted(options.keys() - ours.keys() - shows.keys())
@@ -217,7 +217,7 @@ def rules_from(options: dict[str, Any]) -> ConversionRules:
 
 
 def confirmation_of(definition: MCPDefinition, rules: ConversionRules) -> tuple[Any, bool]:
-    """The value of `require_confirmation`, and whether the user chose it rather than the hints. Without a choice, the setting counts."""
+    """The value of `require_confirmation`, and whether the user chose it rather than the hints. The default choice is the setting's."""
     said: Any = rules.confirm
     if isinstance(said, Mapping):
         by_name = cast("Mapping[str, Any]", said)
@@ -238,14 +238,14 @@ def confirmation_of(definition: MCPDefinition, rules: ConversionRules) -> tuple[
 
 
 def effect_of(definition: MCPDefinition, *, trust: bool) -> str:
-    """The effect of a call by the hints of a trusted server; `once` if hints do not count."""
+    """The effect of a call, by the hints of a trusted server; otherwise `once`."""
     if trust and definition.hint("readOnlyHint") is True:
         return "read"
     return "idempotent" if trust and definition.hint("idempotentHint") is True else "once"
 
 
 def _loop_of(caller: Any) -> Any:
-    """The running loop, if the caller is a session of the SDK, which hangs on any other loop."""
+    """The running loop if the caller is a session of the SDK, which hangs on any other loop; otherwise None."""
     if not type(caller).__module__.startswith("mcp."):
         return None
     import asyncio
@@ -257,7 +257,7 @@ def _loop_of(caller: Any) -> Any:
 
 
 def plain_value(result: ToolResult) -> Any:
-    """What a direct call returns. Raises `MCPToolError`, a `RuntimeError`, if the tool reported an error."""
+    """The return value of a direct call. Raises `MCPToolError`, a `RuntimeError`, if the tool reported an error."""
     if result.error is not None:
         raise result.error
     return result.value.value if isinstance(result.value, MCPResult) else result.value
@@ -267,10 +267,10 @@ def plain_value(result: ToolResult) -> Any:
 
 
 def unique_names(tools: Iterable[tuple[str, str]], *, prefix: bool, taken: Iterable[str] = ()) -> dict[tuple[str, str], str]:
-    """A name for each of these tools (server, name there) which every provider accepts. Calls use the name on the server.
+    """For each tool, given as (server, name there), a name that every provider accepts. Calls still use the name on the server.
 
-    `prefix` puts `server__` before every name. A name that is too long for providers, not unique, or in `taken` (names of local tools,
-    which stay) is cut and ends in a digest of server and name. The order of the tools does not matter.
+    `prefix` puts `server__` before every name. A name that is too long for providers, not unique, or in `taken` (the names of local tools,
+    which do not change) is cut, and ends in a digest of server and name. The order of the tools does not matter.
     """
     wanted = {(server, name): f"{safe_server(server)}__{name}" if prefix else name for server, name in tools}
     given = {key: _usable(name, *key) for key, name in wanted.items()}
@@ -280,7 +280,7 @@ def unique_names(tools: Iterable[tuple[str, str]], *, prefix: bool, taken: Itera
 
 
 def _usable(wanted: str, server: str, name: str) -> str:
-    """The name itself if providers accept it or a form of it; otherwise a safe one."""
+    """The name itself if providers accept it or its escaped form; otherwise a safe name."""
     try:
         wire_name(wanted)
     except ToolDefinitionError:

@@ -1,4 +1,4 @@
-"""A tool call, its result, and what a run needs to know of a tool."""
+"""A tool call, its result, and `ToolSpec`: the part of a tool that a run uses."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class ToolCall(BaseModel, metaclass=LateModelType, late=True):
     fault: CallFault | None = None
     """Why the call cannot run; None for a well-formed call."""
     repairs: tuple[str, ...] = ()
-    """Names of the repairs that its text needed, in order; in events, also those of its arguments."""
+    """The names of the repairs that its text needed, in order; in events, also of the repairs of its arguments."""
 
     if not TYPE_CHECKING:  # the types of the arguments are those of the fields
 
         def __init__(self, /, **data: Any) -> None:
-            """As for any model. Values that are exactly of the fields' types need no validator, which a process may not have built."""
+            """As for any pydantic model. Values of exactly the fields' types skip the validator, which may not be built yet."""
             name, args, own = data.get("name"), data.get("args"), data.get("id")
             given = _EXACT.get((type(name), type(args), type(own), len(data)))
             if given is not None and type(self) is ToolCall and _TEXT.issuperset(map(type, args)):
@@ -113,8 +113,8 @@ class ToolCall(BaseModel, metaclass=LateModelType, late=True):
     def execute(self, functions: Functions | None = None) -> Any:
         """Run the call on the function of that name, and return the function's value.
 
-        `functions` is a dict by name or a list of tools; a tool checks the arguments first. By default the functions and tools that the
-        caller's module defines are used, never imported ones. Raises `UnknownToolError` (a `ValueError`) if there is no such function,
+        `functions` is a dict by name or a list of tools; a tool checks the arguments first. The default is the functions and tools that the
+        caller's module defines, but not imported ones. Raises `UnknownToolError` (a `ValueError`) if there is no such function,
         `ToolExecutionError` (a `RuntimeError`, with the cause) if it raises, `ToolCallError` for a call with a fault.
         """
         from ferrule.values.calls.direct import callers_own, invoke
@@ -140,7 +140,7 @@ class ToolCall(BaseModel, metaclass=LateModelType, late=True):
 
     @classmethod
     def unchecked(cls, name: str, args: dict[str, Any], id: str | None = None, **fields: Any) -> Self:
-        """Make a call without pydantic's checks, of values that have the right types: every step makes one or two."""
+        """Make a call without pydantic's checks, as every step makes one or two. The values must have the right types."""
         call = object.__new__(cls)  # pydantic's metaclass makes `cls.__new__` slow
         _set_dict(call, {"name": name, "args": args, "id": id, "intention": None, "fault": None, "repairs": (), **fields})
         _set_fields(call, _EVERY_FIELD)
@@ -150,9 +150,9 @@ class ToolCall(BaseModel, metaclass=LateModelType, late=True):
 
 
 make_call = ToolCall.unchecked
-"""As bound once: to look up a method of a class of pydantic takes a fifth of the time to make a call."""
+"""Bound once: looking up a method on a pydantic class takes a fifth of the time of making a call."""
 _SLOTS = ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
-# By their descriptors, which takes half the time of `object.__setattr__`.
+# Set through their descriptors, in half the time of `object.__setattr__`.
 _set_dict, _set_fields, _set_extra, _set_private = (vars(BaseModel)[slot].__set__ for slot in _SLOTS)
 _EVERY_FIELD = {*ToolCall.__annotations__} - {"model_config"}
 """One set for all calls; a copy of a call gets its own."""
@@ -170,7 +170,7 @@ def call_at(entry: Any, index: int) -> ToolCall:
 
 
 class ToolResult(Record):
-    """The result of one call: `content` is what the model sees, `value` what the function returned (None in a run that was loaded).
+    """The result of one call: `content` is what the model sees, `value` what the function returned (None in a loaded run).
 
     With `is_error`, the call failed or did not run; with `is_fault`, by the model's mistake: an unknown tool, bad arguments, `ToolRetry`.
     """
@@ -178,7 +178,7 @@ class ToolResult(Record):
     name: str
     """The tool's name, as the call gave it."""
     content: Content
-    """Text, or parts where the tool returned pictures and the like."""
+    """Text, or parts if the tool returned images or other media."""
     call_id: str | None = None
     is_error: bool = False
     """The tool failed, or did not run."""
@@ -187,21 +187,21 @@ class ToolResult(Record):
     value: Any = field(default=None, compare=False, repr=False)
     """The function's value. Not journalled: None after a replay."""
     error: BaseException | None = field(default=None, compare=False, repr=False)
-    """The exception of the function, without its traceback after the observers have seen it. Not journalled: None after a replay."""
+    """The function's exception. Its traceback is dropped after the observers have seen it. Not journalled: None after a replay."""
     change: Mapping[str, Any] | None = None
     """How the call changed the tools of its run, as JSON (`tools/execution/tool_changes.py`), or None. Journalled."""
     repairs: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """Names of the repairs that the call needed: of its text, then of its arguments."""
 
     def __getstate__(self) -> list[Any]:
-        """The pickled fields: not `value` and `error`, which may hold anything."""
+        """The pickled fields: all except `value` and `error`, which may hold anything."""
         return [None if name in {"value", "error"} else found for name, found in fields_of(self).items()]
 
     def __copy__(self) -> Self:
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self  # frozen; and the function's value may have no copy
+        return self  # frozen, and the function's value may not be copyable
 
 
 make_result = maker(ToolResult)
@@ -224,11 +224,11 @@ def to_result(call: ToolCall, value: Any) -> ToolResult:
 def failure(call: ToolCall, error: BaseException, *, is_raised: bool = False) -> ToolResult:
     """The result of a call that did not run, or whose tool raised `error` (`is_raised`).
 
-    An error in the call itself is a fault of the model. Of the errors a tool raises only `ToolRetry` is: others may come from calls that
-    the tool made.
+    An error in the call itself is the model's fault. Of the errors that a tool raises, only `ToolRetry` is: the others may come from calls
+    that the tool made.
     """
     is_fault = isinstance(error, ToolRetry if is_raised else _FAULTS)
-    if isinstance(error, ConfirmationRequired):  # of a direct call: a run waits instead
+    if isinstance(error, ConfirmationRequired):  # raised by a direct call: a run waits instead
         text = "This call waits for a person's decision; it was not run."
     elif is_fault or isinstance(error, ConfirmationRejected):
         text = str(error) or _NO_REASON
@@ -238,7 +238,7 @@ def failure(call: ToolCall, error: BaseException, *, is_raised: bool = False) ->
 
 
 class ToolSpec(Protocol):
-    """A tool, as a run needs it."""
+    """The part of a tool that a run uses."""
 
     name: str
     wire_name: str
@@ -268,14 +268,14 @@ class ToolSpec(Protocol):
 
 
 class CheckedArguments(MutableRecord):
-    """Arguments that fit their tool."""
+    """Arguments that passed their tool's check."""
 
     positional: tuple[Any, ...]
     """Values of positional-only parameters."""
     named: dict[str, Any]
     """Values by parameter name, models as instances."""
     shown: dict[str, Any]
-    """The arguments as JSON, with defaults: shown to a person who is asked, and journalled."""
+    """The arguments as JSON, with defaults: shown to a person who must agree, and journalled."""
     repairs: tuple[str, ...] = ()
 
     @property
@@ -298,7 +298,7 @@ class CheckedCall(MutableRecord):
 
     @property
     def question(self) -> CallQuestion:
-        """What its digest is made of."""
+        """The tool's name and the shown arguments, of which the digest is made."""
         return self.tool.name, self.arguments.shown
 
     @property

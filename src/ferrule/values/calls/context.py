@@ -1,4 +1,4 @@
-"""`Context`, which gives a tool access to its current call, and the answers of a `reconcile=` function.
+"""`Context`, which gives a tool access to its current call, and the values that a `reconcile=` function may return.
 
 A tool gets a context by annotating a parameter with it. The parameter is not in the schema, and a model cannot set it. A `forward` and an
 output validator get theirs in the same way.
@@ -30,11 +30,11 @@ def key_of(run_id: str, slot: str, tool: str, arguments: Mapping[str, Any]) -> s
 
 
 class NotDone:
-    """A tool's `reconcile=` returns it (the class or an instance) if the effect has not happened, so that the call must run."""
+    """Returned by a tool's `reconcile=` (the class or an instance) if the effect has not happened, so that the call must run."""
 
 
 class Unknown:
-    """A tool's `reconcile=` returns it (the class or an instance) if it cannot find out whether the effect has happened."""
+    """Returned by a tool's `reconcile=` (the class or an instance) if it cannot find out whether the effect has happened."""
 
 
 class Context(Generic[Deps]):
@@ -75,7 +75,7 @@ class Context(Generic[Deps]):
 
     @property
     def deps(self) -> Deps:
-        """The argument `deps=` of the run: connections, secrets, the user. Not journalled. Raises `ConfigurationError` without one."""
+        """The run's argument `deps=`: connections, secrets, the user. Not journalled. Raises `ConfigurationError` if none was passed."""
         if self._deps is None and not self._may_lack_deps:
             raise ConfigurationError(f"`ctx.deps` was read, and no `deps` were passed. {HOW_TO_GIVE_DEPS}")
         return cast("Deps", self._deps)

@@ -1,4 +1,4 @@
-"""Running calls by hand, outside any program: what `ToolCall.execute` and `ToolCalls.execute_all` call.
+"""Running calls outside any program, for `ToolCall.execute` and `ToolCalls.execute_all`.
 
 A tool runs and renders its result itself, as in a run. A plain function is called with the arguments as the model gave them.
 """
@@ -33,7 +33,7 @@ from ferrule.values.encoding.encode import is_read_once, items_of, object_text
 
 _MOST_THREADS = 32
 _OURS = (ToolError, ConfirmationRequired, ConfirmationRejected)
-"""Errors that explain themselves: bad arguments, a person to ask, a tool's own `ToolStop`."""
+"""Errors that are raised unchanged: bad arguments, a person to ask, a tool's own `ToolStop`."""
 
 
 class _Call(Protocol):
@@ -48,17 +48,17 @@ class _Call(Protocol):
 
 
 class Ended(NamedTuple):
-    """How one call of many ended."""
+    """The outcome of one of several calls."""
 
     value: Any = None
     """The function's value, or the tool's `ToolResult`."""
     error: Exception | None = None
     is_raised: bool = True
-    """Whether the function raised the error; False where the call did not run."""
+    """Whether the function raised the error; False if the call did not run."""
 
 
 Functions = Mapping[str, Callable[..., Any]] | Iterable[Callable[..., Any]]
-"""Where a call finds its function: by name, or a list of tools and functions (which go by their `__name__`)."""
+"""The functions that calls may run: a dict by name, or a list of tools and functions (named by their `__name__`)."""
 
 
 # -- finding the function ---------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def _find_function(call: _Call, functions: Functions) -> Callable[..., Any]:
 
 
 def _is_tool(value: object) -> bool:
-    # Asked of the type: a proxy may do anything when it is asked for an attribute.
+    # On the type: reading an attribute of a proxy may run any code.
     return hasattr(type(value), "acall_result") and isinstance(getattr(value, "name", None), str)
 
 
@@ -132,7 +132,7 @@ def _is_of(value: Any, module: dict[str, Any]) -> bool:
 
 
 def invoke(call: _Call, functions: Functions) -> Any:
-    """Run from sync code. Raises `ToolExecutionError` (a `RuntimeError`) with the cause, `AsyncToolError` for an async function."""
+    """Run a call from sync code. Raises `ToolExecutionError` (a `RuntimeError`) with the cause, `AsyncToolError` for an async function."""
     function = _find_function(call, functions)
     try:
         return _call(call, function)
@@ -143,7 +143,7 @@ def invoke(call: _Call, functions: Functions) -> Any:
 
 
 async def ainvoke(call: _Call, functions: Functions) -> Any:
-    """Run without blocking the loop; raises what `invoke` raises."""
+    """Run a call without blocking the loop; raises what `invoke` raises."""
     function = _find_function(call, functions)
     try:
         return await (cast("Any", function).acall(**call.args) if _is_tool(function) else _acall(call, function))
@@ -174,7 +174,7 @@ async def _acall(call: _Call, function: Callable[..., Any]) -> Any:
 async def _in_thread(call: _Call, work: Callable[[], Any]) -> Any:
     import asyncio
 
-    # As a pair: no coroutine can raise `StopIteration`.
+    # Returned as a pair, because a coroutine cannot raise `StopIteration`.
     value, error = await asyncio.to_thread(_attempt, work)
     if isinstance(error, StopIteration):
         raise _failed(call.name, error) from error
@@ -210,7 +210,7 @@ def _is_async(name: str) -> AsyncToolError:
 
 
 def invoke_all(calls: Sequence[_Call], functions: Functions, *, concurrent: bool) -> list[Ended]:
-    """Run many, in daemon threads with the caller's context variables; tools that say `concurrent=False` here, one by one. In order."""
+    """Run calls in daemon threads with the caller's context variables; tools with `concurrent=False` run here, one by one. In order."""
     known = by_name(functions)
     together, alone = _split(calls, known, concurrent=concurrent and getattr(functions, "concurrent", True))  # of a `Toolbox`
     ended: dict[int, Ended] = {}
@@ -240,7 +240,7 @@ def invoke_all(calls: Sequence[_Call], functions: Functions, *, concurrent: bool
 
 
 async def ainvoke_all(calls: Sequence[_Call], functions: Functions, *, concurrent: bool) -> list[Ended]:
-    """As `invoke_all`, as tasks. When one of them, or the caller, is cancelled, all are."""
+    """As `invoke_all`, but in asyncio tasks. If one of them or the caller is cancelled, all are."""
     import asyncio
 
     known = by_name(functions)

@@ -25,7 +25,7 @@ class Coerced(CheckedArguments):
     values: dict[str, Any] = field(default_factory=dict[str, Any], compare=False, repr=False)
     """The coerced values by parameter name, positional-only ones too."""
     names: Mapping[str, str] | None = field(default=None, compare=False, repr=False)
-    """The parameter of each name that a call may use; None if there are no aliases."""
+    """Each name that a call may use, with its parameter; None if there are no aliases."""
 
     @property
     def secrets(self) -> dict[str, Any]:
@@ -36,11 +36,11 @@ class Coerced(CheckedArguments):
 def edit_arguments(
     arguments: CheckedArguments, changes: Mapping[str, Any], prepare: Callable[[dict[str, Any]], CheckedArguments]
 ) -> CheckedArguments:
-    """The arguments with these changes. Raises what the tool's `prepare` raises for invalid values."""
+    """Return the arguments with these changes, checked by the tool's `prepare`. Raises `ToolArgumentsError` for invalid values."""
     given, before = _origin(arguments)
     names = (arguments.names if isinstance(arguments, Coerced) else None) or {}
     own = {name: names.get(name, name) for name in changes}
-    # Stars are not the value of a secret: what comes back as it was shown is no change.
+    # Stars are not the value of a secret: one that comes back as stars, as it was shown, is unchanged.
     changes = {name: each for name, each in changes.items() if each != arguments.shown.get(own[name]) or not is_masked(each)}
     changes = {name: _unmasked(each, arguments.shown.get(own[name]), given.get(own[name])) for name, each in changes.items()}
     renamed = {own[name] for name in changes}.difference(changes)  # edited under their aliases, as a schema shows them
@@ -58,7 +58,7 @@ def edit_arguments(
 
 
 def _unmasked(new: Any, shown: Any, given: Any) -> Any:
-    """The new value, with the given secrets in the places where it repeats the stars that were shown."""
+    """The new value, in which the given secrets replace the stars that it repeats."""
     if isinstance(new, str):
         return given if new == shown and is_masked(new) else new
     if is_object(new) and is_object(shown) and is_object(given):
@@ -69,7 +69,7 @@ def _unmasked(new: Any, shown: Any, given: Any) -> Any:
 
 
 def made_anew(arguments: CheckedArguments, args: dict[str, Any], prepare: Callable[[dict[str, Any]], CheckedArguments]) -> dict[str, Any]:
-    """Those of the arguments, as shown, that each check of the call makes anew: defaults of a factory, such as an id or a time."""
+    """The shown arguments that every check of the call makes anew: defaults of a factory, such as an id or a time."""
     again = prepare(args).shown
     return {name: value for name, value in arguments.shown.items() if again.get(name) != value}
 

@@ -1,6 +1,6 @@
-"""An exception as a model sees it: type, message, and where in the user's own code it was raised.
+"""Describe an exception for a model: its type, its message, and the lines of the user's own code that raised it.
 
-Neither memory addresses nor local paths that the call did not name are part of the text.
+The text contains no memory addresses, and no local paths except those that the call named.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MOST_FRAMES = 3
 _MOST_EXCEPTIONS = 5
 _DEEPEST = 10
-"""How many characters groups inside groups are indented at most, by two for each."""
+"""The deepest indent of nested exception groups in characters, two for each level."""
 
 
 def error_text(tool: str, args: dict[str, Any], error: BaseException) -> str:
@@ -33,7 +33,7 @@ def _described(error: BaseException, args: dict[str, Any], indent: str = "") -> 
     kind, message = type(error).__name__, _without_paths(printed(error) or "", args)
     frames = [] if isinstance(error, ToolTimeoutError) else _frames(error)
     text = f"{kind}{': ' if message else ''}{message}{' (' + ', '.join(frames) + ')' if frames else ''}"
-    # What failed in a `TaskGroup` is in the group's exceptions; its own message has only their number.
+    # The failures of a `TaskGroup` are in the group's exceptions; its own message has only their number.
     is_group = isinstance(error, BaseExceptionGroup) and len(indent) < _DEEPEST
     inside = cast("BaseExceptionGroup[BaseException]", error).exceptions[:_MOST_EXCEPTIONS] if is_group else ()
     return text + "".join(f"\n{indent}- {_described(each, args, indent + '  ')}" for each in inside)

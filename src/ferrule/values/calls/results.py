@@ -23,7 +23,7 @@ class ToolCallResult(BaseModel):
     name: str = ""
     """The tool's name."""
     value: Any = None
-    """The value that the tool returned, or what the model saw of it."""
+    """The value that the tool returned, or the content that the model saw."""
     is_error: bool = False
     """The tool failed, or did not run."""
 
@@ -33,7 +33,7 @@ class ToolCallResult(BaseModel):
 
     @classmethod
     def of(cls, result: Any) -> ToolCallResult:
-        """Read a result: `ToolResult` as well, as `ToolCalls.execute_all` returns it."""
+        """Read a result from a mapping, or from a `ToolResult` as `ToolCalls.execute_all` returns it."""
         if isinstance(result, ToolCallResult):
             return result
         if isinstance(result, Mapping):
@@ -69,7 +69,7 @@ class ToolCallResults(Type):
 
     @classmethod
     def from_tool_calls_and_values(cls, tool_calls: Any, values: Iterable[Any], is_errors: Iterable[bool] | None = None) -> Self:
-        """The results of these `ToolCalls`: one value for each, in order. Raises `ValueError` unless there is one for each."""
+        """Make the results of these `ToolCalls` from one value for each call, in order. Raises `ValueError` if the numbers differ."""
         values, calls = list(values), tool_calls.tool_calls
         failed = [False] * len(values) if is_errors is None else list(is_errors)
         if not len(calls) == len(values) == len(failed):
@@ -82,7 +82,7 @@ class ToolCallResults(Type):
 
     @classmethod
     def description(cls) -> str:
-        """What a model needs to know about this type."""
+        """The description of this type for a model."""
         return "Results of tool calls: the tool's name, the value it returned, and whether it failed."
 
     def result_of(self, call_id: str | None, index: int) -> ToolCallResult | None:

@@ -56,7 +56,7 @@ def call_fields(entry: Any) -> dict[str, Any]:
 
 
 def calls_and_results(data: Any) -> tuple[list[Any], Any]:
-    """The entries of a list of calls, of `{"tool_calls": [...]}` or of one call, and the results that stand beside them."""
+    """The entries of a list of calls, of `{"tool_calls": [...]}` or of one call, and the results beside them."""
     found: Any = data
     results: Any = None
     if isinstance(data, Mapping):
@@ -74,7 +74,7 @@ def calls_and_results(data: Any) -> tuple[list[Any], Any]:
 
 
 def schema_of(*names: str) -> Callable[[dict[str, Any]], None]:
-    """Reduces a model's schema to the fields that a language model writes."""
+    """A `json_schema_extra` that reduces a pydantic model's schema to the fields that a language model writes."""
 
     def reduce(schema: dict[str, Any]) -> None:
         schema["properties"] = {name: each for name, each in schema["properties"].items() if name in names}
@@ -112,7 +112,7 @@ def _texts(found: Any) -> tuple[str, ...]:
 
 
 def read_id(found: Any) -> str | None:
-    """The id of a call. Some servers number their calls; anything else is not an id, and the run assigns one."""
+    """The id of a call as text: some servers number their calls. None for anything else; the run then assigns an id."""
     return str(found) if isinstance(found, int) and not isinstance(found, bool) else _text(found)
 
 

@@ -31,10 +31,10 @@ class ToolCalls(Type):
     @model_validator(mode="before")
     @classmethod
     def validate_input(cls, data: Any) -> Any:
-        """Accept a list of calls, `{"tool_calls": [...]}`, or one call, in any shape that `ToolCall.read` accepts; and calls themselves."""
+        """Accept a list of calls, `{"tool_calls": [...]}`, or one call, in any shape that `ToolCall.read` accepts; and `ToolCalls`."""
         if isinstance(data, cls):
             return data
-        if isinstance(data, ToolCalls):  # of another class, such as a facade's
+        if isinstance(data, ToolCalls):  # a sibling class, such as a facade's
             return {"tool_calls": data.tool_calls, "tool_call_results": data.tool_call_results}
         entries, results = ([data], None) if isinstance(data, ToolCall) else calls_and_results(data)
         calls: list[ToolCall] = []
@@ -48,14 +48,14 @@ class ToolCalls(Type):
 
     @classmethod
     def from_dict_list(cls, tool_calls_dicts: list[dict[str, Any]]) -> Self:
-        """Make calls of a list of `{"name": ..., "args": {...}}`."""
+        """Make `ToolCalls` from a list of `{"name": ..., "args": {...}}`."""
         return cls.model_validate(tool_calls_dicts)
 
     @classmethod
     def from_text(cls, text: str, tools: Any) -> Self:
         """Find the calls that a model wrote as text, in any of the usual forms.
 
-        `tools` are the offered tools, or their declarations in OpenAI's form. Only calls of these are found.
+        `tools` are the offered tools, or their declarations in OpenAI's form. Only calls to these are found.
         """
         from ferrule.values.calls.text.find import find
 
@@ -63,11 +63,11 @@ class ToolCalls(Type):
 
     @classmethod
     def description(cls) -> str:
-        """What a model needs to know about this type."""
+        """The description of this type for a model."""
         return 'Calls of tools: {"tool_calls": [{"name": the tool\'s name, "args": its arguments as a JSON object}]}.'
 
     def format(self) -> dict[str, Any]:
-        """`{"tool_calls": [...]}`, each in OpenAI's shape, ids kept."""
+        """`{"tool_calls": [...]}`, with each call in OpenAI's shape, and with its id."""
         return {"tool_calls": [call.format() for call in self.tool_calls]}
 
     def serialize_model(self) -> Any:
@@ -76,7 +76,7 @@ class ToolCalls(Type):
         return {"tool_calls": [{**call.format(), **call.beside()} for call in self.tool_calls], **results}
 
     def execute_all(self, functions: Functions | None = None, *, concurrent: bool = True) -> list[ToolResult]:
-        """Run every call as `ToolCall.execute` does, at once unless told. Returns the results in order, failures too."""
+        """Run every call as `ToolCall.execute` does, by default all at once. Returns the results in order, including failures."""
         from ferrule.values.calls.direct import callers_own, invoke_all
 
         ended = invoke_all(self.tool_calls, functions if functions is not None else callers_own(), concurrent=concurrent)

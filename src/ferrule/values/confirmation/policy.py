@@ -1,6 +1,6 @@
 """Rules that decide about calls in place of a person: a `Policy` made beforehand, or a `Grant` given with a decision.
 
-In: a tool's name and the validated arguments, as JSON. Out: allow, ask, or deny. A comparison that is impossible counts against the call.
+They judge a tool's name and its validated arguments, as JSON, and allow, ask or deny. An impossible comparison counts against the call.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _STRICTNESS: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 
 class Compared(Record):
-    """A condition on a number, or on text by its order: `gt(100)`. Called with a value; returns None if the two cannot be compared."""
+    """A condition on the order of a number or a text: `gt(100)`. Call it with a value. Returns None if the two cannot be compared."""
 
     sign: Literal[">", ">=", "<", "<="]
     bound: Any
 
     def __call__(self, value: Any) -> bool | None:
-        """Whether the value fulfils the condition."""
+        """Whether the value meets the condition."""
         numbers = all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in (value, self.bound))
         if not numbers and not (isinstance(value, str) and isinstance(self.bound, str)):
             return None
@@ -60,13 +60,13 @@ def le(bound: Any) -> Compared:
 
 
 class Rule(Record):
-    """A verdict on calls of tools named like `tool` whose arguments fit `where`. Made by `allow`, `ask` and `deny`."""
+    """A verdict on calls whose tool's name matches `tool` and whose arguments match `where`. Made by `allow`, `ask` and `deny`."""
 
     verdict: Verdict
     tool: str = "*"
-    """A name, or a pattern: `*` any text, `?` any character, `[ab]` one of these. Upper and lower case differ."""
+    """A name, or a pattern: `*` is any text, `?` any character, `[ab]` one of these. Case-sensitive."""
     where: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """By argument: a pattern for text, a value to be equal to, or a condition (`gt(100)`, any function of the value)."""
+    """For each argument, a pattern for text, a value to equal, or a condition (`gt(100)`, any function of the value)."""
     reason: str = ""
     """Part of a denial's message to the model, and shown to observers."""
     expires_s: float | None = None
@@ -80,7 +80,7 @@ class Rule(Record):
                 refuse_async(wanted, f"The condition on `{name}`")
 
     def covers(self, tool: str, args: Mapping[str, Any]) -> bool:
-        """Whether the rule applies to this call. In doubt `allow` does not apply, and the others do."""
+        """Whether the rule applies to this call. In doubt, `allow` does not apply, and the others do."""
         if not fnmatchcase(tool, self.tool):
             return False
         return _all_fit(self.where, args, careful=self.verdict == "allow")
@@ -97,8 +97,8 @@ class Rule(Record):
 def allow(tool: str = "*", /, *, reason: str = "", where: Mapping[str, Any] | None = None, **args: Any) -> Rule:
     """A rule for a `Policy`: calls that match run without a question, even if their tool requires confirmation.
 
-    `tool` is a name or a pattern, such as `"search*"`. `args` are conditions by argument: a value to be equal to, a pattern for text,
-    `gt(100)` and the like, or a function of the value that is not async. `where` is for arguments named like a keyword here.
+    `tool` is a name or a pattern, such as `"search*"`. `args` are conditions by argument: a value to equal, a pattern for text,
+    a comparison such as `gt(100)`, or a sync function of the value. `where` is for arguments that are named like a keyword here.
     """
     return Rule("allow", tool, {**args, **(where or {})}, reason)
 
@@ -139,12 +139,12 @@ class Policy(Record):
         wrong = [each for each in rules if not (is_list and isinstance(each, Rule))]
         if wrong:
             raise ConfigurationError(f"A policy is made of a list of `allow(...)`, `ask(...)` and `deny(...)`, found {shown(wrong[0])}.")
-        object.__setattr__(self, "rules", tuple(rules))  # the rules of a generator are there once
+        object.__setattr__(self, "rules", tuple(rules))  # a generator can be read only once
         if self.otherwise is not None and self.otherwise not in _STRICTNESS:
             raise ConfigurationError(f"`otherwise` is 'allow', 'ask', 'deny' or None, found {self.otherwise!r}.")
 
     def rule_for(self, tool: str, args: Mapping[str, Any]) -> Rule | None:
-        """The rule that counts for a call, or None, which leaves it to the tool."""
+        """The rule that applies to a call; None leaves the call to the tool's own rule."""
         found = [each for each in self.rules if each.covers(tool, args)]
         if found:
             return strictest(found)
@@ -154,7 +154,7 @@ class Policy(Record):
 def rule_for(policies: Sequence[Policy], tool: ToolSpec, args: Mapping[str, Any]) -> Rule | None:
     """The strictest rule of several policies for a call, or None if no policy has a rule for it.
 
-    Raises `ConfigurationError` for a rule of this tool about an argument that it does not have: an `ask` would never ask.
+    Raises `ConfigurationError` for a rule about an argument that this tool does not have: an `ask` would never ask.
     """
     for policy in policies:
         for rule in policy.rules:
@@ -165,7 +165,7 @@ def rule_for(policies: Sequence[Policy], tool: ToolSpec, args: Mapping[str, Any]
 
 
 def check_arguments(rule: Rule, tool: ToolSpec, args: Mapping[str, Any]) -> None:
-    """Raise `ConfigurationError` for a rule about an argument that the tool of a call does not have."""
+    """Raise `ConfigurationError` for a rule about an argument that the tool does not have."""
     if rule.where.keys() <= args.keys():
         return
     schema = tool.declaration["function"]["parameters"]
@@ -184,17 +184,17 @@ def strictest(rules: Sequence[Rule]) -> Rule:
 class Grant(Record):
     """Consent to further calls of one tool in the same run: `question.approve(always=Grant(...))`. It can be revoked.
 
-    `args` says which calls: `"same"` (the arguments of the question), `"any"`, or patterns and values by argument. It ends with its run,
+    `args` selects the calls: `"same"` (the arguments of the question), `"any"`, or patterns and values by argument. It ends with its run,
     after `calls` calls, at the time `until` (seconds since 1970), when it is revoked, or when the tool's definition changes. It applies to
     the program that asked, but not to an equal tool of an agent that this program calls as a tool.
     """
 
     args: Literal["same", "any"] | Mapping[str, Any] = "same"
-    """Which calls: those with the same arguments, all of them, or those whose arguments fit these patterns and values."""
+    """The calls that it covers: those with the same arguments, any, or those whose arguments match these patterns and values."""
     calls: int | None = None
-    """For how many further calls; None for any number."""
+    """The number of further calls; None for any number."""
     until: float | None = None
-    """Until when, in seconds since 1970; None until the run ends."""
+    """When the grant ends, in seconds since 1970; None for the end of the run."""
     tool: str = ""
     """The tool's name. This field and the next three are filled in when the grant is given."""
     fingerprint: str = ""
@@ -238,7 +238,7 @@ def _all_fit(where: Mapping[str, Any], args: Mapping[str, Any], *, careful: bool
 
 
 def _fits(wanted: Any, value: Any, *, careful: bool) -> bool:
-    """Whether a value fits. With `careful`, all elements of a list must fit, and a value that cannot be compared does not."""
+    """Whether a value meets a condition. With `careful`, all elements of a list must, and a value that cannot be compared does not."""
     if is_sequence(value) and (type(wanted) is Compared or not (callable(wanted) or is_sequence(wanted))):
         each = [_fits(wanted, one, careful=careful) for one in value]
         return bool(each) and all(each) if careful else any(each)

@@ -1,7 +1,7 @@
 """Questions to a person, their decisions, and the forms that a person fills in for an MCP server (elicitation).
 
-A question is bound to what it shows: its id depends on the run, the place in the run, the tool's definition and the arguments. A decision
-holds that id and the digest of what was shown, so that it never applies to another call.
+A question is bound to its content: its id depends on the run, the place in the run, the tool's definition and the arguments. A decision
+contains that id and the digest of what was shown, so that it never applies to another call.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Form = Mapping[str, Any] | None
 """The JSON Schema of an object with plain fields."""
 DecisionStatus = Literal["pending", "approved", "rejected", "edited", "feedback"]
 DECIDED = {"approve": "approved", "edit": "approved with changes", "deny": "denied", "reply": "answered", "revoke": "revoked"}
-"""What a person did, by the kind of the decision."""
+"""The person's decision in words, by its kind."""
 _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
 _NUMBERED = r"[0-9]+\.[0-9]+|gather#[0-9.]+|once:[^/#]+#[0-9]+"
-"""Parts of a path that name a place instead of a program."""
+"""The parts of a path that name a place instead of a program."""
 
 
 def names_of_programs(path: str) -> list[str]:
@@ -40,8 +40,8 @@ class Question(Record):
     """A question to a person. `approve`, `edit`, `deny`, `reply`, `fill` and `decide` make a `Decision` for `run.answer`."""
 
     kind: Literal["confirm", "clarify", "unknown", "input", "migration"]
-    """`input`: an MCP server needs input before it continues a call; see `form` and `fill`. `migration`: the call waited, or had begun, and
-    no longer fits the program, which has changed since: give its result as a reply, deny it, or edit its arguments."""
+    """`input`: an MCP server needs input before it continues a call; see `form` and `fill`. `migration`: the call waited or had begun, and
+    no longer fits the program, which has changed since: reply with its result, deny it, or edit its arguments."""
     text: str
     call: ToolCall
     """The call with the arguments that will run, and the model's `intention` if it gave one."""
@@ -56,7 +56,7 @@ class Question(Record):
     """The path of the nested program that asks; empty for the outermost."""
     expires_s: float | None = None
     expires_at: float | None = None
-    """When the question counts as denied, in seconds since 1970; None for never. Set by the run."""
+    """The time from which the question counts as denied, in seconds since 1970; None for never. Set by the run."""
     server: str = ""
     """The MCP server of the tool; empty for a local tool."""
     original: str = ""
@@ -64,7 +64,7 @@ class Question(Record):
     form: Mapping[str, Any] | None = None
     """For an `input` question: a JSON schema of an object with plain fields. None if a page must be opened instead."""
     url: str = ""
-    """The page that a person must open, for an `input` question of that kind. ferrule never opens it."""
+    """For an `input` question without a form, the page that a person must open. ferrule never opens it."""
     schema: Mapping[str, Any] | None = None
     """The JSON Schema of the tool's arguments, so that a form can be shown without the program. None if there is nothing to edit."""
     effect: str = ""
@@ -72,7 +72,7 @@ class Question(Record):
 
     @property
     def digest(self) -> str:
-        """A digest of what is shown: the tool's definition and the arguments; for an `input` question also the text and the form."""
+        """A digest of what a person sees: the tool's definition and the arguments; for an `input` question also the text and the form."""
         asked = [self.text, self.form, self.url] if self.kind == "input" else []
         return digest_of([self.kind, self.call.name, self.fingerprint, self.call.args, *asked], 20)
 
@@ -83,7 +83,7 @@ class Question(Record):
 
     @property
     def changes(self) -> dict[str, tuple[Any, Any]]:
-        """The arguments that differ from what the model wrote: name to (written, validated); a missing value is None."""
+        """The arguments that validation changed: name to (as the model wrote it, validated). A missing value is None."""
         raw, args = self.raw, self.call.args
         if raw is None:
             return {}
@@ -94,9 +94,9 @@ class Question(Record):
         }
 
     def approve(self, /, *, always: Grant | None = None, **edits: Any) -> Decision:
-        """Run the call; with edits, run it with these arguments changed. `always` allows further calls too (see `Grant`).
+        """Approve the call, or approve it with changed arguments (`edits`). `always` allows further calls too (see `Grant`).
 
-        For an `input` question, the edits are the fields, and the form's defaults apply to the others; a single boolean becomes true.
+        For an `input` question, the edits are the form's fields, and defaults apply to the others; a single boolean becomes true.
         """
         if self.kind == "input":
             return self.fill(edits or agree_to_form(self.form))
@@ -122,7 +122,7 @@ class Question(Record):
         return replace(grant, tool=self.call.name, fingerprint=self.fingerprint, inside=self.inside, same=same)
 
     def edit(self, args: Mapping[str, Any]) -> Decision:
-        """Run the call with these arguments changed; for an `input` question, fill the form with them.
+        """Approve the call with these arguments changed; for an `input` question, fill the form with them.
 
         Raises `DecisionError` for an empty edit, and for a question that has no call to edit.
         """
@@ -150,18 +150,18 @@ class Question(Record):
         return self.reply(json_text(fill_form(self.form, content or {})))
 
     def deny(self, reason: str = "") -> Decision:
-        """Do not run the call; the model gets the reason."""
+        """Deny the call: it does not run, and the model sees the reason."""
         return Decision(self.id, "deny", text=reason, shown=self.digest)
 
     def reply(self, text: str) -> Decision:
-        """Do not run the call; the model gets this text as its result. For an `input` question: the fields, as a JSON object."""
+        """Give the model this text as the call's result, without running it. For an `input` question: the fields, as a JSON object."""
         return Decision(self.id, "reply", text=text, shown=self.digest)
 
     def decide(self, said: str | bool | Mapping[str, Any] | Decision) -> Decision:
-        """A person's words as a decision.
+        """Make a decision from a person's words.
 
         "yes", "y", "no", "n" and booleans approve or deny. A mapping, or a JSON object, changes arguments: `{"path": "b"}`, or
-        `{"edit": {"name": ..., "args": {...}}}` with the same tool's name. Any other text goes to the model as a reply, and nothing runs.
+        `{"edit": {"name": ..., "args": {...}}}` with the same tool's name. Any other text is a reply to the model, and nothing runs.
         Raises `DecisionError` for an edit that changes nothing or names another tool.
         """
         if isinstance(said, Decision):
@@ -202,7 +202,7 @@ class Question(Record):
 
 
 class Decision(Record):
-    """An answer to one question, with its author. Two decisions are equal if they decide the same."""
+    """An answer to one question, with its author. Decisions with the same content are equal, regardless of author."""
 
     question_id: str
     kind: Literal["approve", "edit", "deny", "reply", "revoke"]
@@ -215,9 +215,9 @@ class Decision(Record):
     by: str = field(default="", compare=False)
     """Who decided, if known."""
     via: str = field(default="", compare=False)
-    """Where the decision comes from: `grant:` and the id of the grant's question, `expiry`, `policy`, or a caller's own word."""
+    """The source of the decision: `grant:` and the id of the grant's question, `expiry`, `policy`, or a caller's own word."""
     at: float | None = field(default=None, compare=False)
-    """When, in seconds since 1970."""
+    """The time of the decision, in seconds since 1970."""
     grant: Grant | None = None
     """Consent to further calls, given with this decision."""
 
@@ -233,12 +233,12 @@ class Decision(Record):
         return _STATUS[self.kind]
 
     def signed(self, by: str = "", via: str = "") -> Decision:
-        """The same decision with its author and where it comes from."""
+        """The same decision, with its author and its source."""
         return replace(self, by=by or self.by, via=via or self.via)
 
 
 def confirmation_text(name: str, args: Mapping[str, Any], server: str = "", original: str = "") -> str:
-    """The text of a confirmation, in udspy's words; with the MCP server and the tool's name there, if it is on one."""
+    """The text of a confirmation, in udspy's words. For an MCP server's tool, it names the server and the tool's name there."""
     where = f" ({original!r} of the MCP server {server!r})" if server else ""
     return f"Confirm execution of {name}{where} with args: {json_text(dict(args))}? (yes/no)"
 
@@ -265,7 +265,7 @@ _STATUS: dict[str, DecisionStatus] = {
 
 
 def check_second(first: Decision, again: Decision) -> None:
-    """Raise `DecisionError`, with who was first and when, for a second decision that differs or is another person's."""
+    """Raise a `DecisionError`, with the author and time of the first, for a second decision that differs or is another person's."""
     if again == first and again.by in {"", first.by}:
         return
     who = f" by {first.by}" if first.by else ""
@@ -274,21 +274,21 @@ def check_second(first: Decision, again: Decision) -> None:
 
 
 def fill_form(form: Form, content: Mapping[str, Any]) -> dict[str, Any]:
-    """The values given, and the form's defaults for the others (MCP 2025-11-25, client/elicitation; SEP-1034)."""
+    """The given values, with the form's defaults for the other fields (MCP 2025-11-25, client/elicitation; SEP-1034)."""
     defaults = {name: schema["default"] for name, schema in form_fields(form).items() if "default" in schema}
     return {**defaults, **content}
 
 
 def agree_to_form(form: Form) -> dict[str, Any]:
-    """The values that a plain yes gives besides the defaults: true for a boolean, if that is the only missing field."""
+    """The values that a plain "yes" adds to the defaults: true for a boolean that is the only missing field."""
     wanted = [name for name, schema in form_fields(form).items() if "default" not in schema]
     return {wanted[0]: True} if len(wanted) == 1 and form_fields(form)[wanted[0]].get("type") == "boolean" else {}
 
 
 def read_form(form: Form, said: str) -> dict[str, Any]:
-    """A typed answer as the values of a form: a JSON object, or the value itself if only one is missing.
+    """Read a typed answer as the values of a form: a JSON object, or the value itself if only one is missing.
 
-    Raises `DecisionError`, which names the fields, for any other text.
+    Raises a `DecisionError` that names the fields for any other text.
     """
     found = _json(said)
     if isinstance(found, dict):
@@ -315,7 +315,7 @@ def describe_form(form: Form) -> str:
 
 
 def form_fields(form: Form) -> dict[str, dict[str, Any]]:
-    """The schema of each field, by name, in the form's order. A value that is no schema counts as an empty one."""
+    """The schema of each field, by name, in the form's order. A value that is not a schema counts as an empty one."""
     return {name: schema if is_object(schema) else {} for name, schema in members(dict(form or {}), "properties").items()}
 
 

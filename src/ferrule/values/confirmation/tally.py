@@ -1,7 +1,7 @@
-"""Counts the decisions of a run: the first on each question, and the grants that are left.
+"""Count the decisions of a run: the first on each question, and the remaining grants.
 
-A run's list of decisions only grows. Each is counted here once, when the count is next read, so that the thousandth question costs as much
-as the first.
+A run's list of decisions only grows. Each decision is counted once, when the count is next read, so that the thousandth question costs as
+much as the first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Tally:
-    """The count of one run's decisions. Thread-safe, as branches of a run may take decisions at once."""
+    """The count of one run's decisions. Thread-safe, because branches of a run may receive decisions at the same time."""
 
     __slots__ = ("_counted", "_first", "_grants", "_kinds", "_lock", "_of")
 
@@ -62,15 +62,15 @@ class Tally:
             return self._first.get(question_id)
 
     def grants(self, decisions: list[Decision]) -> dict[str, Grant]:
-        """The grants that are not used up, by the id of their question. Expired ones are included."""
+        """The grants that are not used up, by the id of their question, including expired ones."""
         with self._lock:
             self._count(decisions)
             return dict(self._grants)
 
     def note(self, decisions: list[Decision], decision: Decision) -> None:
-        """Append a decision to the list, unless the list has one of its kind on its question.
+        """Append a decision to the list, unless the list has one of the same kind on the same question.
 
-        So the list is complete even after a crash that left only the journal.
+        This completes the list after a crash that left only the journal.
         """
         with self._lock:
             self._count(decisions)

@@ -1,1 +1,1 @@
-"""Content of messages: text, pictures, audio, files, and custom types."""
+"""Content of messages: text, images, audio, files, and custom types."""

@@ -1,4 +1,4 @@
-"""Conversion to message content: from OpenAI's lists of parts, and from values that hold pictures and other parts."""
+"""Convert to message content: from OpenAI's lists of parts, and from values that contain images and other parts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def content_text(content: Content) -> str:
 
 
 def is_part(value: Any) -> TypeIs[Part]:
-    """Whether a value is a part of a message. The classes of parts are imported when there may be one: most programs have none."""
+    """Whether a value is a part of a message. The classes of parts are imported only if it may be one: most programs have none."""
     if not isinstance(value, Type):
         return False
     from ferrule.values.content.parts import Audio, File, Image, Text
@@ -52,9 +52,9 @@ def is_part(value: Any) -> TypeIs[Part]:
 
 
 def content_of(pieces: Sequence[Piece]) -> Content:
-    """Content of pieces in order; a plain string if all are text. Adjacent texts are joined."""
+    """Join pieces into content: a plain string if all are text, otherwise parts. Adjacent texts are joined."""
     try:
-        # Nearly always there is only text; without a `cast`, which costs a call at every message.
+        # Nearly always there is only text. Without a `cast`, which would cost a call for every message.
         return "".join(pieces)  # pyright: ignore[reportArgumentType, reportCallIssue, reportUnknownVariableType]
     except TypeError:
         pass
@@ -115,7 +115,7 @@ def read_part(value: Any) -> Part:
 
 
 def read_sound(sound: Mapping[str, Any]) -> Audio:
-    """Read the `input_audio` of OpenAI's audio part. The address of a sound stands in place of its bytes, as `Audio.format` writes it."""
+    """Read the `input_audio` of OpenAI's audio part. It may have an address in place of the bytes, as `Audio.format` writes it."""
     from ferrule.values.content.parts import Audio
 
     data, kind = sound["data"], sound.get("format", "wav")
@@ -135,7 +135,7 @@ def _media(kind: Any, address: str, **more: Any) -> Any:
 
 
 def render(value: Any) -> Content:
-    """A value that a tool returned, as a model sees it: text unchanged, pictures and other parts as parts, the rest as JSON."""
+    """A tool's return value as a model sees it: text unchanged, images and other parts as parts, anything else as JSON."""
     if type(value) is int and value.bit_length() < _MOST_BITS:  # a common result: 2 % of a step without this line
         return str(value)
     if is_part(value):
@@ -166,7 +166,7 @@ def _text_of_bytes(value: bytes) -> str:
 
 
 def bytes_of_text(text: str) -> bytes:
-    """The bytes that `render` wrote as this text."""
+    """The inverse of `render` for bytes: the bytes of a text that it wrote."""
     return base64.b64decode(text.removeprefix(_BINARY)) if text.startswith(_BINARY) else text.encode()
 
 
@@ -180,7 +180,7 @@ def marked_parts(value: Any, depth: int = 0) -> Any:
         return {key: marked_parts(each, depth + 1) for key, each in cast("Mapping[Any, Any]", value).items()}
     if isinstance(value, (list, tuple)):
         return [marked_parts(each, depth + 1) for each in cast("list[Any]", value)]
-    # Models and sets in their own JSON form (aliases, excluded fields, order), which has the parts packed.
+    # Models and sets are written in their own JSON form (aliases, excluded fields, order), in which parts are packed.
     text = json_text(value)
     is_sure = text.count(PART_START) == text.count(PART_END) == _count(value, depth)
     return _unpacked(json.loads(text)) if is_sure else value
@@ -219,7 +219,7 @@ def _read_mark(mark: Any, fields: dict[str, Any]) -> Any:
 
 
 def pieces_of(value: Any) -> list[Piece] | None:
-    """The pieces of a value that holds parts, with JSON between them; None for a value without parts.
+    """Split a value that contains parts into pieces: the parts, and JSON between them. Returns None for a value without parts.
 
     Only values of a `Type` become parts: text that looks like a packed part stays text.
     """
@@ -249,7 +249,7 @@ def _split(value: Any, count: int) -> list[Piece]:
         text = json_text(_without_marks(value, 0))
     if text.count(PART_START) != count or text.count(PART_END) != count:
         return [text]
-    # In JSON a packed part has quotes around it, which belong to the text.
+    # In JSON, a packed part has quotes around it, which stay in the text.
     parts = split_parts(text, in_json=True)
     return [text] if isinstance(parts, str) else [_one_piece(each) for each in parts]
 
@@ -266,7 +266,7 @@ def _without_marks(value: Any, depth: int) -> Any:
 
 
 def _count(value: Any, depth: int) -> int:
-    """How many values inside become packed parts when the value is written as JSON."""
+    """The number of values inside that become packed parts when the value is written as JSON."""
     if depth > _DEEPEST or value is None or isinstance(value, (str, bytes, int, float)):
         return 0
     if isinstance(value, Type) and isinstance(value.format(), list):

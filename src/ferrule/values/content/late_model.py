@@ -1,7 +1,7 @@
 """`LateModelType`: the metaclass of models that pydantic builds on first use of their fields, validator or schema.
 
 Building a first model loads `pydantic.fields`, which takes a third as long as `import pydantic`. A process that makes and reads calls,
-tools and signatures, but validates or dumps none of them with pydantic, skips it (docs/decisions/0013).
+tools and signatures, but never validates or dumps them with pydantic, avoids this (docs/decisions/0013).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ATTRIBUTES = (
     *("__pydantic_custom_init__", "__pydantic_extra_info__", "__pydantic_fields__", "__pydantic_generic_metadata__"),
     *("__pydantic_post_init__", "__pydantic_serializer__", "__pydantic_setattr_handlers__", "__pydantic_validator__", "__signature__"),
 )
-"""What pydantic sets on the class of each model, but its decorators: pydantic reads those of a base from its `__dict__`."""
+"""The attributes that pydantic sets on each model class, except its decorators: pydantic reads those of a base from its `__dict__`."""
 
 
 class _LateField:
@@ -50,7 +50,7 @@ def late_field(make: Callable[[], Any]) -> Any:
 
 
 class _Existing(ABCMeta):
-    """Comes after pydantic's metaclass in the resolution order. Where that asks for a new class, it returns the late class that exists."""
+    """Comes after pydantic's metaclass in the MRO. When pydantic asks for a new class, this returns the late class that exists already."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> Any:
         cls = namespace.pop(_BUILT, None)
@@ -63,7 +63,7 @@ class _Existing(ABCMeta):
 
 
 class LateModelType(ModelMetaclass, _Existing):
-    """A class with the keyword `late` is built late; its subclasses without the keyword are built at once, as any model."""
+    """Builds a class late if it has the keyword `late`. Subclasses without the keyword are built at once, as any model."""
 
     def __new__(
         mcs,
@@ -74,7 +74,7 @@ class LateModelType(ModelMetaclass, _Existing):
         late: bool | Callable[[], dict[str, Any]] = False,
         **kwargs: Any,
     ) -> Any:
-        """Make the class; if it is late, without pydantic and without the defaults of its fields.
+        """Make the class. A late one is made without pydantic, and without the defaults of its fields.
 
         `late` may be a function that returns the annotations of the fields, with a `FieldInfo` in each.
         """
@@ -88,7 +88,7 @@ class LateModelType(ModelMetaclass, _Existing):
 
 
 def build(cls: Any) -> None:
-    """Have pydantic build a late class, once. Threads that need it at the same time wait."""
+    """Have pydantic build a late class, once. Other threads that need the class wait."""
     with _LOCK:
         own: dict[str, Any] = {**vars(cls)}
         body: dict[str, Any] | None = own.get(_BODY)
@@ -106,13 +106,13 @@ def build(cls: Any) -> None:
 
 
 def is_field_info(value: Any) -> TypeIs[FieldInfo]:
-    """Whether a value is pydantic's `FieldInfo`. As long as `pydantic.fields` is not loaded, none is."""
+    """Whether a value is a `FieldInfo` of pydantic. It cannot be while `pydantic.fields` is not loaded."""
     fields = sys.modules.get("pydantic.fields")
     return fields is not None and isinstance(value, fields.FieldInfo)
 
 
 def is_late(cls: type) -> bool:
-    """Whether the class is still to be built."""
+    """Whether the class has not been built yet."""
     return _BODY in vars(cls)
 
 

@@ -30,14 +30,14 @@ class Text(Type):
 
 
 def media_type_of(name: str) -> str | None:
-    """The MIME type of a file by its name: of Python's own table, then of the system's, which programs on Windows change."""
+    """The MIME type of a file by its name: from Python's own table, then from the system's, which programs on Windows change."""
     from mimetypes import MimeTypes, guess_type
 
     return MimeTypes().guess_type(name, strict=False)[0] or guess_type(name)[0]
 
 
 _SCHEME = pattern(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")
-"""Not of a path on Windows, nor of a file, which no provider can read."""
+"""The scheme of an address. Not a drive letter of Windows, and not `file:`, which no provider can read."""
 _DATA_URL = pattern(r"(?s)data:([^;,]*)(?:;[^,]*)?;base64,(.*)")
 
 
@@ -48,7 +48,7 @@ def read_data_url(address: str) -> tuple[str, str] | None:
 
 
 class _Media(Type):
-    """Bytes as base64 in `data`, or an address in `url`; exactly one of them."""
+    """Media content: either bytes, as base64 in `data`, or an address in `url`."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 
@@ -56,10 +56,10 @@ class _Media(Type):
     """Base64, without the `data:` prefix."""
     url: str | None = None
     media_type: str = "application/octet-stream"
-    """MIME type, `image/png` for instance."""
+    """The MIME type, such as `image/png`."""
 
     def __new__(cls, *args: Any, **fields: Any) -> Self:
-        """Refuse what pydantic would not explain: a value without a name, and bytes that are not base64."""
+        """Refuse mistakes that pydantic would not explain: a positional value, and bytes that are not base64."""
         wrong = args if cls.__init__ is BaseModel.__init__ else ()  # a subclass may take some by position
         if wrong or isinstance(fields.get("data"), bytes):
             given = shown(wrong[0] if wrong else fields["data"], 60)
@@ -76,7 +76,7 @@ class _Media(Type):
 
     @classmethod
     def _refuse_content(cls, value: Any) -> Any:
-        """Say what makes a part of an address, a path or bytes, where pydantic would ask for a dictionary."""
+        """Explain how to make a part from an address, a path or bytes, where pydantic would ask for a dictionary."""
         if isinstance(value, str | bytes | Path):
             raise ValueError(f"should be an object with `url` or `data`, or an instance of {cls.__name__}: {cls._ways()}")  # noqa: TRY004  for pydantic
         return value
@@ -98,22 +98,22 @@ class _Media(Type):
 
     @classmethod
     def from_bytes(cls, content: bytes, media_type: str) -> Self:
-        """A part with these bytes."""
+        """Make a part from bytes."""
         return cls(data=base64.b64encode(content).decode(), media_type=media_type)
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
-        """A part with a file's bytes; the MIME type is guessed from the name."""
+        """Make a part from a file. The MIME type is guessed from the name."""
         return cls.from_bytes(Path(path).read_bytes(), media_type_of(str(path)) or "application/octet-stream")
 
     @classmethod
     def from_path(cls, path: str | Path) -> Self:
-        """DSPy's name of `from_file`."""
+        """`from_file` under DSPy's name."""
         return cls.from_file(path)
 
     @property
     def address(self) -> str:
-        """The `url`, or a `data:` URL made of the bytes (RFC 2397)."""
+        """The `url`, or a `data:` URL made from the bytes (RFC 2397)."""
         return self.url if self.url is not None else f"data:{self.media_type};base64,{self.data}"
 
     def __repr__(self) -> str:
@@ -131,7 +131,7 @@ class Image(_Media):
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
-        """A part with a file's bytes; the MIME type is guessed from the name. Raises `InputError` for a name of another type."""
+        """Make a part from a file. The MIME type is guessed from the name; raises `InputError` if it is not an image's."""
         kind = media_type_of(str(path)) or "image/"
         if not kind.startswith("image/"):
             other = "Audio" if kind.startswith("audio/") else "File"
@@ -149,7 +149,7 @@ class Audio(_Media):
     media_type: str = "audio/wav"
 
     def format(self) -> list[dict[str, Any]]:
-        """OpenAI's audio part, which can hold bytes only."""
+        """OpenAI's audio part, which is defined for bytes only."""
         media_type, data = inline_data(self) or (self.media_type, self.url)
         kind = media_type.rpartition("/")[2].removeprefix("x-")
         kind = {"mpeg": "mp3", "wave": "wav"}.get(kind, kind)  # OpenAI uses file extensions
@@ -163,7 +163,7 @@ class File(_Media):
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
-        """A part with a file's bytes and name."""
+        """Make a part from a file, with its name."""
         return super().from_file(path).model_copy(update={"name": Path(path).name})
 
     def format(self) -> list[dict[str, Any]]:
@@ -172,7 +172,7 @@ class File(_Media):
 
 
 def inline_data(part: _Media) -> tuple[str, str] | None:
-    """The MIME type and the base64 of a part that holds its bytes, in `data` or in a `data:` URL; None for any other address."""
+    """The MIME type and the base64 of a part that contains its bytes, in `data` or in a `data:` URL; None for any other address."""
     if part.data is not None:
         return part.media_type, part.data
     found = read_data_url(part.url or "")

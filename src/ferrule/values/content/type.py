@@ -24,10 +24,10 @@ _PART = f"(?s){re.escape(PART_START)}(.*?){re.escape(PART_END)}"
 
 
 class Type(BaseModel, metaclass=LateModelType, late=True):
-    """A value that defines how a model sees it, as DSPy's `Type`. Subclass it, and override `format` and `description`.
+    """A value that defines how a model sees it, like DSPy's `Type`. Subclass it, and override `format` and `description`.
 
-    It may type a field, alone or nested (`list[dict[str, Image]]`). A list of message parts from `format()` is packed into text
-    between two markers, and the adapter unpacks it when it builds the message.
+    It can be the type of a field, alone or nested (`list[dict[str, Image]]`). If `format()` returns a list of message parts, they are
+    packed into text between two markers, and the adapter unpacks them when it builds the message.
     """
 
     # Built on first use, so that `import ferrule` stays fast.
@@ -35,7 +35,7 @@ class Type(BaseModel, metaclass=LateModelType, late=True):
 
     @classmethod
     def description(cls) -> str:
-        """What a model needs to know about this type, or an empty string."""
+        """The description of this type for a model, or an empty string."""
         return ""
 
     def format(self) -> Any:
@@ -49,7 +49,7 @@ class Type(BaseModel, metaclass=LateModelType, late=True):
 
     @classmethod
     def adapt_to_native_lm_feature(cls, signature: Any, field_name: str, lm: Any, lm_kwargs: dict[str, Any]) -> Any:
-        """The signature without this field if the model has a native feature for it; `lm_kwargs` may be changed in place."""
+        """Return the signature without this field if the model has a native feature for it. May change `lm_kwargs` in place."""
         del field_name, lm, lm_kwargs
         return signature
 
@@ -81,9 +81,9 @@ class Type(BaseModel, metaclass=LateModelType, late=True):
 
 
 def serialized_by(function: Callable[[Any], Any], schema: Any, handler: Any, returns: Any = None) -> Any:
-    """A model's core schema with its serializer, unless a subclass has one by pydantic's `model_serializer`.
+    """Add a serializer to a model's core schema, unless a subclass has one by pydantic's `model_serializer`.
 
-    The decorator itself would load a module that costs a process as much as ten of ferrule's. `returns` is the schema of what it returns.
+    The decorator itself would load a module that costs a process as much as ten of ferrule's. `returns` is the schema of the result.
     """
     written = core_schema.plain_serializer_function_ser_schema(function, return_schema=returns or core_schema.any_schema())
     handler.resolve_ref_schema(schema).setdefault("serialization", written)
@@ -110,9 +110,9 @@ def _packed(parts: list[Any]) -> str:
 
 
 def split_parts(text: str, *, in_json: bool = False) -> str | list[dict[str, Any]]:
-    """Text with packed parts as a list of parts in OpenAI's form; text without any unchanged.
+    """Split text with packed parts into a list of parts in OpenAI's form. Text without packed parts is returned unchanged.
 
-    With `in_json`, the text of a part cannot end the JSON string that it stands in.
+    With `in_json`, the text of a part cannot end the JSON string around it.
     """
     if PART_START not in text:
         return text
@@ -153,15 +153,15 @@ def _in_strings(part: dict[str, Any], strings: int) -> dict[str, Any]:
 
 
 class Reasoning(str):
-    """What a model thought before it answered: the type of an output. A text like any other.
+    """The type of an output for the model's thoughts before its answer. The value is a `str`.
 
-    If the provider returns the model's own reasoning, the output is that; otherwise the model writes it as a field.
+    If the provider returns the model's own reasoning, that is the value; otherwise the model writes the output as a field.
     """
 
     __slots__ = ()
 
     def __new__(cls, content: str = "") -> Self:
-        """A text as reasoning."""
+        """Make reasoning from a text."""
         return super().__new__(cls, content)
 
     @property
@@ -180,7 +180,7 @@ class Reasoning(str):
 
     @classmethod
     def adapt_to_native_lm_feature(cls, signature: Any, field_name: str, lm: Any, lm_kwargs: dict[str, Any]) -> Any:
-        """See `Type`: the model is not asked for the field if its settings return its native thoughts."""
+        """See `Type`: the field is dropped if the model's settings make it return its native thoughts."""
         told = lm.thought_settings(lm_kwargs) if hasattr(lm, "thought_settings") else thinks(lm_kwargs)
         if told is None:
             return signature
@@ -194,7 +194,7 @@ class Reasoning(str):
 
 
 TEXTS = (str, Reasoning)
-"""The types whose values a model writes as they are."""
+"""The types whose values a model writes as plain text."""
 _THINKING = ("reasoning_effort", "thinking", "reasoning", "thinkingConfig", "thinking_config", "enable_thinking", "think")
 _OFF = ({"type": "disabled"}, {"effort": "none"}, {"enabled": False}, {"thinkingBudget": 0}, {"thinking_budget": 0})
 

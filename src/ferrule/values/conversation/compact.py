@@ -1,4 +1,4 @@
-"""`Compact`: when a conversation is too long, and how it gets shorter. Sizes are estimates; the last answer's usage corrects them."""
+"""`Compact`: when a conversation is too long, and how to shorten it. Sizes are estimates, corrected by the last answer's usage."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ STRATEGIES = ("shorten", "drop", "summarize")
 LONGEST_RESULT = 400
 """Characters that "shorten" leaves of a long result."""
 _LEAST = 100
-"""Fewer tokens are a mistake: `compact=1` for the whole context, or `80` for percents."""
+"""The smallest number of tokens accepted. Fewer are a mistake: `compact=1` for the whole context, or `80` for a percentage."""
 _BYTES_PER_TOKEN = 4
 _PER_MESSAGE = 4
 _PER_MEDIA = 1_000
-"""Tokens of a picture. Providers count between 85 and 4,800, by size and model (their pages, November 2026)."""
+"""Tokens of an image. Providers count between 85 and 4,800, by size and model (their pages, November 2026)."""
 
 
 class Compact(Record):
-    """When and how a conversation gets shorter: `ReAct(..., compact=Compact(100_000, "summarize"))`.
+    """When and how to shorten a conversation: `ReAct(..., compact=Compact(100_000, "summarize"))`.
 
     Older steps and turns of the conversation go first. See docs/how-to/agents/long-conversations.md.
     """
 
     at: float = 0.8
-    """The size of a request from which on it is compacted: tokens if it is an `int`, a share of the model's context if it is a `float`."""
+    """The size at which a request is compacted: a number of tokens if it is an `int`, a share of the model's context if a `float`."""
     strategy: Literal["shorten", "drop", "summarize"] | Any = "shorten"
     """`"shorten"` cuts long results of old steps and, if that is not enough, drops the oldest steps; `"drop"` drops them at once;
     `"summarize"` has the agent's model write a summary of them. A program such as `Predict("conversation -> summary")` writes it itself."""
     to: float = 0.5
-    """The share of `at` that is left, about."""
+    """The share of `at` that remains, approximately."""
     keep: int = 3
-    """How many of the newest steps stay unchanged."""
+    """The number of newest steps that stay unchanged."""
 
     def __post_init__(self) -> None:
         is_share = isinstance(self.at, float) and 0 < self.at <= 1
@@ -62,7 +62,7 @@ class Compact(Record):
 
     @classmethod
     def of(cls, given: Any) -> Compact:
-        """From `compact=`: a policy, or only its `at`."""
+        """Read the option `compact=`: a policy, or only its `at`."""
         return cast("Compact", given) if isinstance(given, cls) else cls(given)
 
 
@@ -77,7 +77,7 @@ def _is_program(value: Any) -> bool:
 
 
 def estimate_content(content: Content, *, calls: Sequence[Any] = ()) -> int:
-    """The tokens of a message, about: a quarter of its UTF-8 bytes, and 1,000 for a picture."""
+    """The estimated tokens of a message: a quarter of its UTF-8 bytes, and 1,000 for each image."""
     size = sum(len(call.name) + _size(call.arguments_text) for call in calls)
     media = 0
     for part in (content,) if isinstance(content, str) else content:
@@ -89,7 +89,7 @@ def estimate_content(content: Content, *, calls: Sequence[Any] = ()) -> int:
 
 
 def estimate_messages(messages: Iterable[Any]) -> int:
-    """The tokens of messages and turns of fields, about."""
+    """The estimated tokens of messages and turns of fields."""
     return sum([estimate_content(each.content, calls=each.tool_calls) if isinstance(each, Message) else _turn(each) for each in messages])
 
 
@@ -110,7 +110,7 @@ def shorten_result(entry: Any) -> Any:
 
 
 def grouped(entries: Iterable[Any]) -> list[list[Any]]:
-    """Entries of a history in units that may be dropped: an answer with calls and their results are one."""
+    """Entries of a history in units to drop as a whole: an answer with calls and their results are one unit."""
     found: list[list[Any]] = []
     for entry in entries:
         if found and isinstance(entry, Message) and entry.role == "tool":
@@ -121,12 +121,12 @@ def grouped(entries: Iterable[Any]) -> list[list[Any]]:
 
 
 def sizes_of(units: Iterable[Sequence[Any]]) -> list[tuple[int, int]]:
-    """The tokens of each unit: as it is, and with its results shortened."""
+    """The tokens of each unit: unchanged, and with its results shortened."""
     return [(estimate_messages(unit), estimate_messages(map(shorten_result, unit))) for unit in units]
 
 
 def cut_entries(entries: Sequence[Any], dropped: int, shortened: int, note: Message = LEFT_OUT) -> list[Any]:
-    """Entries without the first `dropped`, and with the results up to `shortened` cut. The note is first, so that a user speaks first."""
+    """Entries without the first `dropped`, and with results up to `shortened` cut. The note comes first, so that the user speaks first."""
     kept = [*map(shorten_result, entries[dropped:shortened]), *entries[max(dropped, shortened) :]]
     return [note, *kept] if dropped else kept
 
@@ -147,20 +147,20 @@ def compact_entries(entries: Sequence[Any], tokens: int, strategy: str, *, keep:
 
 
 class Cut(Record):
-    """What to leave out of a sequence of units, the oldest first."""
+    """How much to leave out of a sequence of units, from the oldest on."""
 
     dropped: int
-    """Units that go."""
+    """The number of units to drop."""
     shortened: int
-    """Units, those that go included, whose results are shortened."""
+    """The number of units whose results are shortened, including the dropped ones."""
     saved: float
-    """Estimated tokens."""
+    """The estimated tokens that the cut saves."""
 
 
 def choose_cut(sizes: Sequence[tuple[int, int]], total: float, *, most: float, to: float, keep: int, shortens: bool) -> Cut | None:
     """The smallest cut that leaves `to * most` of `total` tokens, or else the largest; None if it would save nothing.
 
-    `sizes` are the tokens of each unit: as it is, and with its results shortened. The newest `keep` units stay.
+    `sizes` are the tokens of each unit: unchanged, and with its results shortened. The newest `keep` units stay.
     """
     old = sizes[: max(len(sizes) - keep, 0)]
     excess, saved = total - to * most, 0.0
@@ -170,7 +170,7 @@ def choose_cut(sizes: Sequence[tuple[int, int]], total: float, *, most: float, t
             break
         saved += size - short
         shortened += 1
-    # Short results are worth more than the little room that they take, if the half of what was wanted is free.
+    # If shortening saves half of the wanted tokens, nothing is dropped: short results are worth the little room that they take.
     is_enough = shortens and total - saved <= most * (1 + to) / 2
     for size, short in () if is_enough else old:
         if saved >= excess:

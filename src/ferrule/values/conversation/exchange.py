@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Usage(Record):
-    """Tokens of one or more model calls, and their `cost` in US dollars (None if it is unknown). Add with `+`."""
+    """Tokens of one or more model calls, and their `cost` in US dollars (None if unknown). Usages can be added with `+`."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -31,9 +31,9 @@ class Usage(Record):
     cache_write_tokens: int = 0
     """The part of `input_tokens` that the provider wrote to its prompt cache."""
     cost: float | None = None
-    """US dollars, for the calls of a run; None if the cost of one of them is unknown. One answer has it as `Response.cost`."""
+    """The cost of a run's calls in US dollars; None if the cost of any call is unknown. A single answer has `Response.cost`."""
     by_model: Mapping[str, Usage] = field(default_factory=dict[str, "Usage"], compare=False, repr=False)
-    """The part of each model in a run, by `Response.model`; under an empty name if an answer has none."""
+    """The usage of each model in a run, by `Response.model`; under an empty name for answers without one."""
 
     @property
     def total_tokens(self) -> int:
@@ -45,7 +45,7 @@ class Usage(Record):
         for name, each in other.by_model.items():
             models[name] = models[name] + each if name in models else each
         counts = [mine + more for mine, more in zip(self.counts, other.counts, strict=True)]
-        # A usage without calls and without a cost is nothing.
+        # A usage without calls and without a cost does not make the sum unknown.
         cost = total_cost([each.cost for each in (self, other) if each.calls or each.cost is not None])
         return Usage(*counts, cost=cost, by_model=models)
 
@@ -58,7 +58,7 @@ class Usage(Record):
 
 
 def total_cost(costs: Sequence[float | None]) -> float | None:
-    """The sum of costs; None if one of them is unknown, or there is none."""
+    """The sum of costs; None if any of them is unknown, or if there are none."""
     known = [cost for cost in costs if cost is not None]
     return fsum(known) if known and len(known) == len(costs) else None
 
@@ -68,7 +68,7 @@ Calls = Literal["native", "prompted", "constrained"]
 
 
 class Capabilities(Record):
-    """What a model is known to support. Programs choose how to ask it by this."""
+    """The features that a model is known to support. Programs choose the form of their requests by them."""
 
     native_tools: bool = True
     """Accepts tool declarations and answers with structured calls."""
@@ -107,7 +107,7 @@ class Declarations(Sequence[dict[str, Any]]):
         self._kept: dict[Any, Any] = {}
 
     def kept(self, key: Any, make: Callable[[], T]) -> T:
-        """The value of `make()`, made once for these tools and `key`: a cache for what other modules derive."""
+        """The value of `make()`, made once for these tools and `key`: a cache for values that other modules derive."""
         return self._kept[key] if key in self._kept else self._kept.setdefault(key, make())
 
     @property
@@ -124,14 +124,14 @@ class Declarations(Sequence[dict[str, Any]]):
         return self.tools[index]  # pyright: ignore[reportUnknownVariableType]  a declaration, or a tuple of them
 
     def __eq__(self, other: object) -> bool:
-        # A model reads the JSON, in which `1` differs from `True` and order counts; not so in dicts.
+        # A model reads the JSON, in which `1` differs from `True` and order matters. Dicts ignore both.
         return isinstance(other, Declarations) and self.json == other.json
 
     def __hash__(self) -> int:
         return hash(self.json)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Declarations, (self.tools,)  # a copy has no cache: some of what other modules derive cannot be copied
+        return Declarations, (self.tools,)  # a copy has no cache: some values that other modules derive cannot be copied
 
     def __repr__(self) -> str:
         return f"Declarations({list(self.tools)!r})"
@@ -141,7 +141,7 @@ NO_TOOLS = Declarations()
 
 
 class AnswerForm(Protocol):
-    """The outputs of an answer, and how its text is written: for models that do not read prompts."""
+    """The outputs of an answer, and how to write them as its text: for models that do not read prompts."""
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -166,7 +166,7 @@ class Request(MutableRecord):
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """`temperature`, `max_tokens`, `stop`, `seed`, `top_p`, and any other parameter of the provider."""
     form: AnswerForm | None = field(default=None, repr=False, compare=False)
-    """The form of the answer's text, set by the adapter. Not sent, and no part of the digest."""
+    """The form of the answer's text, set by the adapter. Not sent, and not part of the digest."""
     _fixed: str | None = field(default=None, init=False, repr=False, compare=False)
 
     def following(self, messages: Messages) -> Request:
@@ -177,7 +177,7 @@ class Request(MutableRecord):
 
     @property
     def digest(self) -> str:
-        """A hexadecimal digest of the whole request. It costs the same at the thousandth step as at the first."""
+        """A hexadecimal digest of the whole request. Its cost does not grow with the conversation."""
         if self._fixed is None:  # all but the messages: nothing of it changes from step to step
             rest = (self.tool_choice, self.parallel, self.shape, dict(self.settings))
             fixed = self.tools.kept(sha256, lambda: sha256(self.tools.json)).copy()
@@ -187,7 +187,7 @@ class Request(MutableRecord):
 
 
 class Undecoded(bytes):
-    """A provider's answer as JSON. Its objects, of which few programs read any, would all be kept as long as the conversation."""
+    """A provider's answer as JSON, not decoded: few programs read it, and its objects would stay in memory with the conversation."""
 
 
 class Response(Record):
@@ -202,13 +202,13 @@ class Response(Record):
     usage: Usage = Usage()
     model: str | None = None
     cost: float | None = None
-    """US dollars: as the provider reports it, otherwise by the setting `prices`; None if it is unknown."""
+    """In US dollars: as the provider reports it, otherwise computed from the setting `prices`; None if unknown."""
     extra: Mapping[str, Any] | None = None
     """Data that the provider needs back unchanged in the next request."""
     raw: Any = field(default=None, compare=False, repr=False)
-    """The provider's own answer; one that came as JSON is decoded when it is first read. Not journalled."""
+    """The provider's own answer; JSON is decoded when this is first read. Not journalled."""
     others: tuple[Response, ...] = ()
-    """The further answers to a request for several (`n`)."""
+    """The other answers to a request for several (`n`)."""
     answered_by: str | None = field(default=None, compare=False, repr=False)
     """The `name` of the model that answered, where several were asked (`FallbackLM`). Not journalled."""
 
@@ -217,7 +217,7 @@ class Response(Record):
         return make_message("assistant", self.text or "", self.tool_calls, None, None, False, self.reasoning or "", self.extra)
 
     def deltas(self) -> Iterator[Delta]:
-        """The answer as a stream that came at once."""
+        """The answer as a stream whose pieces all arrive at once."""
         if self.text or self.reasoning:
             yield Delta(self.text or "", self.reasoning or "")
         for index, call in enumerate(self.tool_calls):
@@ -225,11 +225,11 @@ class Response(Record):
 
 
 class _Raw:
-    """The attribute `Response.raw` over its slot."""
+    """The descriptor of `Response.raw`, which decodes JSON on first access."""
 
     def __init__(self, slot: Any) -> None:
         self.slot = slot
-        """What a response that is being made sets."""
+        """The slot's own descriptor, which sets the value in a new response."""
 
     def __get__(self, response: Response | None, owner: type[Response]) -> Any:
         if response is None:
@@ -251,7 +251,7 @@ class CallPiece(Record):
     """A piece of a streamed tool call."""
 
     index: int
-    """Tells the calls of one answer apart: 0 for the first that began."""
+    """Distinguishes the calls of one answer: 0 for the first that began."""
     id: str = ""
     """The provider's id, as far as it is known."""
     name: str = ""
@@ -272,7 +272,7 @@ class FieldReader(Protocol):
     """Splits streamed text into the signature's fields; an adapter makes one for each answer."""
 
     def feed(self, text: str) -> Sequence[tuple[str, str]]:
-        """Take the next piece of text; returns `(field name, piece of its value)` pairs that are certain."""
+        """Take the next piece of text. Returns the `(field name, piece of its value)` pairs that are certain by now."""
         ...
 
     def finish(self) -> Sequence[tuple[str, str]]:
@@ -282,7 +282,7 @@ class FieldReader(Protocol):
 
 @runtime_checkable
 class CallReader(FieldReader, Protocol):
-    """A `FieldReader` of answers whose calls hold fields too."""
+    """A `FieldReader` for answers whose calls contain fields too."""
 
     def feed_call(self, piece: CallPiece) -> Sequence[tuple[str, str]]:
         """Take the next piece of a call; returns pieces as `feed` does."""

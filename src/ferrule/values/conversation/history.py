@@ -1,7 +1,7 @@
 """`History`: earlier turns of a conversation, as the value of an input field.
 
-It holds turns of fields (`{"question": ..., "answer": ...}`, DSPy's form) and chat messages (`{"role": ..., "content": ...}`), also
-mixed. All are dicts. Adapters put them before the current question as messages.
+It contains turns of fields (`{"question": ..., "answer": ...}`, DSPy's form), chat messages (`{"role": ..., "content": ...}`), or
+both. All are dicts. Adapters put them before the current question as messages.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _OF_MESSAGES = ("content", "tool_calls", "tool_call_id")
 _MARKS = pattern(r"(?<=\[)\[(?=[ \t]*##)|<(?=/?\w+_\d+\s*>)")
-"""The first characters of markers, and of the tags of steps."""
+"""The first characters of field markers, and of step tags."""
 _EXTRA_FIELDS = ("name", "is_error", "reasoning", "extra")
 
 
 class HistoryMessage(dict[str, Any]):
-    """A chat message as a dict in OpenAI's form, as JSON takes it. Its attributes are those of `Message`: `message.text`."""
+    """A chat message as a JSON-serializable dict in OpenAI's form. It also has the attributes of `Message`: `message.text`."""
 
     __slots__ = ("_message",)
 
@@ -44,7 +44,7 @@ class HistoryMessage(dict[str, Any]):
 
     @classmethod
     def of(cls, given: Message | Mapping[str, Any]) -> HistoryMessage:
-        """A message of a history. It keeps a `Message` for what OpenAI's form lacks, and uses it as long as the dict is not changed."""
+        """Make a message of a history. It keeps a `Message` for the data that OpenAI's form lacks, and uses it until the dict changes."""
         if isinstance(given, HistoryMessage):
             return deepcopy(given)
         if isinstance(given, Message):
@@ -58,11 +58,11 @@ class HistoryMessage(dict[str, Any]):
 
     @property
     def message(self) -> Message:
-        """The message as a `Message`. Raises `InputError` if the dict is none."""
+        """The message as a `Message`. Raises `InputError` if the dict is not a valid message."""
         return self.read(0)
 
     def read(self, index: int) -> Message:
-        """`message`, for the message at this position: calls without an id are named after it."""
+        """`message`, for the message at this position: calls without an id get one made from the position."""
         kept = self._message
         return kept if kept is not None and _form(kept) == self else _parse(self, index)
 
@@ -86,7 +86,7 @@ class History(Type):
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     messages: list[Any] = Field(default_factory=list[Any])
-    """Turns of fields (mappings without a `role`) and messages: dicts in OpenAI's form that have the attributes of `Message` too."""
+    """Turns of fields (mappings without a `role`) and messages: dicts in OpenAI's form that also have the attributes of `Message`."""
 
     def __init__(self, messages: Iterable[Any] | None = None, **unknown: Any) -> None:
         super().__init__(**{"messages": [] if messages is None else messages, **unknown})
@@ -122,7 +122,7 @@ class History(Type):
         tool_calls: Iterable[Any] | None = None,
         tool_call_id: str | None = None,
     ) -> None:
-        """Add a message, or a turn of fields. A system message goes to the start, and replaces the one there."""
+        """Add a message, or a turn of fields. A system message goes to the start, and replaces an existing one there."""
         if isinstance(role, (Message, Mapping)):
             added: Any = role
             if _is_message(added) and _read(added, len(self.messages)).role == "system":
@@ -166,7 +166,7 @@ class History(Type):
             self.messages += [HistoryMessage.of(tool_message(result)) for result in found]
             return
         shown_ = [{"name": result.name, "result": content_text(result.content)} for result in found]
-        # JSON has no marks of an adapter outside of strings, where any character may be escaped: no result is read as a step.
+        # Escaped, so that no result is read as a step. In JSON, an adapter's marks can only be in strings, where escapes are allowed.
         text = _MARKS.sub(lambda mark: f"\\u{ord(mark[0]):04x}", json_text(shown_))
         self.messages.append(HistoryMessage.of(Message("user", f"Results of your calls:\n{text}")))
 
@@ -188,7 +188,7 @@ class History(Type):
         return type(self)(messages=[each if type(each) is HistoryMessage else deepcopy(each) for each in self.messages])
 
     def compacted(self, tokens: int, strategy: str = "shorten", *, keep: int = 2) -> History:
-        """A copy of about `tokens` tokens at most: without its oldest messages, and a note in their place.
+        """A copy of at most about `tokens` tokens: a note takes the place of the oldest messages.
 
         `"shorten"` cuts the long results of tools first; `"drop"` does not. The newest `keep` messages stay. An answer with calls and their
         results count as one. Sizes are estimates: a quarter of the UTF-8 bytes.
@@ -202,7 +202,7 @@ class History(Type):
         return [_read(entry, i) if _is_message(entry) else entry for i, entry in enumerate(self.messages)]
 
     def as_messages(self, render_turn: Callable[[Mapping[str, Any]], Iterable[Message]]) -> list[Message]:
-        """The history as messages, with turns rendered by `render_turn`. Raises `InputError` if no provider would accept it."""
+        """The history as messages, with turns rendered by `render_turn`. Raises `InputError` if calls and results do not match."""
         messages: list[Message] = []
         for i, entry in enumerate(self.messages):
             if _is_message(entry):
@@ -220,7 +220,7 @@ class History(Type):
         return len(self.messages)
 
     def __bool__(self) -> bool:
-        return True  # an empty history is a history
+        return True  # an empty history is not a missing one
 
     def __iter__(self) -> Iterator[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]  over messages, not over fields
         return iter(self.messages)
@@ -235,7 +235,7 @@ class History(Type):
 
 
 def after_system(entries: Sequence[Any]) -> list[Any]:
-    """The entries without the system message at their start, which each call writes anew. Later system messages stay."""
+    """The entries without the system message at their start: each model call writes its own. Later system messages stay."""
     return [*entries[1:]] if entries and _is_message(entries[0]) and _role(entries[0]) == "system" else [*entries]
 
 
@@ -297,7 +297,7 @@ def _dump(entry: Any) -> Any:
 
 
 def _copied(value: Any) -> Any:
-    """A deep copy; of JSON in a tenth of `deepcopy`'s time, which each run takes for each message of its history."""
+    """A deep copy. JSON takes a tenth of `deepcopy`'s time, which matters because each run copies each message of its history."""
     if value is None or isinstance(value, (str, int, float)):
         return value
     if type(value) is dict:

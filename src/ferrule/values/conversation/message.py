@@ -1,4 +1,4 @@
-"""Messages of a conversation, and the append-only log of them.
+"""`Message`, and `Messages`: the append-only log of a conversation.
 
 A message keeps each form in which it is sent, so that no request renders it again. `Message.json`, the form of OpenAI's chat API, is the
 canonical one: requests join these bytes, and the digest of a conversation is chained over them. A *wire* is the API format of a provider.
@@ -23,13 +23,13 @@ UNNAMED = "unnamed"
 """Sent as the name of a call that has none."""
 _LONGEST_NAME = 64
 _MOST_KEPT = 64 * 1024
-"""The most bytes of a conversation that are kept joined: to send more costs much more than to join it, and a copy takes room."""
+"""The most bytes of a joined conversation that are kept. Beyond this, joining is cheap compared with sending, and a copy takes room."""
 _SAFE = pattern(r"[a-zA-Z0-9_-]+")
 _ODD = pattern(r"[^a-zA-Z0-9_-]")
 
 
 class Message(Record):
-    """One message."""
+    """One message of a conversation."""
 
     role: Role
     content: Content = ""
@@ -48,9 +48,9 @@ class Message(Record):
     _rendered: dict[str, bytes] | None = field(default=None, init=False, repr=False, compare=False)
 
     def rendered(self, wire: str, render: Callable[[Message], bytes]) -> bytes:
-        """The message in one wire's form, made by `render` once."""
+        """The message in one wire's form. `render` makes it once."""
         forms = self._rendered
-        if forms is None:  # a run in memory, with a model in this process, renders none
+        if forms is None:  # made late: a run in memory, with a model in this process, renders no messages
             forms = dict[str, bytes]()
             object.__setattr__(self, "_rendered", forms)
         found = forms.get(wire)
@@ -82,7 +82,7 @@ def tool_message(result: ToolResult) -> Message:
 
 
 def shorten(content: Content, limit: int) -> Content:
-    """Content with the middle of every longer text than `limit` characters cut out. Other parts stay."""
+    """Cut the middle out of every text that is longer than `limit` characters. Other parts stay."""
     if isinstance(content, str):
         return content if len(content) <= limit else _without_middle(content, limit)
     from ferrule.values.content.parts import Text
@@ -124,9 +124,9 @@ def sent_message(message: Message) -> dict[str, Any]:
 
 
 def safe_name(name: str | None) -> str:
-    """The name of a call as every provider accepts it: at most 64 letters, digits, `_` and `-`.
+    """The name of a call in a form that every provider accepts: at most 64 letters, digits, `_` and `-`.
 
-    A model may invent any name, and its calls are sent back to it: one invalid name would make the provider refuse the request.
+    A model may invent any name, and its calls are sent back to it: the provider would refuse a request with an invalid name.
     """
     if name and len(name) <= _LONGEST_NAME and _SAFE.fullmatch(name):
         return name
@@ -134,9 +134,9 @@ def safe_name(name: str | None) -> str:
 
 
 def safe_id(call_id: str | None, longest: int | None = None) -> str:
-    """The id of a call in letters, digits, `_` and `-`, of at most `longest` characters; unchanged if it is valid.
+    """The id of a call in letters, digits, `_` and `-`, of at most `longest` characters; a valid id is unchanged.
 
-    Ids of other providers may be anything. Equal ids stay equal, so that a result keeps its call; different ids get different hashes.
+    Ids of other providers may have any form. Equal ids stay equal, so that a result keeps its call; different ids get different hashes.
     """
     known = call_id or ""
     if _SAFE.fullmatch(known) and (longest is None or len(known) <= longest):
@@ -172,7 +172,7 @@ def _call_json(call: ToolCall) -> bytes:
 
 
 class Messages(Log[Message]):
-    """A conversation. `then` adds messages; `digest` is a hash of the whole, and `joined` its form in a request."""
+    """A conversation. `then` adds messages, `digest` is a hash of the whole, and `joined` is its form in a request."""
 
     __slots__ = ("_digests", "_joined")
 
@@ -180,7 +180,7 @@ class Messages(Log[Message]):
         super().__init__(items)
         self._digests: list[bytes] = []
         self._joined: dict[str, tuple[int, bytes]] = {}
-        """For each wire, how many messages were joined, and their form."""
+        """For each wire, the number of messages that are joined, and the joined bytes."""
 
     def _view(self, length: int) -> Messages:
         view = object.__new__(Messages)
@@ -189,18 +189,18 @@ class Messages(Log[Message]):
 
     def _fork(self, items: tuple[Message, ...]) -> None:
         self._digests = self._digests[: self._length]
-        known = self._joined.copy()  # at once: another thread may be adding one
+        known = self._joined.copy()  # a copy, because another thread may be adding one
         self._joined = {wire: each for wire, each in known.items() if each[0] <= self._length}
         super()._fork(items)
 
     def joined(self, wire: str, render: Callable[[list[Message]], list[bytes]]) -> bytes:
-        """All messages in one wire's form, with commas between.
+        """All messages in one wire's form, separated by commas.
 
-        `render` makes the pieces of those that the request before did not have. It may put something behind the results of a turn: a
-        request with further results of that turn is made anew.
+        `render` makes the pieces of the messages that the previous request did not have. It may add something after the results of a
+        turn: if a request has more results of that turn, all messages are rendered again.
         """
         count, form = self._joined.get(wire, (0, b""))
-        if count > self._length or (count < self._length and self._items[count].role == "tool"):  # of a longer view, or such results
+        if count > self._length or (count < self._length and self._items[count].role == "tool"):  # made for a longer view, or more results
             count, form = 0, b""
         if count < self._length:
             pieces = render(self._items[count : self._length])
@@ -221,7 +221,7 @@ class Messages(Log[Message]):
 
 
 def _full_json(message: Message) -> bytes:
-    """A message as JSON, with what the digest covers beside OpenAI's form."""
+    """A message as JSON, with the fields that the digest covers in addition to OpenAI's form."""
     if message.is_error or message.reasoning or message.extra:
         return message.json + json_bytes((message.is_error, message.reasoning, message.extra))
     return message.json

@@ -1,7 +1,7 @@
-"""Thoughts that a model writes into its text, as in `<think>...</think>`: separated from the answer, whole or streamed.
+"""Separate the thoughts that a model writes into its text, as in `<think>...</think>`, from the answer, whole or streamed.
 
-Servers without a parser for a model's reasoning send it in the text. It stands at the head of the answer, between tags of `_KINDS`. The
-chat templates of DeepSeek and Qwen put the opening tag into the prompt, so that the answer holds only the closing one.
+Servers without a parser for a model's reasoning send it in the text: at the start of the answer, between tags of `_KINDS`. The chat
+templates of DeepSeek and Qwen put the opening tag into the prompt, so that the answer holds only the closing one.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _FIRST = frozenset(tag[0] for tag in _TAGS)
 _NO_PROSE = frozenset("{[<`")
 """The first characters of an answer in a form: a JSON object, a field's marker, a tag, a fence."""
 _NO_THOUGHTS = _NO_PROSE | _FIRST
-"""And those of the tags: an answer that begins with one of these, and with no tag, holds no thoughts."""
+"""These and the first characters of tags. An answer that begins with one of them, but not with a tag, holds no thoughts."""
 _OPENING_QUOTES, _CLOSING_QUOTES = frozenset("`\"'([{“«"), frozenset("`\"')]}.,;:!?”»")
 _ENDS_OF_SENTENCES = frozenset(".!?:;…)]}\"'`*。")
 
 Kind = Literal["text", "thought", "closed"]
-"""`closed`: all the text so far were thoughts, whose opening tag is not part of the answer."""
+"""`closed`: all the text so far was thoughts, whose opening tag is not part of the answer."""
 
 
 @cache
@@ -52,12 +52,12 @@ def _tag() -> re.Pattern[str]:
 
 
 def split_thoughts(response: Response, request: Request | None = None) -> Response:
-    """The response with the thoughts at the head of its text as part of its reasoning. A split response is returned unchanged.
+    """Move the thoughts at the start of a response's text into its reasoning. A response without any, or split before, is unchanged.
 
-    `request` is what it answers: a tag that is a field of the answer's form is no thought.
+    `request` is the request that it answers: a tag that is a field of the answer's form is not a thought.
     """
     text = response.text or ""
-    head = text.lstrip()  # the text itself, where it begins with no blank
+    head = text.lstrip()  # no copy if the text does not begin with a blank
     if head[:2].lower() in _BEGINNINGS:
         if _tag().match(head) is None:
             return response
@@ -77,23 +77,23 @@ def split_thoughts(response: Response, request: Request | None = None) -> Respon
 
 
 class ThoughtSplitter:
-    """Tells thoughts from text in a streamed answer: the same pieces, joined, however the text is cut.
+    """Separates thoughts from text in a streamed answer. The joined result does not depend on how the stream is cut into pieces.
 
-    A block of thoughts ends at its closing tag or with the answer; blanks around it are dropped. Behind it may follow another block.
-    Without an opening tag, a closing tag ends thoughts if the answer begins with prose, if no opening tag comes before it, and if it stands
-    outside code and is not mentioned in a sentence.
+    A block of thoughts ends at its closing tag or with the answer; blanks around it are dropped. Another block may follow.
+    Without an opening tag, a closing tag ends thoughts if the answer begins with prose, if no opening tag comes before it, and if it is
+    outside code and not mentioned in a sentence.
     """
 
     def __init__(self, request: Request | None = None, *, unopened: bool = True, follows_reasoning: bool = False) -> None:
         self.has_split = False
-        """Whether anything was found that is not text."""
+        """Whether a thought or a tag was found."""
         self._request = request
         self._unopened = unopened
         self._is_gap_due = self._follows_reasoning = follows_reasoning
         self._text: str = ""
-        """What may still become part of a tag."""
+        """Buffered text that may still become part of a tag."""
         self._lead: list[str] = []
-        """The blanks before it, while there is nothing else."""
+        """The blanks before that text, while there is nothing else."""
         self._state: Literal["head", "thought", "prose", "text"] = "head"
         self._closing = ""
         self._blanks: list[str] = []
@@ -102,13 +102,13 @@ class ThoughtSplitter:
         self._prose = _Prose()
 
     def follow_reasoning(self) -> None:
-        """The provider itself told reasoning: then the answer has no thoughts without an opening tag."""
+        """Note that the provider itself sent reasoning: the answer then has no thoughts without an opening tag."""
         self._is_gap_due = self._follows_reasoning = True
         if self._state == "prose":
             self._state = "text"
 
     def feed(self, text: str) -> list[tuple[Kind, str]]:
-        """Take the next piece of the text; returns pieces that are certain."""
+        """Take the next piece of the text. Returns the pieces that are certain by now."""
         if self._state == "text" and not self._text:
             return [("text", text)]
         if self._lead and text.isspace():
@@ -119,7 +119,7 @@ class ThoughtSplitter:
         return list(self._read(is_last=False))
 
     def finish(self) -> list[tuple[Kind, str]]:
-        """End the text, or its part before a call; returns the pieces that were kept back."""
+        """End the text, or its part before a call. Returns the buffered pieces."""
         if not self._text and not self._lead:
             return []
         self._text = "".join((*self._lead, self._text))
@@ -165,7 +165,7 @@ class ThoughtSplitter:
         yield from ()
 
     def _is_field(self, tag: str) -> bool:
-        """Whether the tag is a field of the answer's form: `<reasoning>` where an adapter writes fields as tags."""
+        """Whether the tag is a field of the answer's form, as `<reasoning>` if an adapter writes fields as tags."""
         form = self._request.form if self._request is not None else None
         name = tag[1:-1]
         fields = form.schema.get("properties", ()) if form is not None else ()
@@ -209,13 +209,13 @@ class ThoughtSplitter:
         while found := _tag().search(text, at):
             start, at = found.span()
             if at == len(text) and not is_last:
-                end = start  # the character behind it shows whether it is a mention
+                end = start  # the character after it shows whether it is a mention
                 break
             self._prose.read(text[done:start])
             done = start
             mark = found[0].lower()
             if mark in _KINDS and not self._prose.is_in_code:
-                self._state = "text"  # a block in the middle stays text, its closing tag too
+                self._state = "text"  # a block in the middle stays text, with its closing tag
                 return
             if mark in _CLOSING and not self._prose.is_in_code and not self._prose.is_mention(text[at : at + 1]):
                 self._text, self._state, self.has_split, self._is_gap_due = text[at:], "head", True, True
@@ -231,7 +231,7 @@ class ThoughtSplitter:
 
 
 class _Prose:
-    """Where in a text a tag stands: in a fence, in code within a line, in a sentence."""
+    """The place of a tag in a text: in a fence, in inline code, in a sentence."""
 
     def __init__(self) -> None:
         self._is_fenced = False
@@ -271,7 +271,7 @@ class _Prose:
 
 
 def _safe_end(text: str, behind: str = "") -> int:
-    """The position up to which the text cannot become part of a tag, nor of the character `behind` before one."""
+    """The position up to which the text cannot become part of a tag, nor be the character `behind` before one."""
     for at in range(max(0, len(text) - _LONGEST), len(text)):
         if text[at] in _FIRST and text[at:].lower() in _BEGINNINGS:
             return at - 1 if behind and at and text[at - 1] == behind else at

@@ -1,1 +1,1 @@
-"""Values to JSON and back, and lenient reading of JSON that a model wrote."""
+"""Write values as JSON and read them back, and read JSON that a model wrote with mistakes."""

@@ -1,4 +1,4 @@
-"""Any Python value as JSON: never raises, and writes the same in every process.
+"""Write any Python value as JSON. Never raises, and writes the same text in every process.
 
 The fast path is pydantic's Rust serialiser. Values that it cannot write (lone surrogates, cycles), or writes in an order that differs
 between processes (sets), are converted to plain ones first.
@@ -23,7 +23,7 @@ _ADDRESS = pattern(r" at 0x[0-9a-fA-F]+")
 _OWN_MODULE = pattern(r"(?<![\w.])ferrule\.(?:\w+\.)+(?=\w)")
 _DEEPEST = 100
 _MOST_DIGITS = 4300
-"""Python's limit for integers as text. Longer ones are written as text in hexadecimal."""
+"""Python's limit for integers as text. Longer integers are written as hexadecimal strings."""
 _TOO_MANY = b"0" * (_MOST_DIGITS + 1)
 _LARGEST = 10**_MOST_DIGITS
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
@@ -36,7 +36,7 @@ _PLAIN_BITS = 64
 def json_bytes(value: object, *, is_settled: bool = False) -> bytes:
     """The value as UTF-8 JSON. NaN and the infinities become strings: bare `NaN` is not JSON (RFC 8259, section 6).
 
-    `is_settled` says that it is known to hold plain containers and scalars alone: to look takes longer than to write it.
+    `is_settled` skips a check that takes longer than writing: pass it if the value contains plain containers and scalars only.
     """
     return _written(value, is_settled or is_flat(value))
 
@@ -53,7 +53,7 @@ def _written(value: object, is_settled: bool) -> bytes:
 
 
 def is_flat(value: Any) -> bool:
-    """Whether a value is a scalar or bytes, or a dict of these. Most are: looking no further saves 8 to 10 % of an agent's step."""
+    """Whether a value is a scalar or bytes, or a dict of these. Most are, and this test saves 8 to 10 % of an agent's step."""
     kind = type(value)
     if kind is not dict:
         return kind in _LEAVES
@@ -64,7 +64,7 @@ def is_flat(value: Any) -> bool:
 
 
 def to_json(value: object, **options: Any) -> bytes:
-    """The serialiser, which takes this name at its first use: reading a list of runs writes nothing, and needs no pydantic."""
+    """The serialiser, which replaces this function at its first use: reading a list of runs writes nothing, and needs no pydantic."""
     from pydantic_core import to_json as found
 
     globals()["to_json"] = found
@@ -91,7 +91,7 @@ def jsonable(value: object) -> Any:
 
 
 def from_json(made: bytes) -> Any:
-    """The parser, which takes this name at its first use, as `to_json` does. It takes a fifth of the time of `json.loads`, or less."""
+    """The parser, which replaces this function at its first use. It takes at most a fifth of the time of `json.loads`."""
     from pydantic_core import from_json as found
 
     globals()["from_json"] = found
@@ -99,7 +99,7 @@ def from_json(made: bytes) -> Any:
 
 
 def sha256(data: bytes) -> Any:
-    """`hashlib.sha256`, which is imported with the first digest, because it loads OpenSSL."""
+    """`hashlib.sha256`, imported at the first digest, because it loads OpenSSL."""
     global _sha256  # noqa: PLW0603
     if _sha256 is None:
         from hashlib import sha256 as _sha256
@@ -115,7 +115,7 @@ def digest_of(value: object, length: int = 16) -> str:
 
 
 def is_exact(value: Any) -> bool:
-    """Whether JSON preserves a value: no NaN, no integer of thousands of digits, no adjacent surrogate halves, no objects."""
+    """Whether JSON preserves a value: not NaN, integers of thousands of digits, adjacent surrogate halves, or objects."""
     kind = type(value)
     if (kind is str and value.isascii()) or (kind is int and value.bit_length() < _PLAIN_BITS):  # quickly
         return True
@@ -124,12 +124,12 @@ def is_exact(value: Any) -> bool:
     made = jsonable(value)
     try:
         return bool(made == value)
-    except ValueError:  # arrays compare their elements, and have no truth
+    except ValueError:  # arrays compare element by element, and have no truth value
         return False
 
 
 def object_text(value: object) -> str:
-    """`printed`, or where `__str__` raises, the object's type."""
+    """`printed`, or the object's type if `__str__` raises."""
     text = printed(value)
     if text is None:
         text = _ADDRESS.sub("", object.__repr__(value))
@@ -137,7 +137,7 @@ def object_text(value: object) -> str:
 
 
 def printed(value: object) -> str | None:
-    """`str` of an object without memory addresses, so that equal runs give equal text; None where `__str__` raises."""
+    """`str` of an object without memory addresses, so that equal runs give equal text; None if `__str__` raises."""
     try:
         return _ADDRESS.sub("", str(value))
     except Exception:  # noqa: BLE001  a `__str__` may raise anything, and a result must still be shown
@@ -169,12 +169,12 @@ def without_modules(text: str) -> str:
 
 
 def is_masked(value: object) -> bool:
-    """Whether the JSON of a value holds the stars that pydantic writes for a `SecretStr`."""
+    """Whether the JSON of a value contains the stars that pydantic writes for a `SecretStr`."""
     return _STARS in (value if isinstance(value, str) else json_text(value))
 
 
 def is_read_once(value: object) -> bool:
-    """Whether a value is an iterator, whose items are made while it is read. Mappings, models and dataclasses are shown by their fields."""
+    """Whether a value is an iterator, which can be read only once. Mappings, models and dataclasses are not: their fields are written."""
     kind = type(value)
     if kind in _LEAVES or not hasattr(kind, "__next__") or not hasattr(kind, "__iter__"):
         return False
@@ -187,7 +187,7 @@ async def items_of(value: AsyncGenerator[Any, Any]) -> list[Any]:
 
 
 def _settled(value: Any) -> bool:
-    """Whether the serialiser writes the value the same in every process: it holds no set, and no model that writes bare NaN."""
+    """Whether the serialiser writes the value the same in every process: it contains no set, and no model that writes bare NaN."""
     todo: list[Any] = [value]
     seen: set[int] = set()
     for each in todo:
@@ -212,7 +212,7 @@ def _writes_bare_nan(kind: type[Any]) -> bool:
 
 
 def inside_of(value: Any) -> Iterable[Any]:
-    """The values that a container, a model, a dataclass or a record holds; empty for anything else."""
+    """The values inside a container, a model, a dataclass or a record; empty for anything else."""
     if isinstance(value, Mapping):
         return value.values()
     if isinstance(value, (list, tuple, deque, set, frozenset)):
@@ -238,12 +238,12 @@ def _slowly(value: object) -> bytes:
     plain = _plain(value, frozenset(), 0)
     try:
         return to_json(plain)
-    except ValueError:  # lone surrogates: they have no UTF-8, but an escape
+    except ValueError:  # lone surrogates: they have no UTF-8 form, but an escape
         return json.dumps(plain, ensure_ascii=True, separators=(",", ":")).encode()
 
 
 def _plain(value: Any, above: frozenset[int], depth: int) -> Any:
-    """A copy of plain containers and scalars. Cycles and extreme depth are replaced by a note."""
+    """A copy made of plain containers and scalars. A note replaces cycles and values that are nested too deeply."""
     if value is None or isinstance(value, (bool, int, float, str, bytes, bytearray)):
         return _plain_scalar(value)
     if id(value) in above or depth > _DEEPEST:
@@ -298,7 +298,7 @@ def _form(value: Any) -> Any:
 
 
 def _form_of_model(value: Any, kind: Any) -> Any:
-    """A model as its serialiser writes it in JSON. A set in it stays a set, for it has no order yet."""
+    """A model in the JSON form of its serialiser. A set in it stays a set, to be sorted later."""
     to_python, rules = kind.__pydantic_serializer__.to_python, kind.__pydantic_decorators__
     if _settled(value):
         with suppress(ValueError):  # a lone surrogate, a cycle
@@ -314,7 +314,7 @@ def _form_of_model(value: Any, kind: Any) -> Any:
                 made |= from_json(to_json(value, include={name}, inf_nan_mode="strings", fallback=_unknown))
             else:
                 made |= to_python(value, include={name}, by_alias=True, warnings=False)
-        except (TypeError, ValueError):  # Python has no set of dicts, as of a set of models; or as above
+        except (TypeError, ValueError):  # a set of models would become a set of dicts, which Python does not have; or as above
             field = fields.get(name) or getattr(rules.computed_fields.get(name), "info", None)
             made[getattr(field, "serialization_alias", None) or getattr(field, "alias", None) or name] = inside
     return made
@@ -341,7 +341,7 @@ TYPE_NAMES: dict[Any, str] = {str: "string", int: "integer", float: "number", bo
 
 
 def is_plain(annotation: Any) -> bool:
-    """Whether a type is plain. Its values need no validator if they match exactly: pydantic's first costs a process 20 ms."""
+    """Whether a type is plain. Values of exactly a plain type need no validator: pydantic's first costs a process 20 ms."""
     return isinstance(annotation, type) and annotation in TYPE_NAMES
 
 

@@ -27,7 +27,7 @@ _HIGH, _LOW, _AFTER_LOW = 0xD800, 0xDC00, 0xE000
 
 
 def unfenced(text: str) -> str | None:
-    """The content of a text that is one code fence, or one text in backticks; None for any other text."""
+    """The content of a text that consists of one code fence, or of one piece of inline code; None for any other text."""
     text = text.strip()
     behind = text.lstrip("`")
     ticks = len(text) - len(behind)
@@ -43,7 +43,7 @@ def unfenced(text: str) -> str | None:
 
 
 def read_loosely(text: str) -> tuple[Any, tuple[str, ...]]:
-    """Parse a value; returns it with the names of the repairs. Raises `ValueError` unless there is exactly one value."""
+    """Parse a value. Returns it with the names of the repairs. Raises `ValueError` unless there is exactly one value."""
     reader = LooseReader(text)
     value, rest = reader.whole()
     closer = "}" if isinstance(value, dict) else "]" if isinstance(value, list) else ""
@@ -61,7 +61,7 @@ class LooseReader:
         self.text = text
         self.repairs: list[str] = []
         self.open: list[int] = []
-        """Where the objects begin that are not closed yet. After an error these are the ones that it is in."""
+        """The positions of the objects that are not closed yet. After an error, these are the objects around it."""
 
     def whole(self) -> tuple[Any, str]:
         """The value at the start of the text, and the rest of the text."""

@@ -1,4 +1,4 @@
-"""`pattern`: a regular expression that is compiled at its first use, because a short program uses few of those that it imports."""
+"""`pattern`: a regular expression compiled at its first use, because a short program uses few of the expressions that it imports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _METHODS = ("finditer", "findall", "fullmatch", "match", "search", "split", "sub
 
 
 def pattern(text: str, flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str]:
-    """As `re.compile`, but compiled late. After the first use it costs the same."""
+    """Like `re.compile`, but compiled at the first use. After that, it costs the same."""
     return cast("Any", _Late(text, flags))
 
 

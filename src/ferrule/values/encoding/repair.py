@@ -1,4 +1,4 @@
-"""Read JSON as models write it: strictly first, then with named repairs.
+"""Read JSON that models write: strictly first, then with named repairs.
 
 A repair corrects a known mistake without losing anything. Ambiguous text is an error, never a guess.
 """
@@ -13,16 +13,16 @@ from pydantic_core import from_json
 from ferrule.errors import ToolCallError
 
 LOSSY = frozenset({"comments", "extra_closing_brace", "prose"})
-"""Repairs that drop a part of the text; all others rewrite it."""
+"""The repairs that drop a part of the text. All others rewrite it."""
 
 _MOST_CANDIDATES = 1000
 
 
 def read_json(text: str, *, layers: int = 8) -> tuple[Any, tuple[str, ...]]:
-    """Parse a value; returns it with the names of the repairs. Raises `ValueError` for two values, a truncated one, or other text.
+    """Parse a value. Returns it with the names of the repairs. Raises `ValueError` for two values, a truncated one, or other text.
 
     Names: `code_fence`, `comments`, `control_characters`, `doubly_encoded`, `escapes`, `extra_closing_brace`, `numbers`,
-    `python_literals`, `single_quotes`, `trailing_comma`, `unquoted_keys`. At most `layers` fences and the like are taken off.
+    `python_literals`, `single_quotes`, `trailing_comma`, `unquoted_keys`. At most `layers` wrappings, such as fences, are removed.
     """
     try:
         return strict_json(text), ()
@@ -94,7 +94,7 @@ def objects_in(text: str) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
             try:
                 value, end = reader.value(at, 0)
             except ValueError:
-                failed.update(reader.open)  # none of them is read again: each would come to the same error
+                failed.update(reader.open)  # not read again: each would end in the same error
             else:
                 if isinstance(value, dict):
                     found.append((value, ("prose", *reader.repairs)))  # pyright: ignore[reportUnknownArgumentType]
@@ -116,7 +116,7 @@ def kind_of(value: object) -> str:
 
 
 def _escaped_once_more(text: str, error: ValueError, layers: int) -> tuple[Any, tuple[str, ...]]:
-    # `{\"a\": 1}`: a JSON string without its quotes.
+    # `{\"a\": 1}` is a JSON string without its quotes.
     try:
         inside = json.loads(f'"{text}"')
     except ValueError:

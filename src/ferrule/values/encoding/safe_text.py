@@ -1,4 +1,4 @@
-"""Make text of models and tools safe to show on a terminal or a page.
+"""Make text from models and tools safe to show on a terminal or a page.
 
 `printable` removes escape sequences and control characters; `reveal` shows each invisible character as an escape.
 """
@@ -31,22 +31,22 @@ def printable(text: str) -> str:
 
 
 def reveal(text: str) -> str:
-    """The text with each invisible character as its escape, for a person who approves exactly this text."""
+    """The text with each invisible character as an escape, for a person who must approve exactly this text."""
     if text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return "".join(f"\\u{ord(each):04x}" if each not in "\n\t" and category(each) in _INVISIBLE else each for each in text)
 
 
 class TypedText(str):
-    """What a person typed. It is shown to them as it is: what they see in its place they would send."""
+    """Text that a person typed. It is shown to them unchanged, because they would send whatever they see in its place."""
 
     __slots__ = ()
 
 
 def conceal(text: str, original: str) -> str:
-    """What a person made of `reveal(original)`, with the invisible characters of the original again.
+    """Put the original's invisible characters back into a person's edit of `reveal(original)`.
 
-    An escape that the original has as plain text stays. If there are none, it is a `TypedText`.
+    An escape that the original has as plain text stays. If the original has no invisible characters, returns a `TypedText`.
     """
     hidden = set[str]() if original.isprintable() else {each for each in original if each not in "\n\t" and category(each) in _INVISIBLE}
     if not hidden:

@@ -1,6 +1,6 @@
-"""Reading stored JSON: a file that ferrule wrote may have been cut off, overwritten or edited since.
+"""Read stored JSON, which may have been truncated, overwritten or edited since ferrule wrote it.
 
-Damaged data raises ferrule's own error, with what it should be; it never reaches a program as a value of the wrong type.
+Damaged data raises one of ferrule's errors, which says what the data should be. It never becomes a value of the wrong type.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
 LAST_TIME = 253402300799
-"""The end of the year 9999, in seconds since 1970: the last time that Python can write as a date."""
+"""The end of the year 9999, in seconds since 1970: the last time that Python can represent as a date."""
 DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _KINDS: dict[str, tuple[type, ...]] = {
     "str": (str,), "int": (int,), "bool": (bool,), "float": (int, float), "None": (type(None),),
@@ -31,9 +31,9 @@ _LITERAL = pattern(r"Literal\[([^\]]*)\]")
 
 @contextmanager
 def reading(what: str | Callable[[], str], raises: type[FerruleError] = StoreError) -> Generator[None]:
-    """A block, or a function, that reads `what` from stored data: whatever the damage does to it becomes a `raises`.
+    """A context manager or decorator for code that reads `what` from stored data: an error that damage causes is raised as `raises`.
 
-    `what` may be a function that makes the text, which is called only then.
+    `what` may be a function that makes the text; it is called only for an error.
     """
     try:
         yield
@@ -44,13 +44,13 @@ def reading(what: str | Callable[[], str], raises: type[FerruleError] = StoreErr
 
 
 def damaged(what: str, error: BaseException, raises: type[FerruleError] = StoreError) -> FerruleError:
-    """The error for `what` that raised one of `DAMAGE` when it was read."""
+    """The error for stored data, described by `what`, that raised one of `DAMAGE` when it was read."""
     found = f"{type(error).__name__}: {error}" if not isinstance(error, RecursionError) else "it is nested too deeply"
     return raises(f"{what} cannot be read: damaged or changed by hand ({found}). Restore it from a backup, or do without it.")
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON; raises `ValueError` for anything else, also for NaN and infinities, and `RecursionError` for deep nesting."""
+    """Parse JSON. Raises `ValueError` for anything else, including NaN and infinities, and `RecursionError` for deep nesting."""
     if not isinstance(text, str):
         return json.loads(text, parse_constant=_refuse_constant)
     try:
@@ -61,7 +61,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def parse_object(text: Any, what: str) -> dict[str, Any]:
-    """Parse a JSON object; raises `StoreError` with `what` was expected."""
+    """Parse a JSON object. Raises a `StoreError` that says that `what` was expected."""
     try:
         found = parse_json(text) if isinstance(text, str) else None  # not bytes, which may be a pickle
     except (ValueError, RecursionError) as error:
@@ -87,7 +87,7 @@ def check_fields(value: Any) -> Any:
 
 @cache
 def _plain_fields(kind: type) -> tuple[list[_Plain], Callable[[Any], tuple[Any, ...]], set[tuple[type, ...]]]:
-    """Of a class: each field with a plain annotation, what reads all of them, and the types that passed."""
+    """The fields of a class with plain annotations, a function that reads their values, and the sets of types that passed."""
     found: list[_Plain] = []
     for name, annotation in kind.__annotations__.items():  # a value of another type has no annotations
         literal = _LITERAL.fullmatch(annotation)
@@ -104,4 +104,4 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
-"""`json.loads` would make one for each text."""
+"""Made once: `json.loads` would make one for each text."""

@@ -1,1 +1,1 @@
-"""What a run is made of: acts, events and outcomes."""
+"""The parts of a run: acts, events and outcomes."""

@@ -1,7 +1,7 @@
-"""Acts: everything that a program asks of its driver.
+"""Acts: the requests that a program makes of its driver.
 
-A program is a generator that yields acts and is sent their answers. A test that answers acts by hand may send None for `ReadConditions`,
-`CallCode`, `CheckDue`, `Tell` and `Within`.
+A program is a generator that yields acts and receives their answers. A test that answers acts by hand may send None for
+`ReadConditions`, `CallCode`, `CheckDue`, `Tell` and `Within`.
 
 The acts of every step are `MutableRecord`s, though nothing changes them: a frozen record takes three times as long to make.
 """
@@ -33,119 +33,119 @@ class Conditions(MutableRecord):
     policy: Policy | None = None
     """The policy in the settings."""
     is_observed: bool = False
-    """Whether any observer is attached. Events of detail are built, and answers streamed, only if one is."""
+    """Whether any observer is attached. Only then are detailed events built, and answers streamed."""
     is_resumed: bool = False
-    """Whether answers are recorded that this execution has not asked for again."""
+    """Whether the journal holds answers that this execution has not asked for yet."""
     place: Hashable = None
     """Identifies the program inside its run, across executions in this process; None outside a run."""
     extra_tools: tuple[Any, ...] = ()
     """The tools passed to `Run.load`."""
     due: frozenset[str] = frozenset()
-    """What a resumed run has recorded as due: names of `CheckDue`, and of `Once`."""
+    """The names of the `CheckDue` and `Once` acts that a resumed run has recorded as due."""
 
 
 class ReadConditions(MutableRecord):
-    """Read what holds for this execution, once at the start: answered with `Conditions`. Never journalled."""
+    """Read the conditions of this execution, once at its start: answered with `Conditions`. Never journalled."""
 
     lm: Any = None
-    """The model of this call alone, if it has one: programs that its tools call use it, too."""
+    """The model passed for this call only, if any. Programs that its tools call use it, too."""
 
 
 class CallModel(MutableRecord):
-    """Ask a model: answered with its `Response`."""
+    """Call a model: answered with its `Response`."""
 
     request: Request
     lm: Any
     """The model, anything that fits `models.model.Model`."""
     reader: Callable[[], FieldReader] | None = None
-    """Makes what splits a streamed answer into fields; None tells text alone."""
+    """Makes the reader that splits a streamed answer into fields. With None, observers receive its text only."""
     attempt: int = 1
-    """Which try this is to get one answer that can be read."""
+    """The number of this attempt to get an answer that can be parsed."""
 
 
 class RuleCalls(Record):
-    """Rule on calls before they run: answered with a list of `Rule | None` in call order, journalled where a rule speaks.
+    """Apply policies to calls before they run: answered with a list of `Rule | None` in call order, journalled where a rule applies.
 
-    A run that is resumed keeps the rulings on which it acted.
+    A resumed run keeps the rulings on which it acted.
     """
 
     calls: tuple[CheckedCall, ...]
     policies: tuple[Policy, ...]
     """The policies in force: that of the settings, and the program's own."""
     wish: Callable[[CheckedCall], Rule | None]
-    """What the tool itself wants. Used where no policy has a rule for the call."""
+    """The tool's own rule, used if no policy has a rule for the call."""
     settled: tuple[bool, ...] | None = None
-    """For each call, whether an earlier execution acted on it, or went on without it; None if that is not known."""
+    """For each call, whether an earlier execution acted on it, or continued without it; None if unknown."""
 
 
 class RecallCalls(Record):
-    """Ask what an earlier execution did with the calls of a recorded answer. Never journalled.
+    """Look up what an earlier execution did with the calls of a recorded answer. Never journalled.
 
-    Answered with one value for each call: True if the call ran or was asked about, False if it was not and the program went on, None if
-    the answer is new, or the earlier execution came no further.
+    Answered with one value for each call: True if the call ran or a person was asked about it, False if neither happened and the program
+    continued, None if the answer is new, or if the earlier execution ended there.
     """
 
     calls: tuple[ToolCall, ...]
     checked: tuple[CheckedCall | None, ...] = ()
-    """Each call as it fits the tools now; None for one that does not. This distinguishes calls of one tool."""
+    """Each call, checked against the present tools; None for one that does not fit. This distinguishes calls of one tool."""
     edited: bool = False
-    """The calls are as a person allowed them: then True says that the call ran, and False that the person was asked again."""
+    """Whether the calls are as a person allowed them: then True means that a call ran, and False that the person was asked again."""
 
 
 class CallTools(MutableRecord):
-    """Run checked calls, at once where the tools allow it: answered with a list of `ToolResult`s in call order."""
+    """Run checked calls, at the same time if the tools allow it: answered with a list of `ToolResult`s in call order."""
 
     calls: tuple[CheckedCall, ...]
 
 
 class AskPerson(Record):
-    """Ask a person: answered with a list of `Decision`s in question order. Until all are there, the run waits."""
+    """Ask a person: answered with a list of `Decision`s in question order. The run waits until all questions are decided."""
 
     questions: tuple[Question, ...]
     denials: tuple[str | None, ...] = ()
-    """The reasons for which policies deny calls by now: these questions are not asked. Empty where there are no policies."""
+    """For each question, the reason if a policy now denies the call: it is not asked. Empty if there are no policies."""
 
 
 class Once(Record):
-    """Compute a value once, and take it from the journal in a replay: a clock, randomness, a search. Answered with the value."""
+    """Compute a value once, and take it from the journal in a replay: the time, a random number, a search. Answered with the value."""
 
     make: Callable[[], Any]
     name: str = "once"
 
 
 class CallCode(Record):
-    """Call functions of the user, such as those that check an answer: answered with JSON data, which a replay takes from the journal.
+    """Call the user's functions, such as checks of an answer: answered with JSON data, which a replay takes from the journal.
 
-    It does not change the numbers of other acts. Programs that the functions call belong to the run.
+    It does not change the numbers of other acts. Programs that the functions call are part of the run.
     """
 
     code: Callable[[Callable[..., Awaitable[Any]]], Coroutine[Any, Any, Any]]
-    """Is given `call(function, *args, context=..., is_async=..., what=...)`, which calls a function with the `Context` that it may take."""
+    """Receives `call(function, *args, context=..., is_async=..., what=...)`, which calls a function, with a `Context` if it takes one."""
     name: str
 
 
 class CheckDue(Record):
-    """Check whether something has made work due: a replay does that work again at the same place, and only there.
+    """Check whether some work is due now, so that a replay repeats the work at the same place, and only there.
 
-    Answered with what `is_due` returns (JSON), journalled only where that is true.
+    Answered with the value of `is_due` (JSON), which is journalled only if it is true.
     """
 
     is_due: Callable[[], Any]
     name: str
     mark: str = "t"
-    """One character. Two checks between the same two acts have different ones."""
+    """One character. Two checks between the same two acts need different marks."""
     waits: bool = False
-    """Whether `is_due` may wait for the network: an event loop runs it in a thread then."""
+    """Whether `is_due` may wait for the network: an event loop then runs it in a thread."""
 
 
 class Tell(MutableRecord):
-    """Inform observers: answered with None. Never journalled, silent in a replay."""
+    """Send an event to observers: answered with None. Never journalled, and not sent in a replay."""
 
     event: Event
 
 
 class Within(Record):
-    """Keep this program and all that it calls to limits: where one is reached, `LimitReachedError` is raised in place of a model's answer.
+    """Limit this program and everything that it calls: at a limit, a model call raises `LimitReachedError` instead of answering.
 
     Answered with None; never journalled.
     """
@@ -156,11 +156,11 @@ class Within(Record):
 
 Act = ReadConditions | CallModel | RecallCalls | RuleCalls | CallTools | AskPerson | Once | CallCode | CheckDue | Tell | Within
 Flow = Generator[Act, Any, "Prediction"]
-"""A running program: yields acts, is sent their answers, returns its prediction."""
+"""A running program: yields acts, receives their answers, returns its prediction."""
 
 
 class Suspended(BaseException):
-    """Unwinds a run when a question has no answer yet: no `except Exception` may stop it. `questions` are all that wait."""
+    """Unwinds a run that waits for a person. A `BaseException`: no `except Exception` may stop it. `questions` are all that are open."""
 
     def __init__(self, questions: Sequence[Any]) -> None:
         self.questions = tuple(questions)
@@ -177,7 +177,7 @@ def status_after(error: BaseException | None) -> Literal["done", "waiting", "fai
 
 
 def refuse_misuse(act: Any, error: Exception) -> None:
-    """Raise `ConfigurationError` for an act that holds something else than it should, which caused the error."""
+    """Raise `ConfigurationError` if the error was caused by an act with values of the wrong type."""
     from ferrule.values.calls.call import CheckedCall
     from ferrule.values.confirmation.question import Question
     from ferrule.values.conversation.exchange import Declarations, Request

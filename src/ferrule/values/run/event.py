@@ -1,6 +1,6 @@
-"""Events: what observers receive while a run executes.
+"""Events, which observers receive while a run executes.
 
-`Observers` puts the run and the place into each. Deltas may be lost or repeated over a resume; all others come once.
+`Observers` adds the run and the place to each event. A resume may lose or repeat deltas; every other event is sent once.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 
 _VERSION = 1
-"""Of the form of `as_json()`. It changes when a field or a type of event is removed or changes its meaning, not when one is added."""
+"""The version of `as_json()`. It changes when a field or an event type is removed or changes its meaning, not when one is added."""
 
 
 class Event(MutableRecord, kw_only=True):
     """Base class of all events."""
 
     _kind_of_work = ""
-    """Of an adapter's work in a run, which has the place of an act."""
+    """The end of the span's id for an adapter's work in a run, which shares the place of an act."""
     run_id: str = ""
     parent_id: str = ""
     """The tool call inside which this program was started; empty outside one."""
     root_id: str = field(default="", compare=False, repr=False)
-    """The run around this one and all others, by its `run_id`: `run_id` itself, unless a tool of a run started this one."""
+    """The `run_id` of the outermost run: the same as `run_id`, unless a tool of a run started this one."""
     at: float = field(default=0.0, compare=False, repr=False)
     """When the event was sent, in seconds since 1970."""
     path: str = field(default="", compare=False, repr=False)
     """The place in the run: `1.0/sub/2` is act 2 of the program `sub`, which call 0 of act 1 started. Empty for the run itself."""
     depth: int = field(default=0, compare=False, repr=False)
-    """How many programs are around the one that the event comes from: 0 for the program that was called."""
+    """The number of programs around the event's own program: 0 for the program that was called."""
     number: int = field(default=0, compare=False, repr=False)
-    """Counts the events of a run, from 0, as long as its `Run` is in memory; one that is loaded from a store counts anew."""
+    """Counts the events of a run from 0, while its `Run` is in memory; a run loaded from a store starts again at 0."""
 
     @property
     def type(self) -> str:
@@ -50,8 +50,8 @@ class Event(MutableRecord, kw_only=True):
     def as_json(self) -> dict[str, Any]:
         """The event as JSON data: `version`, `type` and all fields. See docs/reference/events.md for the form.
 
-        It shows what a store would keep of the run: the digest of a request instead of its messages, names of models and programs,
-        errors as type and text. Pictures are in OpenAI's form; secrets stay masked.
+        It contains what a store would keep of the run: the digest of a request instead of its messages, names of models and programs,
+        errors as type and text. Images are in OpenAI's form; secrets stay masked.
         """
         from ferrule.values.run.forms import form_of  # imported late: few observers need it
 
@@ -60,7 +60,7 @@ class Event(MutableRecord, kw_only=True):
 
     @property
     def span_id(self) -> str:
-        """Identifies what the event is about: a program, a model call, a tool call, an adapter's work. Unique; equal at start and end."""
+        """Identifies the event's subject: a program, a model call, a tool call, an adapter's work. Unique; equal at start and end."""
         return f"{self.root_id}/{self.path}{self._work}".rstrip("/")
 
     @property
@@ -75,7 +75,7 @@ class Event(MutableRecord, kw_only=True):
         *places, last = self.path.split("/")
         if self._work and not last.replace(".", "").isdigit():  # before the first act of a program, whose name this is
             places.append(last)
-        while places and places[-1].startswith(("gather#", "once:")):  # a branch, or a function of `once`, which are no programs
+        while places and places[-1].startswith(("gather#", "once:")):  # a branch, or a function of `once`: not programs
             places.pop()
         return "/".join((self.root_id, *places))
 
@@ -84,7 +84,7 @@ class Event(MutableRecord, kw_only=True):
 
 
 def _name(value: Any) -> str:
-    """Of a program or a model."""
+    """The name of a program or a model."""
     return getattr(value, "name", type(value).__name__)
 
 
@@ -113,13 +113,13 @@ class Resumed(Event):
 
 
 class Migrated(Event):
-    """A run continues with another version of its program: what differs, as recorded and as it is now. Also in the journal."""
+    """A run continues with another version of its program. `differs` has the recorded and the present values. Also journalled."""
 
     differs: Mapping[str, tuple[str, str]]
 
 
 class ModelCalled(Event):
-    """A request goes out. `call_id` names the call in the events that follow; `attempt` counts from 1."""
+    """A request is sent. `call_id` identifies the call in the events that follow; `attempt` counts from 1."""
 
     call_id: str
     request: Request
@@ -131,7 +131,7 @@ class ModelCalled(Event):
 
 
 class Formatted(Event):
-    """A request was rendered and goes out next. Holds counts only, no prompts or values."""
+    """A request was rendered and is sent next. Contains counts only, no prompts or values."""
 
     _kind_of_work = "/format"
     request_id: str
@@ -168,7 +168,7 @@ class ParseFinished(Event):
 
 
 class TextDelta(Event):
-    """A piece of text that is neither a field's value nor a thought. docs/how-to/agents/streaming.md says when it comes."""
+    """A piece of text that is neither a field's value nor a thought; see docs/how-to/agents/streaming.md for when it is sent."""
 
     call_id: str
     text: str
@@ -197,7 +197,7 @@ class CallDelta(Event):
 
     call_id: str
     index: int
-    """Tells the calls of one answer apart: 0 for the first that began."""
+    """Distinguishes the calls of one answer: 0 for the first that began."""
     name: str
     """The tool's name, as far as it is known; complete when the arguments begin."""
     text: str
@@ -215,7 +215,7 @@ class ModelAnswered(Event):
 
 
 class ModelFellBack(Event):
-    """A model of a `FallbackLM` failed, and the next one is asked."""
+    """A model of a `FallbackLM` failed, and the next one is called."""
 
     model: str
     following: str
@@ -224,7 +224,7 @@ class ModelFellBack(Event):
 
 
 class AttemptFailed(Event):
-    """An answer could not be used: discard its streamed pieces; the model is asked again."""
+    """An answer could not be used: discard its streamed pieces. The model is called again."""
 
     reason: str
     attempt: int
@@ -287,22 +287,22 @@ class RuleUsed(Event):
 
 
 class Compacted(Event):
-    """A conversation was too long for the model's context, or nearly so: from the next request on, older parts are left out of it."""
+    """A conversation was too long for the model's context, or nearly so: from the next request on, its older parts are left out."""
 
     strategy: str
     """`shorten`, `drop` or `summarize`."""
     before: int
-    """Tokens of the next request without the compaction, about."""
+    """The estimated tokens of the next request without the compaction."""
     after: int
-    """Tokens of it now, about."""
+    """The estimated tokens of that request with the compaction."""
     steps: int
-    """Dropped steps. The trajectory keeps them."""
+    """The number of dropped steps. The trajectory keeps them."""
     messages: int
-    """Dropped messages and turns of the `History`."""
+    """The number of dropped messages and turns of the `History`."""
     summary: str = ""
-    """What stands in their place."""
+    """The summary that replaces them."""
     problem: str = ""
-    """Why there is no summary, with the strategy `summarize`."""
+    """With the strategy `summarize`, why there is no summary."""
 
 
 class ServerUnavailable(Event):
@@ -329,7 +329,7 @@ class Custom(Event):
 class RunFinished(Event):
     """A run, or a program inside it, ended: with a prediction, with an error, or waiting for a person (neither).
 
-    The run itself has ended if `depth` is 0.
+    With `depth` 0, it is the run itself that ended.
     """
 
     prediction: Prediction | None = None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ferrule.values.record import Record
 
 FACTS = ("provider", "status", "request_id", "retry_after_s")
-"""Details of a model error, beside its class and its text."""
+"""The details of a model error, in addition to its class and its text."""
 
 _OF_RESPONSES = [name for name in Response.__record_fields__ if name not in {"raw", "answered_by"}]
 _OF_RESULTS = [name for name in ToolResult.__record_fields__ if name not in {"value", "error"}]
@@ -30,7 +30,7 @@ _in_response, _in_result = attrgetter(*_OF_RESPONSES), attrgetter(*_OF_RESULTS)
 
 
 def form_of(value: Any) -> Any:
-    """Any value of an event as JSON data. What only this process can use (tools' values, providers' own answers) is left out."""
+    """Any value of an event as JSON data. Leaves out what only this process can use: tools' values, providers' own answers."""
     if isinstance(value, BaseException):
         return error_facts(value)
     make = _FORMS.get(type(value))  # pyright: ignore[reportUnknownArgumentType]  of any value
@@ -50,7 +50,7 @@ def call_form(call: ToolCall) -> dict[str, Any]:
 
 
 def response_form(response: Response) -> dict[str, Any]:
-    """A response without what the provider sent; `usage` is a list of numbers."""
+    """A response without the provider's raw answer; `usage` is a list of numbers."""
     values = zip(_OF_RESPONSES, _in_response(response), strict=True)
     form = {name: value for name, value in values if value is not None and value != ()}
     counts = response.usage.counts
@@ -63,7 +63,7 @@ def response_form(response: Response) -> dict[str, Any]:
 
 
 def usage_form(usage: Usage) -> dict[str, Any]:
-    """Tokens by name, with cost and the parts of models where there are any; `Usage(**form)` reads it, after those parts."""
+    """Tokens by name, with the cost and the usage by model, if any. `Usage(**form)` reads it, once those parts are read."""
     form = {name: value for name, value in fields_of(usage).items() if name != "by_model" and value is not None}
     if usage.by_model:
         form["by_model"] = {name: usage_form(each) for name, each in usage.by_model.items()}
@@ -90,7 +90,7 @@ def record_form(record: Record) -> dict[str, Any]:
 
 
 def _drawn(value: Any) -> Any:
-    """JSON data with its pictures and other parts in OpenAI's form."""
+    """JSON data with its images and other parts in OpenAI's form."""
     if isinstance(value, Type):
         return jsonable(value.format()[0])
     if isinstance(value, dict):

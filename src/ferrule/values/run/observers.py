@@ -1,7 +1,6 @@
-"""Observers: receive events, behind a wall that keeps their errors out of the run.
+"""Send events to observers, and keep the observers' errors out of the run.
 
-In: events. Out: calls of callbacks. One of the two places that catch any exception: a failing observer causes a warning, and the run
-continues unaffected.
+This is one of the two places that catch any exception: a failing observer causes a warning, and the run continues unaffected.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ V = TypeVar("V")
 
 
 class Observers:
-    """Sends events to every observer of a run, one at a time. Each frame and each call has its own, which puts its place into the event."""
+    """Sends events to every observer of a run, one at a time. Each frame and each call has its own, which adds its place to the event."""
 
     __slots__ = ("depth", "each", "has_details", "lock", "numbers", "parent_id", "path", "prefix", "root_id", "run_id", "wanted")
 
     def __init__(self, each: Iterable[Any], *, run_id: str, name: str = "", outer: Any = None, earlier: Observers | None = None) -> None:
         """`outer` is the tool call that started the run of the program `name`: the run's places are below the call's.
 
-        `earlier` are those of the execution before this one: the numbers go on.
+        `earlier` are the observers of the previous execution: the numbers of events continue.
         """
         around: Observers | None = outer.tell if outer is not None and isinstance(outer.tell, Observers) else None
         self.each = tuple(_observer(one) for one in each)
         self.has_details = any(getattr(one, "wants_details", True) for one in self.each)
-        """Whether an observer takes events of detail: all have them unless they have `wants_details = False`."""
+        """Whether any observer takes detailed events. All do, except those with `wants_details = False`."""
         self.wanted: Collection[type[events.Event]] | None = None
         """The types of events that are sent; None for all."""
         self.lock = around.lock if around is not None else threading.RLock()  # tools of one turn report from several threads
@@ -49,7 +48,7 @@ class Observers:
         self.parent_id: str = outer.call_id if outer is not None else ""
 
     def inside(self, path: str, *, depth: int = 0, call_id: str | None = None) -> Observers:
-        """The same observers for another place in the run: a frame, or a tool call. `depth` more programs are around it."""
+        """The same observers for another place in the run, a frame or a tool call, `depth` programs deeper."""
         inner = object.__new__(Observers)
         inner.each, inner.lock, inner.numbers, inner.prefix, inner.wanted = self.each, self.lock, self.numbers, self.prefix, self.wanted
         inner.path, inner.depth = (self.prefix + path).removesuffix("/"), self.depth + depth
@@ -62,7 +61,7 @@ class Observers:
         self.path = self.prefix + slot
 
     def __call__(self, event: events.Event) -> None:
-        """Send one event to all observers; to none if no observer wants events of its type."""
+        """Send one event to all observers, or to none if no observer wants events of its type."""
         wanted = self.wanted
         if wanted is not None and type(event) not in wanted:
             return
@@ -78,10 +77,10 @@ class Observers:
                     warnings.warn(message, RuntimeWarning, stacklevel=2)
 
     def open_run(self, event: events.RunStarted, notes: Mapping[str, str]) -> dict[str, str]:
-        """A run is about to execute, for the first time or again. Returns what observers keep with it in its store.
+        """Prepare observers for a run that is about to execute, for the first time or again. Returns the notes to store with the run.
 
         An observer with a method `open_run(event, notes)` reads and changes the `notes`; the event is not sent to the others. It may return
-        the types of the events that it needs of this run: if every observer does, other events are not sent.
+        the types of the events that it needs from this run: if every observer does, no other events are sent.
         """
         event.run_id, event.root_id, event.parent_id = self.run_id, self.root_id, self.parent_id
         event.path, event.depth, event.at = self.path, self.depth, time.time()
@@ -100,7 +99,7 @@ def observing(callbacks: Iterable[Any]) -> list[Any]:
 
 
 def note_caller(callbacks: Iterable[Any]) -> dict[str, str]:
-    """What observers keep with a run of the caller who submits it, or decides on a question of it."""
+    """The notes that observers store with a run about the caller who submits it, or who decides one of its questions."""
     notes: dict[str, str] = {}
     for each in callbacks:
         _asked(each, "note_caller", "when a run was submitted, or a question decided,", notes)
@@ -108,7 +107,7 @@ def note_caller(callbacks: Iterable[Any]) -> dict[str, str]:
 
 
 def _asked(observer: Any, name: str, when: str, *given: Any, read: Callable[[Any], Any] | None = None) -> Any:
-    """An attribute of an observer, or what its method returns, as `read` reads it; None if there is none, or if it raises."""
+    """An attribute of an observer, or the result of its method, passed through `read`; None if it is missing or raises."""
     try:
         found = getattr(observer, name, None)
         found = found(*given) if given and found is not None else found
@@ -125,10 +124,10 @@ def events_around(
     begin: Callable[[str], events.Event | None],
     end: Callable[[str, Any, BaseException | None], events.Event | None],
 ) -> Generator[Callable[[V], V]]:
-    """A block that calls a tool, a model or an adapter directly, and passes its value on. Sends an event at its start and at its end.
+    """Send an event at the start and at the end of a block that calls a tool, a model or an adapter directly, and passes on its value.
 
     `here` is the scope: inside a run, its observers receive the events; outside one, the `callbacks` do, and the call counts as a run.
-    `begin` and `end` make the events for the call's id, or return None for no event. Only where `settings.is_observed()`.
+    `begin` and `end` make the events for the call's id, or return None for no event. Used only if `settings.is_observed()`.
     """
     own, values = uuid4().hex, list[Any]()
     observers = _observers(here, callbacks, own)
@@ -164,7 +163,7 @@ def _observers(here: Any, callbacks: Iterable[Any], own: str) -> Observers:
 
 def _observer(one: Any) -> Observer:
     kind = cast("type[Any]", type(one))
-    own = getattr(one, "__dict__", ()) if kind.__dir__ is object.__dir__ else dir(one)  # `dir` of an object takes as long as half a step
+    own = getattr(one, "__dict__", ()) if kind.__dir__ is object.__dir__ else dir(one)  # `dir(object)` takes as long as half a step
     return _Hooks(one) if _has_hooks(kind) or any(name.startswith("on_") for name in own) else one
 
 
@@ -182,7 +181,7 @@ class _Hooks:
         self._one = one
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(object.__getattribute__(self, "_one"), name)  # `open_run`, `wants_details`, and the like
+        return getattr(object.__getattribute__(self, "_one"), name)  # such as `open_run` and `wants_details`
 
     def __call__(self, event: events.Event) -> None:
         self._call("on_event", event)

@@ -26,7 +26,7 @@ _KEY = pattern(rf"({'|'.join(_KEYS)})_(0|[1-9][0-9]{{0,8}})")
 
 
 class Observation(str):
-    """What a model was shown of a call's result. `value` is what the tool itself returned; None after a replay."""
+    """The text of a call's result that the model saw. `value` is the tool's own return value; None after a replay."""
 
     __slots__ = ("value",)
     value: Any
@@ -81,7 +81,7 @@ class Trajectory(Displayed, Mapping[str, Any]):
         return type(self)(self.steps.then(step))
 
     def kept_by(self, found: Mapping[str, Any]) -> Trajectory:
-        """The steps whose keys a mapping keeps, with its thoughts and observations. Its other entries summarize steps that it left out."""
+        """The steps whose keys a mapping keeps, with its thoughts and observations. Its other entries, as summaries, become steps."""
         if isinstance(found, Trajectory):
             return found
         from ferrule.values.calls.call import ToolResult  # late: few agents have an override that returns a dict
@@ -101,7 +101,7 @@ class Trajectory(Displayed, Mapping[str, Any]):
         return Trajectory(steps.values())
 
     def __getitem__(self, key: str) -> Any:
-        # Callers may pass any object to `in`; and `thought_7` is a key, but `thought_07` is not.
+        # Callers may pass any object to `in`. `thought_7` is a key, but `thought_07` is not.
         found = _KEY.fullmatch(key) if isinstance(key, str) else None
         if found is None or int(found[2]) >= len(self.steps):
             raise KeyError(key)
@@ -132,7 +132,7 @@ class Trajectory(Displayed, Mapping[str, Any]):
 
 
 class _Further:
-    """An attribute of predictions besides their outputs, unless an output has its name."""
+    """An attribute of predictions other than their outputs. An output of the same name hides it."""
 
     def __init__(self, read: Callable[[Any], Any]) -> None:
         self._read = read
@@ -163,17 +163,17 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
         trajectory: Trajectory
         """The steps of the run."""
         usage: Usage
-        """Tokens and cost of the program's model calls, with those of programs inside it; `usage.by_model` has the part of each model."""
+        """Tokens and cost of all model calls of the program and of the programs inside it; `usage.by_model` has them by model."""
         cost: float | None
-        """The cost of these model calls in US dollars; None if that of one of them is unknown."""
+        """The cost of these model calls in US dollars; None if the cost of any call is unknown."""
         messages: Messages
         """The conversation up to and including this answer."""
         history: History
-        """The conversation as a `History`, an input of the next call: one object, to which results can be added."""
+        """The conversation as a `History`, to pass to the next call. Always the same object, so that results can be added to it."""
         completions: Completions[S]
-        """All answers to the question, this one first: several with `n`, one otherwise."""
+        """All answers to the request, this one first: several with `n`, otherwise one."""
         tool_calls: ToolCalls
-        """The calls of the model that were not run (`auto_execute_tools=False`)."""
+        """The model's calls that were not run (`auto_execute_tools=False`)."""
         reason: str | None
         """Why the run ended before the model finished (`max_iters`, or a limit); None for a normal end."""
     else:
@@ -219,9 +219,9 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
         return made
 
     def counted(self, usage: Usage | Callable[[], Usage]) -> Self:
-        """The prediction with its usage, or with what makes it when it is asked for. The driver calls it at the end of a program.
+        """The prediction with its usage, or with a function that computes the usage when needed. The driver calls it at a program's end.
 
-        It is a copy if an earlier end has counted it, of a program inside, or of another run: that one keeps its usage.
+        Returns a copy if the prediction has a usage already, from an inner program or another run: the original keeps that usage.
         """
         made = self if self._usage is _NO_USAGE else self._twin()
         made._usage = usage  # noqa: SLF001  of this class
@@ -244,7 +244,7 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
         return len(self._outputs)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_trajectory":  # without steps, it is made when it is first read: most predictions are given theirs
+        if name == "_trajectory":  # an empty one is made when it is first read: most predictions get theirs from the program
             self._trajectory = Trajectory()
             return self._trajectory
         if not name.startswith("_") and name in self._outputs:
@@ -290,7 +290,7 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
         return (_again, (self._outputs, self.get_lm_usage(), further))
 
     def display_rows(self) -> Iterator[tuple[str, Any]]:
-        """The outputs; then, where there are any, the reason of an early end, the steps, and the tokens."""
+        """The outputs; then, if there are any, the reason for an early end, the steps, and the tokens."""
         further = {"reason": self._reason, "trajectory": self._trajectory if self._trajectory.steps else None}
         spent = self.get_lm_usage()
         usage = {"usage": f"{spent.total_tokens} tokens in {spent.calls} model calls" if spent.calls else None}
@@ -303,7 +303,7 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
 
 
 class Completions(Sequence["Prediction[S]"]):
-    """The answers to one question, as predictions: `completions[0]`, or `completions.answer` for the list of one output's values."""
+    """The answers to one request, as predictions: `completions[0]`, or `completions.answer` for the list of one output's values."""
 
     __slots__ = ("_predictions",)
 
@@ -330,7 +330,7 @@ _NO_USAGE = Usage()
 
 
 def _as_instance(signature: Any, outputs: Mapping[str, Any]) -> Any:
-    """The outputs as an instance of their signature. They were checked one by one, and the inputs are not here: so no validator runs."""
+    """The outputs as an instance of their signature. No validator runs: outputs were checked one by one, and the inputs are missing."""
     if signature is None:
         return SimpleNamespace(**outputs)
     named = FrozenFields({name: outputs[name] for name in signature.plan.outputs if name in outputs})
@@ -340,7 +340,7 @@ def _as_instance(signature: Any, outputs: Mapping[str, Any]) -> Any:
 
 
 def recast(found: Any, kind: Any, outputs: Mapping[str, Any]) -> Any:
-    """A prediction of the class `kind` with other outputs. All else is that of `found`: steps, messages, calls and tokens."""
+    """A prediction of the class `kind` with other outputs, and with the steps, messages, calls and tokens of `found`."""
     further = {name: getattr(found, f"_{name}") for name in ("trajectory", "messages", "reason", "calls", "signature")}
     made = kind.of(outputs, others=[recast(each, kind, dict(each)) for each in getattr(found, "_others", ())], **further)
     return made.counted(getattr(found, "_usage"))  # noqa: B009  of this module's own class

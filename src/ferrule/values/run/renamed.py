@@ -1,4 +1,4 @@
-"""Names that errors had in 0.1.0. Kept for one version; stored runs use them."""
+"""The names of errors in 0.1.0. Kept for one version, because stored runs use them."""
 
 from __future__ import annotations
 

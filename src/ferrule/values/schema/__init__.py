@@ -1,1 +1,1 @@
-"""JSON Schema: its nodes, its checks, and schemas in words."""
+"""JSON Schema: reading schemas, checking values, and describing schemas in words."""

@@ -1,7 +1,7 @@
-"""What in a value does not fit a schema: each place with the keyword that refuses it.
+"""Find where a value does not fit a schema: each place, with the keyword that refuses it.
 
-The validator's own list of errors grows exponentially with the depth of nested unions. Here the validator only answers yes or no, and this
-walk goes where it answered no. It does not look into the branches of a union: the model may have meant any of them.
+The validator's own list of errors grows exponentially with the depth of nested unions. Here the validator only answers yes or no, and the
+walk continues where it answers no. It does not look into the branches of a union: the model may have meant any of them.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _MOST = 50
-"""Failures. A model cannot use more, and each costs time."""
+"""The most failures reported. A model has no use for more, and each costs time."""
 _MOST_CHECKS = 1_000_000
 _CHEAP = 1_000
-"""Schemas at one place, up to which a check counts as one."""
+"""Up to this many schemas at one place, a check counts as one."""
 _Path = tuple[str | int, ...]
 
 
 class Failure(Record):
-    """A value that a keyword of a schema refuses."""
+    """A value that a schema refuses, and the keyword that refuses it."""
 
     path: _Path
     keyword: str
@@ -38,13 +38,13 @@ class Failure(Record):
     """The keyword's value, or why the value cannot be checked."""
     value: Any
     schema: Any
-    """The schema that holds the keyword."""
+    """The schema that contains the keyword."""
     names: tuple[str, ...] = ()
-    """The names that are missing or unknown, as `plain_json` has them."""
+    """The missing or unknown names, as `plain_json` writes them."""
 
 
 def find_failures(validator: Validator, value: Any) -> list[Failure]:
-    """What in a value does not fit, at most 50 places; empty if it fits."""
+    """The failures of a value, at most 50; empty if it fits."""
     found: list[Failure] = []
     try:
         plain = validator.plain(value)
@@ -64,26 +64,26 @@ def find_failures(validator: Validator, value: Any) -> list[Failure]:
 
 
 def _with_original(failure: Failure, value: Any) -> Failure:
-    """The failure with the value as it came, with its lone surrogates."""
+    """The failure with the original value, including its lone surrogates."""
     path = tuple(with_surrogates(step) if isinstance(step, str) else step for step in failure.path)
     shown = failure.value
     if isinstance(shown, str):
         shown = with_surrogates(shown)
     elif is_object(shown) or is_list(shown):
-        with contextlib.suppress(LookupError, TypeError):  # under a key that is no text
+        with contextlib.suppress(LookupError, TypeError):  # under a key that is not text
             shown = reduce(getitem, cast("Any", path), value)
     return replace(failure, path=path, value=shown)
 
 
 class _OutOfChecksError(ValueError):
-    """The walk has taken long enough."""
+    """The walk has used up its checks."""
 
 
 class _Spot(Record):
-    """A value that a schema refuses."""
+    """A value, and a schema that refuses it."""
 
     pointer: str
-    """Of the schema, in the whole one."""
+    """The schema's place in the root schema, as a JSON pointer."""
     schema: Any
     value: Any
     path: _Path
@@ -98,11 +98,11 @@ class _Spot(Record):
         return join_pointer(self.pointer, keyword, step)
 
     def inside(self, step: str | int, pointer: str, schema: Any) -> _Spot:
-        """A property or an item."""
+        """The spot of a property or an item."""
         return _Spot(pointer, schema, self.value[step], (*self.path, step))
 
     def again(self, pointer: str, schema: Any) -> _Spot:
-        """The same value, for another schema."""
+        """The spot of the same value for another schema."""
         return _Spot(pointer, schema, self.value, self.path)
 
 
@@ -150,7 +150,7 @@ class _Walk:
     def _through(self, spots: Iterable[_Spot]) -> Iterator[Failure]:
         for spot in spots:
             if not self._fits(spot.pointer, spot.value):
-                self._refused += 1  # also if another schema has reported it already
+                self._refused += 1  # even if another schema has reported it already
                 yield from self.failures(spot)
 
     def _of_union(self, keyword: str, spot: _Spot) -> Iterator[Failure]:
@@ -227,7 +227,7 @@ class _Walk:
         elif is_list(bound):
             yield from self._through(spot.inside(i, spot.under(keyword, i), each) for i, each in enumerate(bound[: len(value)]))
         else:
-            # Before 2020-12 the first items are those of a list under `items`, and `additionalItems` means nothing without one.
+            # Before 2020-12, a list under `items` describes the first items, and `additionalItems` means nothing without one.
             first: Any = spot.schema.get("items" if keyword == "additionalItems" else "prefixItems", ())
             behind = range(len(first), len(value)) if is_sequence(first) else ()
             yield from self._through(spot.inside(i, spot.under(keyword), bound) for i in behind)
@@ -254,6 +254,6 @@ _ALONE = frozenset(
 )
 """Keywords that do not depend on others."""
 _LIMITS, _EXCLUSIVE = frozenset({"minimum", "maximum"}), ("exclusiveMinimum", "exclusiveMaximum")
-"""Except in draft 4, where the second are booleans that change the first."""
+"""Bounds of numbers. In draft 4, the exclusive ones are booleans that change the others."""
 _BY_THE_REST = frozenset({"unevaluatedProperties", "unevaluatedItems", "dependencies", "$dynamicRef", "$recursiveRef"})
-"""Keywords that depend on others, or on where the check began."""
+"""Keywords that depend on other keywords, or on where the check began."""

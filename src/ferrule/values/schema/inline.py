@@ -1,6 +1,6 @@
-"""Schemas made smaller: no generated titles, and definitions put in place of the references to them.
+"""Make schemas smaller: remove generated titles, and replace references with their definitions.
 
-Prompts get shorter, and some providers refuse `$ref`.
+This makes prompts shorter, and some providers refuse `$ref`.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 
 _DEFINITIONS = ("$defs", "definitions")
 INEXPRESSIBLE = (PydanticInvalidForJsonSchema, PydanticSerializationError)
-"""What pydantic raises for a type that JSON Schema cannot express."""
+"""The errors that pydantic raises for a type that JSON Schema cannot express."""
 _LARGEST = 5_000
-"""Nodes. A definition that would grow beyond this when inlined stays a reference: models that share models double at every level."""
+"""The most nodes of an inlined definition. A larger one stays a reference: models that share models double in size at every level."""
 
 
 class Generator(GenerateJsonSchema):
-    """pydantic's schema generator without generated titles and without warnings about defaults that are not JSON."""
+    """A schema generator like pydantic's, without generated titles, and without warnings about defaults that are not JSON."""
 
     ignored_warning_kinds: ClassVar[set[JsonSchemaWarningKind]] = {"skipped-choice", "non-serializable-default"}  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """No: only titles written by the author stay."""
+        """Always False: only titles written by the author stay."""
         del schema
         return False
 
     def encode_default(self, dft: Any) -> Any:
-        """A default as JSON, equal in every process: sets in order, and NaN and the infinities as text, since JSON has no such numbers."""
+        """A default as JSON, equal in every process: sets are sorted, and NaN and the infinities, which JSON lacks, are written as text."""
         made = super().encode_default(dft)  # raises for a value without a JSON form
         return jsonable(dft if isinstance(made, (list, dict)) else made)
 
     def dict_schema(self, schema: Any) -> Schema:
-        """An object whose names are the values of an `IntEnum`: as text, since JSON has no other names."""
+        """The schema of a dict. If its keys are an `IntEnum`, the names are the values as text, because JSON has no other names."""
         made = super().dict_schema(schema)
         names = self.resolve_ref_schema(made.get("propertyNames", {}))
         if names.get("type") == "integer" and "enum" in names:
@@ -52,7 +52,7 @@ class Generator(GenerateJsonSchema):
         return made
 
     def field_is_present(self, field: Any) -> bool:
-        """A dataclass computes a field with `init=False`: no value is accepted for it."""
+        """Whether a field is in the schema. No value is accepted for a dataclass field with `init=False`, which the class computes."""
         return (field.get("init", True) or self.mode == "serialization") and super().field_is_present(field)
 
 
@@ -65,7 +65,7 @@ def json_schema_of(adapter: TypeAdapter[Any], generator: type[Generator] = Gener
 
 
 def inline_definitions(schema: Schema) -> Schema:
-    """Replace references by the definitions they point at. Recursive and very large definitions stay in `$defs`."""
+    """Replace references with the definitions that they point to. Recursive and very large definitions stay in `$defs`."""
     definitions = definitions_of(schema)
     if not definitions:
         return copy.deepcopy(schema)
@@ -94,7 +94,7 @@ def definitions_of(schema: Schema) -> dict[str, Any]:
 
 
 def strip_titles(schema: Schema) -> Schema:
-    """Remove the titles that pydantic makes of class names; titles chosen by the author stay."""
+    """Remove the titles that pydantic makes from class names. Titles written by the author stay."""
 
     def plain(each: Any) -> Any:
         made = map_children(each, plain)
@@ -109,7 +109,7 @@ def strip_titles(schema: Schema) -> Schema:
 def _is_generated(name: str, title: object) -> bool:
     if not isinstance(title, str):
         return False
-    # pydantic's key is the sanitized class name; if two classes share it, with the module before it or a suffix after it.
+    # pydantic's key is the sanitized class name. If two classes share it, the module comes before it, or a suffix after it.
     made = re.sub(r"[^a-zA-Z0-9.\-_]", "_", title)
     return name == made or name.endswith(f"__{made}") or name.startswith((f"{made}-", f"{made}__"))
 
@@ -134,7 +134,7 @@ def _references(schema: Any, definitions: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _kept(definitions: Mapping[str, Any], direct: Mapping[str, list[str]]) -> set[str]:
-    """Definitions that contain themselves or would grow too large. `direct` are the references in each."""
+    """The definitions to keep: those that contain themselves, or would grow too large. `direct` are the references in each."""
     sizes: dict[str, int] = {}
     kept: set[str] = set()
     on_the_way: list[str] = []
@@ -154,7 +154,7 @@ def _kept(definitions: Mapping[str, Any], direct: Mapping[str, list[str]]) -> se
 
     for name in definitions:
         size(name)
-    # A definition on two circles may have been measured before the second circle was seen.
+    # A definition on two cycles may have been measured before the second cycle was found.
     kept |= {name for name in definitions if name in _reach(direct[name], direct)}
     return kept
 
@@ -173,11 +173,11 @@ def _reach(names: Iterable[str], direct: Mapping[str, list[str]]) -> set[str]:
 def _tagged(schema: Any, kept: set[str]) -> Any:
     if not is_object(schema) or not is_object(schema.get("discriminator")):
         return schema
-    # OpenAPI's `discriminator.mapping` points at definitions, and inlined ones are gone.
+    # OpenAPI's `discriminator.mapping` points to definitions, and inlined ones no longer exist.
     mapping: Mapping[str, str] = schema["discriminator"].get("mapping") or {}
     if any(target.rpartition("/")[2] not in kept for target in mapping.values()):
         del schema["discriminator"]["mapping"]
-    # pydantic refuses a value without the tag, and calls a tag with a default optional.
+    # pydantic refuses a value without the tag, although its schema calls a tag with a default optional.
     tag = schema["discriminator"].get("propertyName")
     for each in schema.get("oneOf") or ():
         properties = each.get("properties") if is_object(each) else None

@@ -1,7 +1,7 @@
-"""Iterables in types and values: pydantic checks them lazily, and gives their items only once. Here they become lists.
+"""Iterables in types and values: pydantic checks them lazily, and yields their items only once. Here they become lists.
 
-A lazy value would hide items that do not fit, and be empty when it is read again. A `Literal` of an `Enum`'s members is mended beside them:
-pydantic writes the values of the members into its schema, but accepts only the members.
+A lazy value would hide items that do not fit, and be empty when read again. `Literal`s of `Enum` members are corrected here, too: pydantic
+writes the values of the members into its schema, but accepts only the members.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _NO_TYPES_INSIDE: tuple[Any, ...] = (typing.Literal, cast("Any", abc).Callable)
 
 
 def eager_type(hint: Any, *, of_iterator: Any = None) -> Any:
-    """The type with lists for iterables, which pydantic would check lazily, and with members of an `Enum` in a `Literal` read by value.
+    """Replace iterables in a type with lists, as pydantic would check them lazily, and let `Enum` members in a `Literal` be read by value.
 
-    An iterator as a whole gets the metadata `of_iterator`.
+    If the type itself is an iterator, it gets the metadata `of_iterator`.
     """
     origin, inside = get_origin(hint) or hint, get_args(hint)
     if origin is Annotated:
         made = eager_type(inside[0], of_iterator=of_iterator)
         if made is inside[0]:
             return hint
-        # After the other metadata: a bound on the number of items applies to the list.
+        # After the other metadata, so that a bound on the number of items applies to the list.
         bare, *behind = get_args(made) if get_origin(made) is Annotated else (made,)
         return Annotated[(bare, *inside[1:], *behind)]
     if origin is abc.Iterable or origin in _ITERATORS:
@@ -94,7 +94,7 @@ def core_nodes(core_schema: Any) -> Iterator[dict[str, Any]]:
 
 
 def eager_validators(adapter: TypeAdapter[Any]) -> tuple[Callable[[Any], Any], Callable[[str | bytes], Any]]:
-    """The adapter's validators of Python values and of JSON, with lists for the iterators in fields of models."""
+    """The adapter's validators of Python values and of JSON, with iterators in the fields of models replaced by lists."""
     if "generator" not in validator_kinds(adapter.core_schema):
         return adapter.validate_python, adapter.validate_json
     return lambda value: read_iterators(adapter.validate_python(value)), lambda text: read_iterators(adapter.validate_json(text))
@@ -104,7 +104,7 @@ def eager_validators(adapter: TypeAdapter[Any]) -> tuple[Callable[[Any], Any], C
 
 
 def read_iterators(value: Any, path: _Path = ()) -> Any:
-    """Replace pydantic's lazy iterators by lists. Raises `ValidationError` for an item that does not fit."""
+    """Replace pydantic's lazy iterators with lists. Raises `ValidationError` for an item that does not fit."""
     if type(value).__name__ == "ValidatorIterator":
         try:
             return [read_iterators(each, (*path, i)) for i, each in enumerate(value)]
@@ -137,7 +137,7 @@ def _inside(value: Any) -> Iterator[tuple[str | int, Any]]:
 
 
 def model_fields_of(kind: Any) -> dict[str, Any]:
-    """The fields of a model's or a dataclass's type, by name; empty for any other type."""
+    """The fields of a model or dataclass type, by name; empty for any other type."""
     return getattr(kind, "__pydantic_fields__", None) or getattr(kind, "__dataclass_fields__", None) or {}
 
 
@@ -145,11 +145,11 @@ def _put(value: Any, place: str | int, made: Any) -> None:
     if isinstance(value, (dict, list)):
         cast("Any", value)[place] = made
     else:
-        object.__setattr__(value, cast("str", place), made)  # also if it is frozen: no other code has seen it yet
+        object.__setattr__(value, cast("str", place), made)  # even if it is frozen: no other code has seen it yet
 
 
 def _located(error: ValidationError, path: _Path) -> ValidationError:
-    """The same error, its locations under the path of the iterator; a location that starts with the path stays."""
+    """The same error with its locations placed under the iterator's path. A location that starts with the path stays."""
     details: list[InitErrorDetails] = []
     for each in error.errors(include_url=False):
         kind = PydanticCustomError(cast("Any", each["type"]), cast("Any", each["msg"]), each.get("ctx"))

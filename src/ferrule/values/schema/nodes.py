@@ -1,7 +1,7 @@
-"""Reading JSON schemas: the schemas inside one, its references, the types it admits.
+"""Read JSON schemas: the schemas inside one, its references, the types it admits.
 
-Subschemas are looked for only where JSON Schema allows them (2020-12, sections 10 and 11): a property called `title`, or a default that
-looks like a schema, is not one. No function here changes its argument.
+Subschemas are searched only where JSON Schema allows them (2020-12, sections 10 and 11): a property called `title`, or a default that
+looks like a schema, is not a schema. No function here changes its arguments.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def subschemas(schema: Schema) -> Iterator[tuple[str, str | int | None, Any]]:
 
 
 def every_schema(schema: Any) -> Iterator[Any]:
-    """Yield the schema and all schemas in it. References are not followed."""
+    """Yield a schema and all schemas inside it. References are not followed."""
     waiting = [schema]
     while waiting:
         each = waiting.pop()
@@ -84,9 +84,9 @@ def map_children(schema: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def resolve_reference(schema: Any, root: Schema) -> Any:
-    """Follow `$ref` until the schema has none; keywords beside a reference win. `{}` for a circle or a reference to nothing.
+    """Follow `$ref` until the schema has none. Keywords beside a reference win. Returns `{}` for a cycle or a dangling reference.
 
-    Empty `properties` do not win: a tool whose schema is a reference is given them, because providers require the keyword.
+    Empty `properties` do not win: a tool whose schema is a reference gets them, because providers require the keyword.
     """
     seen: set[str] = set()
     while is_object(schema) and isinstance(schema.get("$ref"), str):
@@ -101,7 +101,7 @@ def resolve_reference(schema: Any, root: Schema) -> Any:
 
 
 def names_elsewhere(schema: Schema) -> bool:
-    """Whether a schema of an object may name properties elsewhere than in `properties`."""
+    """Whether an object's schema may name properties outside `properties`."""
     return not _NAMING.isdisjoint(schema)
 
 
@@ -127,17 +127,17 @@ def escape_step(name: object) -> str:
 
 
 def unescape_step(step: str) -> str:
-    """The name that a step of a JSON pointer stands for."""
+    """The inverse of `escape_step`."""
     return step.replace("~1", "/").replace("~0", "~")
 
 
 def alternatives(schema: Any, root: Schema) -> list[Any]:
-    """The schemas of which a value must fit one: references are followed, `anyOf` and `oneOf` flattened."""
+    """The schemas of which a value must fit at least one. References are followed, `anyOf` and `oneOf` are flattened."""
     return all_alternatives([schema], root)
 
 
 def all_alternatives(schemas: list[Any], root: Schema) -> list[Any]:
-    """The alternatives of several schemas, each once: definitions that refer to each other would multiply."""
+    """The alternatives of several schemas, each only once: definitions that refer to each other would multiply."""
     found: list[Any] = []
     waiting: list[Any] = [*schemas]
     seen: set[int] = set()
@@ -163,7 +163,7 @@ def all_alternatives(schemas: list[Any], root: Schema) -> list[Any]:
 
 
 def item_schemas(schemas: list[Any], index: int | None) -> list[Any]:
-    """The schemas of an item under these alternatives; `index` None for one behind those that `prefixItems` names."""
+    """The schemas of an item under these alternatives. With `index` None, of an item after those that `prefixItems` describes."""
     found: list[Any] = []
     for each in schemas:
         if is_object(each) and each.get("type", "array") == "array":
@@ -183,7 +183,7 @@ def property_schemas(schemas: list[Any], name: str) -> list[Any]:
 
 
 def is_dictionary(schema: Schema, kinds: list[str]) -> bool:
-    """Whether all properties of an object have one form, and names of the model's own choice."""
+    """Whether all properties of an object have the same form, and names that the model chooses."""
     if "object" not in kinds or "array" in kinds or "enum" in schema or schema.get("properties") or schema.get("required"):
         return False
     patterns, more = len(members(schema, "patternProperties")), schema.get("additionalProperties")
@@ -191,7 +191,7 @@ def is_dictionary(schema: Schema, kinds: list[str]) -> bool:
 
 
 def may_be_list_or_dictionary(schemas: list[Any], root: Schema) -> bool:
-    """Whether a value that fits one of these schemas, or a part of it, may be a list and a dictionary. Compares at most 100 parts."""
+    """Whether a list and a dictionary are both possible for a value of these schemas, or for a part of it. Compares at most 100 parts."""
     waiting, seen = [schemas], set[frozenset[int]]()
     for group in waiting:
         found = [each for each in all_alternatives(group, root) if is_object(each)]
@@ -212,7 +212,7 @@ def may_be_list_or_dictionary(schemas: list[Any], root: Schema) -> bool:
 
 
 def other_properties(node: Schema) -> Any:
-    """The schema of properties without a schema of their own; True if it goes by a pattern of their names."""
+    """The schema of properties without a schema of their own; True if it depends on a pattern of their names."""
     return True if members(node, "patternProperties") else node.get("additionalProperties", True)
 
 
@@ -232,14 +232,14 @@ def _admitted_types(schema: Any, root: Schema, seen: set[int]) -> frozenset[str]
 
 
 class SharedAlternatives:
-    """The alternatives of several schemas, and the types that they admit; None for any. The items of a list share theirs."""
+    """Computes the alternatives of several schemas and the types that they admit (None for any), once for all items of a list."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
         self._known: dict[tuple[int, ...], tuple[list[Any], frozenset[str] | None, list[Any]]] = {}
 
     def __call__(self, schemas: list[Any]) -> tuple[list[Any], frozenset[str] | None]:
-        """Those of these schemas."""
+        """The alternatives of these schemas, and the types that they admit."""
         key = tuple(map(id, schemas))
         found = self._known.get(key)
         if found is None:
@@ -251,7 +251,7 @@ class SharedAlternatives:
 
 
 def json_type(value: object) -> str:
-    """The JSON type of a value; `other` if JSON has none for it. An integral float is a `number`, though it fits `integer` too."""
+    """The JSON type of a value; `other` if it has none. An integral float is a `number`, although it also fits `integer`."""
     if value is None:
         return "null"
     for kind, name in _JSON_TYPES:
@@ -261,13 +261,13 @@ def json_type(value: object) -> str:
 
 
 def declared_types(schema: Schema) -> list[str]:
-    """The JSON types that a schema names by `type`."""
+    """The JSON types in a schema's `type`."""
     kind: Any = schema.get("type")
     return [kind] if isinstance(kind, str) else list(kind) if is_list(kind) else []
 
 
 def fits_type(value: Any, types: Iterable[str]) -> bool:
-    """Whether a value is of one of these JSON types."""
+    """Whether a value has one of these JSON types."""
     admitted, kind = set(types), json_type(value)
     if kind == "number" and "integer" in admitted and value % 1 == 0:
         return True
@@ -294,7 +294,7 @@ def _types_of_one(schema: Any, root: Schema, seen: set[int]) -> set[str] | froze
     if is_list(kind):
         return set(kind)
     for each in node.get("allOf") or ():
-        if id(each) not in seen:  # or a schema may apply itself to the same value, and more than once
+        if id(each) not in seen:  # a schema may apply itself to the same value, and more than once
             seen.add(id(each))
             found = _admitted_types(each, root, seen)
             if found is not None:
@@ -303,6 +303,6 @@ def _types_of_one(schema: Any, root: Schema, seen: set[int]) -> set[str] | froze
 
 
 def mentions_type(schema: Schema, types: frozenset[str]) -> bool:
-    """Whether a schema or a subschema of it admits one of these JSON types by name."""
+    """Whether a schema or one of its subschemas names one of these JSON types."""
     named = ({key: value for key, value in each.items() if key != "allOf"} for each in every_schema(schema) if is_object(each))
     return any(not types.isdisjoint(_types_of_one(each, schema, set()) or ()) for each in named)

@@ -1,4 +1,4 @@
-"""Regular expressions in schemas (ECMA 262): which engine reads them, and how much work they make it do."""
+"""Regular expressions in schemas (ECMA 262): the engine that can read them, and the work that they cause."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from functools import lru_cache
 from typing import Any
 
 _BACKTRACKS = 10_000
-"""Steps of a pattern with look-around, which only a backtracking engine reads. So many take less than a millisecond."""
+"""The most steps of a pattern with look-around, which only a backtracking engine can read. They take less than a millisecond."""
 _STAND_IN = 0x10F800 - 0xD800
-"""From a lone surrogate, which has no UTF-8, to a character for private use that stands in its place."""
+"""The distance from a lone surrogate, which has no UTF-8 form, to the private-use character that replaces it."""
 _PARTS = r"(?s)\\.|\[(?:\^?\\.|[^\]\\])*\]|\{(\d+)(,?)(\d*)\}|."
 _BARE = r"(?s)\\[pPu]\{[^}]*\}|\\.|\[(?:\\.|[^\]\\])*\]|\{\d+,?\d*\}|[\]}]"
 
 
 def escape_bare_brackets(pattern: str) -> str:
-    r"""The pattern with `\]` and `\}` for brackets that close none: legal in ECMA 262 (annex B), not in the metaschemas up to draft 7."""
+    r"""Escape brackets that close nothing, as `\]` and `\}`: they are legal in ECMA 262 (annex B), but not in metaschemas up to draft 7."""
     made = re.sub(_BARE, lambda found: f"\\{found[0]}" if found[0] in {"]", "}"} else found[0], pattern)
     return made if is_pattern(made) else pattern
 
 
 def is_pattern(pattern: Any) -> bool:
-    """Whether this is a regular expression that a schema may use."""
+    """Whether a value is a regular expression that a schema may use."""
     return isinstance(pattern, str) and (not pattern or _engine(pattern) is not None)
 
 
 def is_backtracking(pattern: Any) -> bool:
-    """Whether only a backtracking engine reads this regular expression."""
+    """Whether only a backtracking engine can read a regular expression."""
     return isinstance(pattern, str) and _engine(pattern) == "backtracking"
 
 
 @lru_cache(maxsize=1024)
 def unfolded_size(pattern: str) -> int:
-    """How many parts a pattern's counted repetitions unfold to: `(a{5}b){20}` to 120. The engine may visit each for every character."""
+    """The number of parts that counted repetitions unfold to: 120 for `(a{5}b){20}`. The engine may visit each for every character."""
     if "{" not in pattern:
         return 0
     groups: list[list[int]] = [[0, 0]]
-    """Of each open group: its parts, and those among them that a count made."""
+    """For each open group, the number of its parts, and of those that counted repetitions made."""
     last = (0, 0)
     for token in re.finditer(_PARTS, pattern):
         parts, counted = last
@@ -77,17 +77,17 @@ def _engine(pattern: str) -> str | None:
 
 @lru_cache(maxsize=1)
 def pattern_options() -> Any:
-    """The options of patterns for `jsonschema_rs`."""
+    """The pattern options for `jsonschema_rs`."""
     import jsonschema_rs
 
     return jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS)
 
 
 def without_surrogates(text: str) -> str:
-    """The text with stand-ins for its lone surrogates."""
+    """The text with its lone surrogates replaced by private-use characters."""
     return text if text.isascii() else re.sub("[\ud800-\udfff]", lambda found: chr(ord(found[0]) + _STAND_IN), text)
 
 
 def with_surrogates(text: str) -> str:
-    """The text that `without_surrogates` was given, from what it returned."""
+    """The inverse of `without_surrogates`."""
     return text if text.isascii() else re.sub("[\U0010f800-\U0010ffff]", lambda found: chr(ord(found[0]) - _STAND_IN), text)

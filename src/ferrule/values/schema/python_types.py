@@ -1,6 +1,6 @@
-"""JSON schemas as Python types: of arguments, and a pydantic model of an output schema.
+"""Convert JSON schemas to Python types: the types of arguments, and pydantic models for output schemas.
 
-The types are for readers and callers. Where a schema says more than a type can, values are still checked against the schema.
+The types are for readers and callers. A schema may express more than a type can; values are still checked against the schema.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _TYPES: dict[str, Any] = {
     "null": type(None),
 }
 _DEEPEST = 12
-"""Levels of nested models, since a recursive schema has no end. Deeper values stay unchanged."""
+"""The most levels of nested models, because a recursive schema has no end. Deeper values stay unchanged."""
 _MOST = 2_000
 _MOST_IN_MODELS = 300
-"""Schemas in one type, and in nested models. Definitions that refer to each other have no end: after so many, the rest is `Any`."""
+"""The most schemas in one type, and in nested models. The rest is `Any`: definitions that refer to each other have no end."""
 
 
 def convert_input_schema_to_tool_args(schema: Schema) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
@@ -42,7 +42,7 @@ def convert_input_schema_to_tool_args(schema: Schema) -> tuple[dict[str, Any], d
 
 
 def python_type(schema: Any, root: Schema) -> Any:
-    """The type for a schema; `Any` if it says nothing, or more than a type can."""
+    """The type for a schema; `Any` if the schema says nothing, or more than a type can express."""
     return _type(schema, root, 0, count())
 
 
@@ -88,9 +88,9 @@ def _union(types: list[Any]) -> Any:
 
 
 def typed_value(value: Any, schema: Schema | None, wanted: Any = None) -> Any:
-    """Convert a structured value to the wanted type, or to a model made of its schema. Unchanged if it does not fit.
+    """Convert a structured value to the wanted type, or to a model made from its schema. Unchanged if it does not fit.
 
-    With `x-fastmcp-wrap-result` in the schema, the server has wrapped the value in an object under `result`: it is unwrapped.
+    If the schema has `x-fastmcp-wrap-result`, the server has wrapped the value in an object under `result`, and it is unwrapped.
     """
     from pydantic import TypeAdapter, ValidationError
     from pydantic.errors import PydanticUserError
@@ -110,7 +110,7 @@ def typed_value(value: Any, schema: Schema | None, wanted: Any = None) -> Any:
 
 
 def model_of(schema: Schema, root: Schema | None = None) -> Any:
-    """A type for an output schema: pydantic models for objects, `python_type` for the rest. None if there is none.
+    """A type for an output schema: pydantic models for objects, and `python_type` for anything else. None if there is no type.
 
     References are resolved in `root`, by default the schema itself.
     """

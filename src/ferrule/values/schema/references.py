@@ -1,6 +1,6 @@
-"""References inside a JSON schema, by pointer, `$id` and anchor, and how much work they make a validator do.
+"""References inside a JSON schema, by pointer, `$id` and anchor, and the work that they cause for a validator.
 
-A few hundred bytes of schema can ask for any amount of work: definitions that each refer twice to the next are checked 2^n times. Such a
+A few hundred bytes of schema can cause any amount of work: n definitions that each refer twice to the next cause 2^n checks. Such a
 schema is refused before a validator sees it, or its checks are counted.
 """
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _MOST = 100_000
-"""Schemas that may apply to one place in a value. Unions of unions in public tools reach a few thousand."""
+"""The most schemas that may apply to one place in a value. Unions of unions in public tools reach a few thousand."""
 _MOST_IN_PLACE = 5_000
-"""The same without those that other parts of the schema apply to the place."""
+"""The same limit, without the schemas that other parts of the schema apply to the place."""
 _MOST_CIRCLES = 5
-"""Schemas that apply themselves to the same value again, which says nothing."""
+"""The most schemas that apply themselves to the same value again, which has no effect."""
 _DEEPEST_IN_PLACE = 50
 _DEEPEST = 300
-"""References and subschemas on one way through a schema. A validator recurses in native code, where a full stack ends the process."""
+"""The most references and subschemas on one path through a schema. A validator recurses in native code: a full stack ends the process."""
 _PATTERN, _PATTERN_IN_PLACE = 2_000, 100
-"""What a costly pattern counts as, for all values of a place and for one: fifty of them take a text at most some 50 ms."""
+"""The number of schemas that a costly pattern counts as, for all values at a place and for one: 50 of them take about 50 ms at most."""
 _LARGEST = 2_000_000
-"""Steps of the count itself."""
+"""The most steps of the count itself."""
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
-"""The keywords that refer."""
+"""The keywords that refer to other schemas."""
 _IN_PLACE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"})
 _DEFINITIONS = frozenset({"$defs", "definitions"})
 _OWN = frozenset({"properties", "required"})
@@ -48,11 +48,11 @@ def parts(schema: Schema) -> Iterator[tuple[str, str | int | None, Any]]:
 
 
 class TooMuchWorkError(ValueError):
-    """A schema asks for more work than a validator may do."""
+    """A schema causes more work than a validator may do."""
 
 
 class SchemaReferences:
-    """Resolves the references of a schema. Nothing outside it is read."""
+    """Resolves the references of a schema. Reads nothing outside it."""
 
     def __init__(self, root: Any) -> None:
         self.root = root
@@ -89,7 +89,7 @@ class SchemaReferences:
         return own
 
     def targets(self, node: Schema) -> list[_Place] | None:
-        """The schemas that the references in a schema may lead to; None if one leads out of the root or to nothing."""
+        """The schemas that the references in a schema may lead to; None if a reference leads out of the root schema or to nothing."""
         found: list[_Place] = []
         for key in REFERENCES:
             if key in node:
@@ -123,12 +123,12 @@ class SchemaReferences:
 
 
 def join_pointer(pointer: str, keyword: str, step: object = None) -> str:
-    """The pointer of a part of a schema."""
+    """The JSON pointer of a part of a schema."""
     return f"{pointer}/{escape_step(keyword)}" if step is None else f"{pointer}/{escape_step(keyword)}/{escape_step(step)}"
 
 
 class _Cost:
-    """What a schema asks of a validator: how many schemas apply to a value, and to one place inside it, and how deep they are nested."""
+    """The work that a schema causes: how many schemas apply to a value and to each place inside it, and how deeply they are nested."""
 
     __slots__ = ("depth", "in_place", "inside", "own", "patterns")
 
@@ -145,13 +145,13 @@ class _Cost:
 
 
 _ANY, _ITEM, _NAME = 0, 1, 2
-"""Places inside a value, beside those by name: any property, any item, the name of a property."""
+"""Places inside a value, besides named properties: any property, any item, the name of a property."""
 
 
 def requires_itself(reference: str, root: Schema, steps: Iterator[object]) -> bool:
-    """Whether a definition contains itself elsewhere than in optional properties. Each schema takes one of `steps`; without, it may.
+    """Whether a definition contains itself outside optional properties. Each schema uses one of `steps`; True if there are no more.
 
-    Where several parts must fit one value, each of their properties counts as required.
+    If several parts must fit one value, each of their properties counts as required.
     """
     seen = set[tuple[str, bool]]()
     waiting: list[tuple[Any, bool]] = [(find_pointer(reference, root), False)]
@@ -177,9 +177,9 @@ def requires_itself(reference: str, root: Schema, steps: Iterator[object]) -> bo
 
 
 def count_work(references: SchemaReferences, is_costly: Callable[[Any], bool]) -> float:
-    """The most schemas that apply to one place in a value; infinite if that depends on the value, as a definition refers to itself.
+    """The most schemas that apply to one place in a value; infinite if a definition refers to itself, so that it depends on the value.
 
-    A pattern that `is_costly` counts as 2,000 schemas. Raises `TooMuchWorkError` over the limit, and for a schema that is nested too
+    A pattern that `is_costly` counts as 2,000 schemas. Raises `TooMuchWorkError` above the limit, and for a schema that is nested too
     deeply.
     """
     count = _Count(references, is_costly)
@@ -213,7 +213,7 @@ class _Count:
             return cost
         if depth > _DEEPEST:
             raise TooMuchWorkError("it is nested too deeply")
-        # What refers back to it counts as one, as the validator remembers its answers there.
+        # A reference back to it counts as one, because the validator remembers its answers there.
         self._known[id(node)] = _Cost()
         self._unfinished.add(id(node))
         self._same_value.add(id(node))

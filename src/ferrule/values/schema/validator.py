@@ -1,7 +1,7 @@
-"""Checking values against JSON schemas of any draft from 4 on, in bounded time, without reading anything outside the schema.
+"""Check values against JSON schemas of any draft from 4 on, in bounded time, without reading anything outside the schema.
 
-`jsonschema_rs` decides. It ends the process on values that are nested very deeply, refuses values that are not plain JSON, and works for
-ever on some schemas of a few hundred bytes: values are made plain first, and such schemas are refused.
+The checks are made by `jsonschema_rs`. It ends the process on values that are nested very deeply, refuses values that are not plain JSON,
+and never finishes on some schemas of a few hundred bytes. So values are made plain first, and such schemas are refused.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _DEEPEST = 100
 _DEEPEST_SCHEMA = 150
 _LARGEST_SCHEMA = 200_000
 _MOST_CHECKS = 50_000_000
-"""The size of a value times the schemas that may apply to one place in it. So many checks take about a second."""
+"""The limit for a value's size times the schemas that may apply to one place in it. So many checks take about a second."""
 _MOST_PARTS, _FEW_PARTS = 10_000, 100
-"""To which a pattern may unfold; and so few that no text is too long for it."""
+"""The most parts that a pattern may unfold to, and the number up to which no text is too long."""
 _MOST_MATCHED = 100_000_000
-"""The characters of a value times the parts that the patterns of its schema unfold to. So many take about a second."""
+"""The limit for a value's characters times the parts that the patterns of its schema unfold to. So many take about a second."""
 _SCALARS = frozenset({int, float, bool, type(None)})
 _LATEST = "https://json-schema.org/draft/2020-12/schema"
 _DRAFTS = {
@@ -45,12 +45,12 @@ _DRAFTS = {
     _LATEST: "Draft202012Validator",
 }
 IGNORE_SIBLINGS = frozenset({"Draft4Validator", "Draft6Validator", "Draft7Validator"})
-"""Drafts that ignore what stands beside `$ref`."""
+"""Drafts that ignore the keywords beside `$ref`."""
 _STEP = "x-ferrule-step"
 _MOST_STEPS = 200_000
-"""References followed in one check, if they have to be counted. So many take about half a second."""
+"""The most references followed in one check, if they must be counted. So many take about half a second."""
 _ENCODINGS = ("contentEncoding", "contentMediaType")
-"""Notes, though drafts 6 and 7 allow a validator to check them."""
+"""Keywords treated as notes, although drafts 6 and 7 allow a validator to check them."""
 
 
 class UncheckableError(ValueError):
@@ -60,8 +60,8 @@ class UncheckableError(ValueError):
 class Validator:
     """Checks values against a schema: `Validator(schema).is_valid(value)`.
 
-    A `lenient` one takes any schema, and ignores references that lead out of it and patterns that are no regular expressions. Raises
-    `ValueError` for a schema that asks for too much work, and unless it is lenient, for one that is no JSON schema.
+    A `lenient` one accepts any schema, and ignores references that lead out of it and patterns that are not regular expressions. Raises
+    `ValueError` for a schema that causes too much work and, unless `lenient`, for one that is not a JSON schema.
     """
 
     def __init__(self, schema: Schema | bool, *, lenient: bool = False) -> None:
@@ -85,7 +85,7 @@ class Validator:
             self._compiled = self._compile_readable()
 
     def is_valid(self, value: Any) -> bool:
-        """Whether a value fits. One that cannot be checked does not."""
+        """Whether a value fits. A value that cannot be checked does not fit."""
         try:
             return self.accepts("", self.plain(value))
         except ValueError:
@@ -99,7 +99,7 @@ class Validator:
         return fits
 
     def plain(self, value: Any) -> Any:
-        """A copy of a value as plain JSON, to be checked next. Raises `UncheckableError`."""
+        """A copy of a value as plain JSON, for the check that follows. Raises `UncheckableError`."""
         if self._steps is not None:
             self._steps.left = _MOST_STEPS
         made, size = plain_json(value)
@@ -117,7 +117,7 @@ class Validator:
             import jsonschema_rs
 
             own: Any = self.schema.get("$id", self.schema.get("id")) if is_object(self.schema) else None
-            # Not the default, which is the schema that refers to it.
+            # Not the default base, which would be the referring schema.
             base = own.partition("#")[0] if isinstance(own, str) and ":" in own else "json-schema:///root"
             if self._registry is None:
                 draft = getattr(jsonschema_rs, self.kind.removesuffix("Validator"))
@@ -126,7 +126,7 @@ class Validator:
         return self._parts[pointer]
 
     def compile(self, schema: Any, registry: Any = None) -> Any:
-        """The validator of `jsonschema_rs` for a schema of this draft. Raises `ValueError`."""
+        """Make a `jsonschema_rs` validator for a schema of this draft. Raises `ValueError`."""
         import jsonschema_rs
 
         kind = getattr(jsonschema_rs, self.kind)
@@ -134,7 +134,7 @@ class Validator:
         return kind(schema, offline=True, validate_formats=False, pattern_options=pattern_options(), registry=registry, **own)
 
     def _compile_readable(self) -> Any:
-        """The validator of what can be read of the schema."""
+        """Make a validator from the readable parts of the schema."""
         has_unread = False
         for node in _nodes(self.schema):
             if self.references.targets(node) is None:
@@ -160,12 +160,12 @@ class Validator:
 
 
 class _Steps(threading.local):
-    """Counts the references that one check follows. After the last one nothing fits, so that the check ends soon."""
+    """Counts the references that one check follows. Beyond the limit nothing fits, so that the check ends soon."""
 
     left = _MOST_STEPS
 
     def keyword(self) -> type:
-        """A keyword for schemas that takes one step."""
+        """The class of a schema keyword that counts one step."""
         steps = self
 
         class Step:
@@ -182,7 +182,7 @@ class _Steps(threading.local):
 
 
 def _count_references(schema: Any, *, has_siblings: bool) -> None:
-    """Put the keyword that takes a step before every reference. No other part of the schema changes its place."""
+    """Put the keyword that counts a step before every reference. No other part of the schema changes its place."""
     for node in list(_nodes(schema)):
         if has_siblings and not is_list(node.get("allOf", [])):
             continue  # such a schema does not compile
@@ -200,9 +200,9 @@ def draft_of(schema: Any) -> str:
 
 
 def schema_problem(schema: Any) -> str:
-    """Why this is not a JSON schema by the rules of its draft, or asks for too much work; empty if it is usable.
+    """Why this is not a JSON schema by the rules of its draft, or causes too much work; empty if it is usable.
 
-    References out of it, and patterns that cannot be read are allowed.
+    References out of it and unreadable patterns are allowed.
     """
     import jsonschema_rs
 
@@ -229,7 +229,7 @@ def work_problem(schema: Any) -> str:
 
 
 def _unfolded(schema: Any) -> int:
-    """The most parts that a pattern of a schema unfolds to. Raises `TooMuchWorkError` if they are too many for any text."""
+    """The most parts that a pattern of a schema unfolds to. Raises `TooMuchWorkError` if that is too many for any text."""
     found = [
         each for node in _nodes(schema) for each in (node.get("pattern"), *members(node, "patternProperties")) if isinstance(each, str)
     ]
@@ -295,7 +295,7 @@ def _key(name: Any) -> str:
 
 
 def _own(schema: Any) -> Any:
-    """A copy of a schema as plain JSON, without keywords that only note something and metaschemas that are unknown here."""
+    """A copy of a schema as plain JSON, without keywords that are only notes, and without unknown metaschemas."""
     plain, _ = plain_json(schema, _DEEPEST_SCHEMA, _LARGEST_SCHEMA)
     own = dict(plain) if is_object(plain) else plain
     for node in _nodes(own):

@@ -1,4 +1,4 @@
-"""JSON schemas in words for models: one line for a whole schema, a phrase for one expected value.
+"""Describe JSON schemas to models: one line for a whole schema, a phrase for one expected value.
 
 `{"query": string, "limit": integer 1-50 = 10, "tags": [string] = []}`, and `a list of strings`.
 """
@@ -28,14 +28,14 @@ LIMITS = {
 _DEEPEST = 6
 _LONGEST = 80
 _MOST = 1_000
-"""Schemas in one line. After so many, references are only named: definitions that refer to each other have no end."""
+"""The most schemas in one line. Beyond that, references are only named: definitions that refer to each other have no end."""
 _EXACT = 2**53
-"""Above it a float may not be an exact integer."""
+"""Above this, a float may not be an exact integer."""
 _MARKER = pattern(r"\[\[(?=\s*##)")
 
 
 class _Above:
-    """The way from the outermost schema: the references on it, and `""` for each list and object. It counts the schemas described."""
+    """The path from the outermost schema: its references, and `""` for each list and object. Also counts the schemas described."""
 
     __slots__ = ("described", "steps")
 
@@ -48,12 +48,12 @@ class _Above:
 
 
 def describe_schema(schema: Any) -> str:
-    """A schema as one short line."""
+    """Describe a schema in one short line."""
     return _form(schema, schema, _Above())
 
 
 def describe_expected(schema: Any, root: Schema) -> str:
-    """What a value should be, after the word "expected": `an integer 1-50`, `a list of strings`, `one of "a", "b"`."""
+    """Describe an expected value, to follow the word "expected": `an integer 1-50`, `a list of strings`, `one of "a", "b"`."""
     above = _Above()
     found = list(dict.fromkeys(_phrase(each, root, 0, above) for each in alternatives(schema, root)))
     return " or ".join(found) if "any value" not in found else "any value"
@@ -66,7 +66,7 @@ def shorten_json(value: object) -> str:
 
 
 def escape_markers(text: str) -> str:
-    """Text that cannot imitate a marker of a prompt."""
+    """Change a text so that it cannot imitate a marker of a prompt."""
     return _MARKER.sub("[ [", text) if "[[" in text else text
 
 
@@ -165,7 +165,7 @@ def _bounds(node: Schema) -> str:
 
 
 def format_number(value: float) -> str:
-    """A number, without a fraction of zero."""
+    """A number as text, without a `.0`."""
     return shorten_json(int(value) if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT else value)
 
 

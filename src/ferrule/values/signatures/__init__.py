@@ -1,1 +1,1 @@
-"""Signatures: fields, types, and checks of outputs."""
+"""Signatures: their fields, types and output checks."""

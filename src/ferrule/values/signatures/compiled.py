@@ -1,4 +1,4 @@
-"""Everything derived from a signature's fields, made once and kept with the signature."""
+"""Everything that is derived from a signature's fields, made once and kept with the signature."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _ELSEWHERE = {
     **dict.fromkeys(("temperature", "max_tokens", "reasoning_effort"), "a setting of the model: `config={{'{}': ...}}`"),
     **dict.fromkeys(("history", "message_history", "session"), "a conversation is an input of the type `History`"),
 }
-"""Options of ferrule or of another library that calls pass where inputs are expected; and what to do."""
+"""Options of ferrule or of other libraries that users pass as inputs by mistake, with advice for each."""
 
 
 T = TypeVar("T")
 MADE_LATER = object()
-"""The default of a parameter whose input has a factory."""
+"""Stands for the default of an input that has a default factory."""
 
 
 class CompiledSignature:
@@ -68,12 +68,12 @@ class CompiledSignature:
         """The instructions that the author wrote, or None."""
         self.instructions = instructions if instructions is not None else default_instructions(self.inputs, self.outputs)
         self.content = (self.instructions, *(_content(name, field) for name, field in {**self.inputs, **self.outputs}.items()))
-        """Two signatures with equal content are equal. A missing type counts as text, which is what a model sees."""
+        """Signatures with equal content are equal. A missing type counts as text, because that is what a model sees."""
         self.hash = hash((self.instructions, *self.inputs, *self.outputs))
         self.optional = {name: field for name, field in self.outputs.items() if not field.is_required or allows_none(field.annotation)}
         """Outputs that an answer may omit."""
         self.kept: dict[Any, Any] = {}
-        """A cache of values that other modules derive from this signature, by their keys."""
+        """A cache, by key, of values that other modules derive from this signature."""
         self._input_checks: dict[str, InputCheck | None] | None = None
         self._output_checks: dict[str, OutputCheck] | None = None
         self._schema: dict[str, Any] | None = None
@@ -84,12 +84,12 @@ class CompiledSignature:
         return {**self.inputs, **self.outputs}
 
     def defaults(self) -> dict[str, Any]:
-        """The defaults of inputs by name; mutable ones are new at each call."""
+        """The defaults of inputs by name. Mutable defaults are new at each call."""
         fields = ((name, field) for name, field in self.inputs.items() if not field.is_required)
         return {name: field.get_default() for name, field in fields}
 
     def output_default(self, name: str) -> Any:
-        """The value of an optional output that an answer leaves out; a mutable one is new at each call."""
+        """The value of an optional output that an answer leaves out. A mutable default is new at each call."""
         field = self.outputs[name]
         return None if field.is_required else field.get_default()
 
@@ -101,7 +101,7 @@ class CompiledSignature:
         return self._output_checks
 
     def check_inputs(self, signature: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Coerce inputs and fill in defaults; raises `InputError` that names every problem."""
+        """Coerce inputs and fill in defaults. Raises an `InputError` that names every problem."""
         checks = self._input_checks or self._checks_of_inputs()
         kind: type[Any] = type(given)
         if kind is not dict and not isinstance(given, Mapping):  # for an abstract class, this takes ten times as long
@@ -129,12 +129,12 @@ class CompiledSignature:
         return checked
 
     def made_inputs(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The defaults that factories make for inputs which are not given, as JSON; without those that JSON cannot hold."""
+        """The defaults that factories make for the inputs not given, as JSON. Defaults that JSON cannot hold are left out."""
         made = {name: jsonable(marked_parts(self.inputs[name].get_default())) for name in self.factories if name not in given}
         return {name: made[name] for name in self.read_made(made)}
 
     def read_made(self, made: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of `made_inputs`; without those that no longer fit, as they may be another version's."""
+        """The values of `made_inputs`. Those that no longer fit are left out: another version may have made them."""
         checks = self._input_checks or self._checks_of_inputs()
         found: dict[str, Any] = {}
         for name in self.factories:
@@ -151,7 +151,7 @@ class CompiledSignature:
         return self._input_checks
 
     def _shown(self, signature: str) -> str:
-        """The name of a signature's class; a signature written as text has none of its own, and is shown by its fields."""
+        """The name of a signature's class. A signature written as text has no name, and is shown by its fields."""
         return f"{', '.join(self.inputs)} -> {', '.join(self.outputs)}" if signature == "StringSignature" else signature
 
     def _unknown(self, name: Any) -> str:
@@ -163,7 +163,7 @@ class CompiledSignature:
         return f"is unknown ({_ELSEWHERE[name].format(name)})" if name in _ELSEWHERE else "is unknown"
 
     def call_signature(self) -> inspect.Signature:
-        """The inputs as the parameters of a function, by keyword only, with their constraints and defaults.
+        """The inputs as keyword-only parameters of a function, with their constraints and defaults.
 
         The default of an input with a factory is `MADE_LATER`, which `given_inputs` leaves out: the program makes it in each run.
         """
@@ -183,15 +183,15 @@ class CompiledSignature:
         return self._schema
 
     def written_schema(self) -> dict[str, Any]:
-        """The JSON Schema of an object with some outputs, as they are written: a model may write other names than it reads."""
+        """The JSON Schema of an object with any of the outputs, as serialized: a model may write other names than it reads."""
         return _schema_of(self.outputs, [], "serialization")
 
 
 def derived(make: Callable[[Any], T]) -> Callable[[Any], T]:
-    """Decorate a function of a signature that is called for every answer: its value is made once, and kept with the signature.
+    """Decorate a function of a signature that is called for every answer: its value is computed once, and kept with the signature.
 
-    `signature.kept` does the same in six times as long: pydantic's metaclass is slow to find a method or an attribute of a class. The steps
-    of a loop ask for one signature again and again, so the latest is remembered. By a weak reference: nothing outside keeps a signature.
+    `signature.kept` does the same, but takes six times as long: pydantic's metaclass is slow to find a method or an attribute of a class.
+    A loop asks for one signature again and again, so the latest is remembered, by a weak reference that does not keep it alive.
     """
     latest: tuple[Callable[[], Any], Any] = (lambda: None, None)
 
@@ -209,12 +209,12 @@ def derived(make: Callable[[Any], T]) -> Callable[[Any], T]:
 
 
 def _may_be_omitted(field: SignatureField) -> SignatureField:
-    """The input, with the default None if it takes None and has no default."""
+    """The input, with None as its default if it accepts None and has no default."""
     return replace(field, default=None) if field.is_required and allows_none(field.annotation) else field
 
 
 def infos_of(fields: Mapping[str, SignatureField], of_model: Mapping[str, FieldInfo]) -> dict[str, FieldInfo]:
-    """Pydantic's fields for some of a signature's own."""
+    """Pydantic's `FieldInfo` of these fields of a signature."""
     found = {name: of_model[name] for name in fields}
     for name, info in found.items():
         if info.is_required() and not fields[name].is_required:  # an input that may be omitted
@@ -224,12 +224,12 @@ def infos_of(fields: Mapping[str, SignatureField], of_model: Mapping[str, FieldI
 
 
 def given_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of a function with a `call_signature`, as a program's inputs."""
+    """A program's inputs from the arguments of a function that has the `call_signature`."""
     return {name: value for name, value in inputs.items() if value is not MADE_LATER}
 
 
 class InvalidOutputsError(ValueError):
-    """Outputs fit their types, and a validator objects. `problems` are pairs of a field (`""` for none) and a text for the model."""
+    """Outputs fit their types, but a validator rejects them. `problems` are pairs of a field (`""` for none) and a text for the model."""
 
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
         self.problems = list(problems)
@@ -256,7 +256,7 @@ def _listed(problems: Iterable[tuple[str, str]]) -> str:
 
 
 def _said(problem: ErrorDetails) -> str:
-    """What a validator said, without pydantic's words around it."""
+    """A validator's message, without pydantic's words around it."""
     raised = problem.get("ctx", {}).get("error")
     return str(raised) if isinstance(raised, Exception) and str(raised) else problem["msg"]
 
@@ -283,7 +283,7 @@ def class_fields(cls: Any) -> dict[str, SignatureField]:
 
 
 def compile_signature(cls: Any, fields: Mapping[str, SignatureField]) -> CompiledSignature:
-    """Compile the fields of a signature; raises `SignatureError` if an answer's calls have no one place."""
+    """Compile the fields of a signature. Raises `SignatureError` if more than one output, or a part of one, would receive tool calls."""
     plan = CompiledSignature(fields, cls.__instructions__)
     receiving = [name for name, field in plan.outputs.items() if calls_type(field.annotation)]
     if len(receiving) > 1:
@@ -297,7 +297,7 @@ def compile_signature(cls: Any, fields: Mapping[str, SignatureField]) -> Compile
 
 
 def compiled(signature: Any) -> CompiledSignature:
-    """`signature.plan`, for what every run does: to read a property of a metaclass takes seven times as long."""
+    """`signature.plan` for code that every run executes: reading a property of a metaclass takes seven times as long."""
     return signature.__plan__ or signature.plan
 
 
@@ -336,7 +336,7 @@ def _schemas_of(fields: Mapping[str, SignatureField], mode: JsonSchemaMode) -> t
     from ferrule.values.schema.inline import INEXPRESSIBLE, Generator, json_schema_of
 
     class OwnNames(Generator):
-        """Names definitions. Two classes of one name get their modules' names; those of ferrule's own modules must not show."""
+        """Names definitions. Two classes with one name get their modules' names; those of ferrule's own modules must not show."""
 
         def normalize_name(self, name: str) -> str:
             """The name of a definition."""
@@ -345,6 +345,6 @@ def _schemas_of(fields: Mapping[str, SignatureField], mode: JsonSchemaMode) -> t
     adapters = {name: _make_check(name, field, adapter_of) for name, field in fields.items()}
     try:
         found, shared = TypeAdapter.json_schemas([(name, mode, each) for name, each in adapters.items()], schema_generator=OwnNames)
-    except INEXPRESSIBLE:  # each alone: the values of a type with an empty schema are checked all the same
+    except INEXPRESSIBLE:  # each by itself: values of a type with an empty schema are still checked
         return {name: json_schema_of(each, OwnNames) for name, each in adapters.items()}, {}
     return {name: dict(found[(name, mode)]) for name in fields}, shared.get("$defs") or {}

@@ -1,4 +1,4 @@
-"""Fields of a signature: how they are declared and named, and the checks of inputs. `output_checks` has those of outputs."""
+"""Fields of a signature: their declaration and names, and the checks of inputs. `output_checks` has the checks of outputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ferrule.values.calls.tool_calls import ToolCalls
 
 InputCheck = Callable[[Any], Any]
-"""Takes a value, returns the typed value, raises `ValueError`."""
+"""Takes a value and returns it with the field's type, or raises `ValueError`."""
 
 _ROLE, _UNTYPED = "ferrule_role", "ferrule_untyped"
 _NO_DEFAULT: Any = ...
@@ -35,7 +35,7 @@ _MORE = ("default_factory", "title", "examples", "alias")
 _MOST_PROBLEMS = 8
 _OF_MODELS = frozenset(name for name in dir(BaseModel) if not name.startswith("_"))
 OUTDATED = frozenset(name for name in _OF_MODELS if not name.startswith("model_"))
-"""Pydantic's deprecated names (`json`, `copy`, `schema`, ...), which a signature hides: they are common names of fields."""
+"""Pydantic's deprecated names (`json`, `copy`, `schema`, ...), which a signature hides because they are common field names."""
 
 
 def InputField(default: Any = _NO_DEFAULT, *, desc: str | None = None, description: str | None = None, **more: Any) -> Any:  # noqa: N802  DSPy's name
@@ -46,9 +46,9 @@ def InputField(default: Any = _NO_DEFAULT, *, desc: str | None = None, descripti
 def OutputField(  # noqa: N802
     default: Any = _NO_DEFAULT, *, desc: str | None = None, description: str | None = None, init: Literal[False] = False, **more: Any
 ) -> Any:
-    """Declare an output of a signature. The model sees the constraints in `more`, and they are enforced; a default makes it optional.
+    """Declare an output of a signature. The constraints in `more` are shown to the model and enforced; a default makes it optional.
 
-    `init` is for type checkers: a call passes no outputs.
+    `init` is for type checkers: outputs are not passed to a call.
     """
     del init
     return _declared("output", default, desc, description, more)
@@ -70,12 +70,12 @@ def _declared(role: str, default: Any, desc: str | None, description: str | None
 
 
 class SignatureField(Record):
-    """A field of a signature. `info` makes pydantic's `FieldInfo` of it, whose module is slow to load."""
+    """A field of a signature. `info` makes pydantic's `FieldInfo` from it; pydantic's module is slow to load."""
 
     annotation: Any
     """Its type, without constraints."""
     extra: dict[str, Any]
-    """Its `json_schema_extra`: the role, the description, and what its declaration adds. Do not change it."""
+    """Its `json_schema_extra`: the role, the description, and additions of its declaration. Do not change it."""
     default: Any = PydanticUndefined
     metadata: tuple[Any, ...] = ()
     """Its constraints, and the discriminator of a union."""
@@ -84,7 +84,7 @@ class SignatureField(Record):
 
     @classmethod
     def of(cls, info: FieldInfo) -> SignatureField:
-        """The field that `InputField()` or `OutputField()` declared."""
+        """The field declared by an `InputField()` or `OutputField()`."""
         extra = cast("dict[str, Any]", info.json_schema_extra) if isinstance(info.json_schema_extra, dict) else {}
         extra = {**extra, "desc": info.description or extra.get("desc") or ""}
         more = {name: value for name in _MORE if (value := getattr(info, name)) is not None}
@@ -102,7 +102,7 @@ class SignatureField(Record):
 
     @property
     def is_untyped(self) -> bool:
-        """Whether the field was written without a type: text for a model, anything for a caller."""
+        """Whether the field was declared without a type: a model writes text, and a caller may pass anything."""
         return bool(self.extra.get(_UNTYPED))
 
     @property
@@ -112,7 +112,7 @@ class SignatureField(Record):
 
     @property
     def annotated(self) -> Any:
-        """Its type with its constraints."""
+        """Its type, with its constraints as `Annotated` metadata."""
         return Annotated[(self.annotation, *self.metadata)] if self.metadata else self.annotation  # pyright: ignore[reportReturnType]
 
     @property
@@ -121,13 +121,13 @@ class SignatureField(Record):
         return self.default is PydanticUndefined and "default_factory" not in self.more
 
     def get_default(self) -> Any:
-        """The default; a mutable one is new at each call."""
+        """The default. A mutable default is new at each call."""
         if "default_factory" in self.more:
             return self.info().get_default(call_default_factory=True, validated_data={})
         return deepcopy(self.default)
 
     def info(self, **changes: Any) -> FieldInfo:
-        """Pydantic's `FieldInfo` of it. `changes` are arguments of `pydantic.Field`."""
+        """Pydantic's `FieldInfo` of this field. `changes` are arguments of `pydantic.Field`."""
         from pydantic import Field
 
         default = {} if self.default is PydanticUndefined else {"default": self.default}
@@ -141,7 +141,7 @@ def declare(role: Literal["input", "output"], desc: str = "", *, is_untyped: boo
 
 
 def as_field(declared: Any) -> SignatureField | None:
-    """The field of a `SignatureField`, `InputField()` or `OutputField()`; None for anything else."""
+    """A `SignatureField`, `InputField()` or `OutputField()` as a `SignatureField`; None for anything else."""
     if isinstance(declared, SignatureField):
         return declared
     found = SignatureField.of(declared) if is_field_info(declared) else None
@@ -149,7 +149,7 @@ def as_field(declared: Any) -> SignatureField | None:
 
 
 def declared_fields(mapping: Mapping[str, Any]) -> dict[str, SignatureField]:
-    """The fields of a signature given as a mapping: each is declared by `InputField()` or `OutputField()`, or a pair with its type."""
+    """The fields of a signature given as a mapping: each value is an `InputField()` or `OutputField()`, or a pair of a type and one."""
     fields: dict[str, SignatureField] = {}
     for name, given in mapping.items():
         pair = cast("tuple[Any, ...]", given) if isinstance(given, tuple) else (None, given)
@@ -204,7 +204,7 @@ def without_none(annotation: Any) -> Any:
 
 
 def has_text(annotation: Any) -> bool:
-    """Whether a type is text, or has text inside (`list["Node"]`)."""
+    """Whether a type is written as text, or contains such text (`list["Node"]`)."""
     if isinstance(annotation, (str, ForwardRef)):
         return True
     # The texts in `Literal["a"]` and `Annotated[int, "page"]` are not types.
@@ -249,7 +249,7 @@ def _check_given(field: SignatureField) -> InputCheck:
 
 
 def quick_field_check(field: SignatureField, make: Callable[[SignatureField], Callable[..., Any]]) -> Callable[..., Any]:
-    """The check that `make` makes. For a plain type only the first value of another type makes it, which costs a process 20 ms."""
+    """The check made by `make`. For a plain type, it is made only for the first value of another type, as it costs a process 20 ms."""
     kind: Any = field.annotation
     if field.metadata or not is_plain(kind):
         return make(field)
@@ -266,7 +266,7 @@ def quick_field_check(field: SignatureField, make: Callable[[SignatureField], Ca
 
 
 def explained(error: ValidationError) -> str:
-    """Every problem of a value in one line for a model: where, what was expected, what was found."""
+    """Every problem of a value, in one line for a model: the place, what was expected, what was found."""
     problems = error.errors(include_url=False)
     said: list[str] = []
     for problem in problems[:_MOST_PROBLEMS]:
@@ -290,9 +290,9 @@ class Absent:
 
 
 def prepare_class_body(signature: str, namespace: dict[str, Any], *, reserved: frozenset[str]) -> None:
-    """Check the names of the fields in a class body, and annotate the bare ones where they stand, as a string form does.
+    """Check the field names in a class body, and annotate fields without a type as text, at their place, as in the string form.
 
-    `reserved` are names of `Signature`.
+    `reserved` are the names that `Signature` uses.
     """
     annotations = _annotations(namespace)
     fields = [name for name, value in namespace.items() if is_field_info(value)]

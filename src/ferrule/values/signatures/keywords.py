@@ -1,4 +1,4 @@
-"""What `InputField` and `OutputField` take: their own keywords, those of `pydantic.Field`, and others, which are ignored as in DSPy."""
+"""The keywords of `InputField` and `OutputField`: their own, those of `pydantic.Field`, and others, which are ignored as in DSPy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NEAR = 0.8
 
 
 def check_keywords(role: str, given: Collection[str]) -> None:
-    """Raise `SignatureError` for an unknown keyword that looks like a known one: pydantic drops it."""
+    """Raise `SignatureError` for an unknown keyword that looks like a known one, because pydantic would ignore it."""
     if not given:
         return
     from pydantic import Field  # late: its module is slow to load

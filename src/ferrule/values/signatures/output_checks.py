@@ -1,8 +1,8 @@
 """Checks of outputs: of values parsed from JSON, and of the texts that models write for values.
 
-Each check coerces a value or a text to the field's type, or raises `ValueError` with a text for the model. A value is tried unchanged
-first, and parsed as text only if that fails. For a type that accepts text, a text is kept, and parsed as JSON only if it is `null`, an
-object or an array.
+Each check coerces a value or a text to the field's type, or raises `ValueError` with a message for the model. A value is tried unchanged
+first, and parsed as text only if that fails. For a type that accepts text, a text stays text; it is parsed as JSON only if it is `null`,
+an object or an array.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _QUOTES = "`\"'*"
 _FIRST_OF_WORDS = frozenset("tfn")
 _FIRST_OF_JSON = frozenset('{["-0123456789`') | _FIRST_OF_WORDS
-"""The backtick: of a fence around it."""
+"""The backtick stands for a fence around the JSON."""
 _FIRST_OF_MANY = ("{", "[", "`")
 """The first characters of an object or an array, or of a fence around one."""
 _JSON_WORDS = frozenset({"true", "false", "null"})
@@ -47,7 +47,7 @@ class OutputCheck(Protocol):
 
 
 def output_check(field: SignatureField) -> OutputCheck:
-    """The check of an output's values, parsed or as text."""
+    """The check for the values of an output, parsed or as text."""
     if field.annotation is str:
         return _check_text(adapter_of(field) if field.metadata else None)
     if field.annotation is Any and not field.metadata:
@@ -59,7 +59,7 @@ def _check_text(adapter: TypeAdapter[Any] | None) -> OutputCheck:
     def check(value: Any, *, is_value: bool = False) -> Any:
         del is_value
         if type(value) is not str:
-            # As in a chat answer: a bare number in a JSON answer is the same text.
+            # A bare number in a JSON answer is accepted as text, as it is in a chat answer.
             if not isinstance(value, (str, bool, int, float)):
                 raise ValueError(f"should be a text, got {kind_of(value)}")
             value = str.__str__(value) if isinstance(value, str) else json_text(value)
@@ -123,7 +123,7 @@ class _Typed:
             return self._in_python(value)
         except ValidationError as error:
             problem = explained(error)
-        # A strict model may accept as JSON what it refuses as Python values.
+        # A strict model may accept values as JSON that it refuses as Python objects.
         try:
             return self._in_json(json_bytes(value))
         except (ValueError, TypeError):
@@ -146,7 +146,7 @@ class _Typed:
         try:
             return self._in_json(text)
         except ValidationError as error:
-            # JSON of a wrong type has its own error; for other texts, the error of the repaired reading says most.
+            # JSON of a wrong type has its own error. For other texts, the error of the repaired reading is the most helpful.
             problem = "" if _is_bad_json(error) else explained(error)
         except (ValueError, TypeError):
             pass
@@ -181,7 +181,7 @@ def _is_boolean(value: Any) -> bool:
 
 
 def members_of(annotation: Any) -> Iterator[Any]:
-    """The members of a union, without their constraints, or the type itself."""
+    """The members of a union without their constraints; of any other type, the type itself."""
     origin = get_origin(annotation)
     if origin is Annotated:
         yield from members_of(get_args(annotation)[0])
@@ -219,7 +219,7 @@ def _words(members: list[Any]) -> dict[str, Any]:
 
 
 def _readings(text: str, words: dict[str, Any]) -> list[Any]:
-    """The values that a text may stand for if it is not the JSON of a valid one, the likeliest first."""
+    """The possible values of a text that is not the JSON of a valid value, likeliest first."""
     bare = text.strip(_QUOTES + " .").casefold() if words else ""
     alike = list({id(value): value for word, value in words.items() if word.casefold() == bare}.values())
     from html import unescape

@@ -1,7 +1,7 @@
 """Signatures: a program's inputs, its outputs and its instructions.
 
-A signature is a class, `class QA(Signature)` with fields, or made of text, `Signature("question -> answer: int")`; the methods that change
-one return a new class. It is a pydantic model too. What derives from its fields, as an adapter's prompt, is made once and kept with it.
+A signature is a class, `class QA(Signature)` with fields, or made from text, `Signature("question -> answer: int")`. Methods that change
+one return a new class. It is also a pydantic model. Values derived from its fields, such as an adapter's prompt, are made once and kept.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 else:
 
     class _property(property):  # noqa: N801  used like `property`
-        """A property of signatures that is hidden while a class is made, so that a field may have its name."""
+        """A property of signatures, hidden while a class is being made, so that a field may have its name."""
 
         def __get__(self, signature: Any, kind: Any = None) -> Any:
             if signature is None or ("__plan__" in signature.__dict__ and not is_building(signature)):
@@ -59,14 +59,14 @@ else:
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(InputField, OutputField))
 class SignatureType(LateModelType):
-    """The metaclass of signatures: their properties, and the methods that make others from them."""
+    """The metaclass of signatures: their properties, and the methods that make new signatures from them."""
 
     __plan__: CompiledSignature | None
     __validated_by__: type[BaseModel] | None
     """The class with the pydantic validators of the outputs: this one, or the one it was made from."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> Any:
-        """Make a signature of a class body; raises `SignatureError` that names the field and the reason."""
+        """Make a signature from a class body. Raises a `SignatureError` that names the field and the reason."""
         is_root = not any(isinstance(base, SignatureType) for base in bases)
         if not is_root:
             above = [base for base in bases if isinstance(base, SignatureType) and base is not Signature]
@@ -74,7 +74,7 @@ class SignatureType(LateModelType):
         try:
             made: Any = super().__new__(cls, name, bases, namespace, **kwargs)
             if not is_root and not made.__pydantic_fields_complete__:
-                # Annotations as text that name types local to a function: pydantic looks for them this many frames up.
+                # For annotations as text that name types local to a function, pydantic looks this many frames up.
                 made.model_rebuild(raise_errors=False, _parent_namespace_depth=3)
         except PydanticUserError as error:
             raise SignatureError(f"`{name}` is not a valid signature: {str(error).splitlines()[0]}") from error
@@ -90,7 +90,7 @@ class SignatureType(LateModelType):
                 raise SignatureError(f"`{name}` has no outputs. Give it at least one `OutputField()`.")
         return made
 
-    if not TYPE_CHECKING:  # for them, the fields say which inputs a call takes: see `Signature` below
+    if not TYPE_CHECKING:  # type checkers read the parameters of a call from the fields: see `Signature` below
 
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
             """`Signature("a -> b")` makes a signature; calling a signature makes an instance with values of its fields."""
@@ -143,18 +143,18 @@ class SignatureType(LateModelType):
     # -- checking -------------------------------------------------------------------------------------------------
 
     def check_inputs(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Coerce inputs and fill in defaults. Raises `InputError` that names all unknown, missing and ill-typed ones."""
+        """Coerce inputs and fill in defaults. Raises an `InputError` that names all unknown, missing and ill-typed inputs."""
         return (cls.__plan__ or cls.plan).check_inputs(cls.__name__, given)
 
     def check_output(cls, name: str, value: Any, *, is_value: bool = False) -> Any:
-        """Coerce one output, from a value or a text (`is_value`: a string is a value first). Raises `ValueError` for a model."""
+        """Coerce one output from a value or a text; with `is_value`, a string is a value first. Raises `ValueError`, worded for a model."""
         check = (cls.__plan__ or cls.plan).output_checks.get(name)
         if check is None:
             raise ValueError(f"there is no output `{name}`; the outputs are: {', '.join(cls.plan.outputs) or 'none'}")
         return check(value, is_value=is_value)
 
     def validate_outputs(cls, inputs: Mapping[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
-        """Checked outputs as pydantic's validators leave them; raises `InvalidOutputsError` with what these object to."""
+        """Run the signature's pydantic validators on checked outputs, and return the result. Raises `InvalidOutputsError`."""
         return outputs if cls.__validated_by__ is None else run_validators(cls.__validated_by__, inputs, outputs)
 
     def output_default(cls, name: str) -> Any:
@@ -168,7 +168,7 @@ class SignatureType(LateModelType):
         return deepcopy(cls.plan.output_schema())
 
     def kept(cls, key: Any, make: Callable[[], T]) -> T:
-        """The value of `make()`, made once for this signature and `key`: a cache for what other modules derive."""
+        """The value of `make()`, made once for this signature and `key`: a cache for values that other modules derive."""
         kept = (cls.__plan__ or cls.plan).kept
         return kept[key] if key in kept else kept.setdefault(key, make())
 
@@ -196,7 +196,7 @@ class SignatureType(LateModelType):
         return cls.insert(0, name, field, type_)
 
     def insert(cls, index: int, name: str, field: Any, type_: Any = None) -> type[Signature]:
-        """A copy with one more field at a position among those of its role. A negative index counts from the end; -1 is the end."""
+        """A copy with one more field, inserted among those of its role. A negative index counts from the end: -1 appends."""
         given = as_field(field)
         if given is None:
             raise SignatureError(f"Field `{name}` must be made by `InputField()` or `OutputField()`, found {shown(field)}.")
@@ -213,7 +213,7 @@ class SignatureType(LateModelType):
         return _made(cls, {**dict(entries), **others} if given.role == "input" else {**others, **dict(entries)}, plan.own_instructions)
 
     def delete(cls, *names: str) -> type[Signature]:
-        """A copy without some fields. It may have no outputs: a program may get its outputs elsewhere."""
+        """A copy without some fields. It may have no outputs, as a program may get them elsewhere."""
         fields = cls.plan.fields
         unknown = [name for name in names if name not in fields]
         if unknown:
@@ -222,7 +222,7 @@ class SignatureType(LateModelType):
         return _made(cls, {name: field for name, field in fields.items() if name not in names}, cls.plan.own_instructions)
 
     def with_updated_fields(cls, name: str, type_: Any = None, **changes: Any) -> type[Signature]:
-        """A copy with another type or declaration (`desc`, `default`, ...) of one field."""
+        """A copy with another type or other options (`desc`, `default`, ...) for one field."""
         fields = cls.plan.fields
         if name not in fields:
             raise SignatureError(f"`{cls.__name__}` has no field `{name}`; it has: {', '.join(fields) or 'none'}.")
@@ -232,7 +232,7 @@ class SignatureType(LateModelType):
     # -- comparing, saving ----------------------------------------------------------------------------------------
 
     def equals(cls, other: Any) -> bool:
-        """Whether a model sees no difference: the same instructions and fields; the names of the classes may differ."""
+        """Whether a model sees no difference: instructions and fields are the same. The names of the classes may differ."""
         return isinstance(other, SignatureType) and cls.plan.content == other.plan.content
 
     def __eq__(cls, other: object) -> bool:
@@ -281,7 +281,7 @@ class Signature(BaseModel, metaclass=SignatureType, late=True):
 
 
 def as_signature(thing: Any, instructions: str | None = None) -> type[Signature]:
-    """A signature from a signature, its string form, or a mapping of fields."""
+    """Make a signature from a signature, its string form, or a mapping of fields."""
     if isinstance(thing, SignatureType):
         if thing is Signature:
             raise SignatureError("`Signature` itself has no fields: subclass it, or write `Signature('question -> answer')`.")
@@ -317,7 +317,7 @@ def _made(
     for each in fields:
         check_name(name, each, _METHODS)
     base = next(each for each in cast("Any", cls.__mro__) if issubclass(each, Signature) and not _has_fields(each))  # it may have methods
-    doc = instructions and escape_surrogates(instructions)  # Python takes no other docstring
+    doc = instructions and escape_surrogates(instructions)  # Python accepts no lone surrogates in a docstring
     body: dict[str, Any] = {"__module__": cls.__module__, "__qualname__": name, "__doc__": doc}
     body["__annotations__"] = {each: field.annotated for each, field in fields.items()}
 
@@ -336,7 +336,7 @@ def _has_fields(cls: SignatureType) -> bool:
 
 
 def _pickled(cls: SignatureType) -> str | tuple[Any, ...]:
-    """By name if a module holds it under that name; otherwise by fields, as for a signature made of text."""
+    """Pickle a signature by name if its module has it under that name, and otherwise by its fields, as one made from text."""
     found: Any = sys.modules.get(cls.__module__)
     for part in cls.__qualname__.split("."):
         found = getattr(found, part, None)

@@ -1,6 +1,6 @@
 """The string form of a signature: `"question, k: int = 3 -> answer: list[str]"`.
 
-Types are looked up among the given ones, Python's, those that the calling module can name, `typing`'s, and ferrule's.
+Types are looked up among `custom_types`, Python's own, the names in the calling module, `typing`'s, and ferrule's.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _KNOWN: dict[str, Any] = {
 }
 _MODULES = {"typing": typing, "datetime": dt}
 _PACKAGE = sys.modules[__name__.partition(".")[0]]
-"""Its public names are types by `ferrule.Image`, whether or not the caller imports the package."""
+"""Its public names can be used as types, such as `ferrule.Image`, whether or not the caller imports the package."""
 _OF_TYPES = frozenset({"typing", "types", "typing_extensions"})
-"""The modules of generics, unions, aliases and new types, which are no classes."""
+"""The modules of generics, unions, aliases and new types, which are not classes."""
 _OPENERS, _CLOSERS = "([{", ")]}"
 
 
 def read_fields(text: str, custom_types: Mapping[str, Any] | None = None) -> dict[str, SignatureField]:
-    """The fields by name, inputs first. Raises `SignatureError` that names the field and what is wrong with it."""
+    """The fields by name, inputs first. Raises a `SignatureError` that names the field and the problem."""
     sides = list(_split(text, "->"))
     if len(sides) != 2:  # noqa: PLR2004  inputs and outputs
         found = "no `->`" if len(sides) < 2 else f"{len(sides) - 1} of them"  # noqa: PLR2004
@@ -109,7 +109,7 @@ def _default(name: str, written: str, text: str) -> Any:
 
 
 class _Resolver:
-    """Turns the text of a type into the type without evaluating it."""
+    """Turns the text of a type into the type, without evaluating the text."""
 
     def __init__(self, field: str, custom_types: Mapping[str, Any]) -> None:
         self.field = field
@@ -194,7 +194,7 @@ class _Resolver:
 
 
 def _in_caller(name: str) -> Any:
-    """What a name stands for in the code that made the signature: the first module outside of ferrule, and its functions that run now."""
+    """Look up a name in the code that makes the signature: the first module outside ferrule, and its functions on the call stack."""
     frame = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     scope: dict[str, Any] | None = None
     while frame is not None:
@@ -216,7 +216,7 @@ def _as_class(kind: Any) -> Any:
 
 
 def _ferrule_types() -> dict[str, Any]:
-    """Ferrule's own types in the modules that are loaded: code that passes a `Tool` has loaded its module."""
+    """Ferrule's own types in the loaded modules. Code that passes a `Tool` has loaded its module."""
     # These are always available.
     for always in ("calls.tool_calls", "conversation.history", "content.parts"):
         import_module(f"ferrule.values.{always}")

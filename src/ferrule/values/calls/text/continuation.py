@@ -1,6 +1,6 @@
-"""What a model writes after its calls: the calls again, a turn that it invents, code that tries the calls.
+"""Judge the text that a model writes after its calls: the same calls again, an invented turn, code that tests the calls.
 
-Calls behind an invented turn rest on invented results. Calls that are written again count once, unless the words beside them ask for
+Calls after an invented turn rest on invented results, and are ignored. A repeated call counts once, unless the words beside it ask for
 another call.
 """
 
@@ -64,7 +64,7 @@ _NEAR = 240
 
 
 class Continuation:
-    """The text behind the first calls. Ask about the calls in their order."""
+    """The text after the first calls. Pass it the calls in their order."""
 
     __slots__ = ("_asks", "_behind", "_checked", "_code", "_counted", "_counts", "_form", "_lead", "_text", "is_over")
 
@@ -73,9 +73,9 @@ class Continuation:
         self.is_over = False
         """Whether the model invented the rest of the text."""
         self._behind = 0
-        """Where the last thought ends: its words are no turn, and do not sum up calls."""
+        """Where the last thought ends. Its words do not start a turn, and do not sum up calls."""
         self._checked = 0
-        """Up to where turns and code were looked for."""
+        """The position up to which turns and code were searched."""
         self._code = -1
         """The end of the calls that code follows."""
         self._lead = ""
@@ -87,11 +87,11 @@ class Continuation:
         self._counted = 0
 
     def skip_thought(self, end: int) -> None:
-        """Words of the text before this position say nothing about later calls."""
+        """Disregard the words before this position: they say nothing about later calls."""
         self._behind = end
 
     def ignores(self, behind: int, start: int) -> bool:
-        """Whether a call does not count, because of what is between it and the calls before it."""
+        """Whether to ignore a call because of the text between it and the calls before it."""
         begin, self._checked = max(behind, self._behind, self._checked), start
         self.is_over = self._has_turn(behind, begin, start)
         if self._code != behind and _CODE.search(self._text, begin, start) is not None:
@@ -99,7 +99,7 @@ class Continuation:
         return self.is_over or (self._code == behind and TAG.match(self._text, start) is None)
 
     def without_repeats(self, behind: int, start: int, now: list[Draft], before: list[Draft]) -> list[Draft]:
-        """The calls of `now` without those that are calls of `before` written again."""
+        """The calls of `now` without those that repeat calls of `before`."""
         text = self._text
         said = _FENCE.sub("", _MARKUP.sub("", text[max(behind, self._behind, start - _NEAR) : start])).strip(_BETWEEN)
         lead, self._lead = self._lead, _last_line(said)
@@ -120,7 +120,7 @@ class Continuation:
         return left if has_words or (not left and len(now) == len(before)) else now
 
     def _has_turn(self, behind: int, begin: int, start: int) -> bool:
-        """Whether a turn begins there that is not the model's."""
+        """Whether a turn begins there that is another speaker's."""
         if self._asks is None:
             self._asks = any(each["question"] for each in _LABEL.finditer(self._text, 0, behind))
         between = self._text[begin:start]
@@ -161,7 +161,7 @@ def _form(text: str, start: int) -> str:
 
 
 def _digest(draft: Draft) -> str:
-    """Equal for equal calls, and for nothing else."""
+    """A text that is the same for equal calls only."""
     if draft.fault is not None:
         return f"{draft.offer.name} {draft.fault.raw!r} {draft.fault.reason}"
     try:

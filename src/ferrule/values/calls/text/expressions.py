@@ -1,7 +1,7 @@
 """Python expressions as arguments: `seconds=2 * 60`, `when=datetime(2026, 11, 22)`.
 
-Numbers, dates, times and durations are computed from literals, and nothing else is: other constructors are text, or the
-text inside of them.
+Only numbers, dates, times and durations are computed, from literals. Any other constructor is read as text: its source, or
+the text inside it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _DATES = frozenset({"date", "date-time", "time", "duration"})
 
 
 class UnreadableError(ValueError):
-    """A constructor that is no value of its parameter."""
+    """A constructor whose value does not fit its parameter."""
 
 
 def arithmetic(operator: ast.operator, first: Any, second: Any) -> Any:
@@ -71,7 +71,7 @@ def number(value: Any) -> Any:
 
 
 def is_constructor(node: ast.Call) -> bool:
-    """Whether a call makes a value: of a class by its name, or of a type that Python's users write in arguments."""
+    """Whether a call constructs a value: its name looks like a class, or is a type that Python users write in arguments."""
     match node.func:
         case ast.Attribute(value=ast.Call() as inner, attr="isoformat" | "strftime" | "date" | "time"):
             return is_constructor(inner)
@@ -84,7 +84,7 @@ def is_constructor(node: ast.Call) -> bool:
 
 
 def read_constructor(node: ast.Call, source: str, schema: Any) -> tuple[str, str]:
-    """The value of a constructor for a parameter of a schema, and the repair. Raises `UnreadableError` if it has none."""
+    """The value of a constructor for a parameter with this schema, and the repair. Raises `UnreadableError` if there is no value."""
     kinds, formats = kinds_of(schema), _formats(schema)
     if kinds and "string" not in kinds:
         raise UnreadableError(

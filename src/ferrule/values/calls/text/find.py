@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _NAMESPACE = "]<]minimax[>["
 _NAMESPACE_OF_TAG = re.compile(re.escape(_NAMESPACE) + r"(?=<|\s*\Z)")
-"""Stands before each tag that models of one family write, and means nothing by itself."""
+"""A prefix that models of one family write before each tag. It has no meaning of its own."""
 _MARKUP = frozenset({"call", "close", "stop"})
 _CHANNELS = frozenset({"channel", "start", "message", "constrain", "startofturn", "startheaderid"})
 
@@ -29,7 +29,7 @@ _CHANNELS = frozenset({"channel", "start", "message", "constrain", "startofturn"
 def find(text: str, tools: Any) -> tuple[list[dict[str, Any]], str]:
     """The fields of the `ToolCall`s in a text, in order, and the rest of the text (all of it if there is no call).
 
-    `tools` are tools, declarations in OpenAI's form or bare, or `Declarations`. Only calls of these are found.
+    `tools` are tools, declarations in OpenAI's form or bare, or `Declarations`. Only calls to these are found.
     """
     offers = offers_of(tools)
     if not offers or not text:

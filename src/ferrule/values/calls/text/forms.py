@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FENCE = re.compile(r"`{3,}[ \t]*(?:([\w+.-]*)[ \t]*\r?\n|(json|python|tool_code|tool_call)?\s*)")
 PYTHON_LIST = re.compile(r"""\[\s*["'`]*[^\W\d](?:[^\[\](){}"'=,\n\\]|\\_){0,120}\(""")
 _JOIN = re.compile(r"[\s,;]*(?:(?:#[^\n]{0,300}|\\\r?)(?:\n|\Z)[\s,;]*){0,20}(?:return\s+(?=[\[(\w]))?")
-"""Between calls. Bounded: a comment may be searched again from elsewhere."""
+"""The text between calls. Bounded: a comment may be searched again from another position."""
 _NAME_AND_JSON = re.compile(
     r"(?P<name>[^\W\d](?:[\w.:/-]|\\_){0,120})(?P<between>[ \t]*(?:\r?\n)?[ \t]*(?=\{)"
     r"|\s*(?:(?:<[^<>\n]{1,60}>|\[[A-Z_]+\])\s*(?:[\w.:-]{1,64}\s*(?=[<\[]))?){0,3}\s*[:=]?\s*(?:```\w*\s*)?(?=\{))"
@@ -46,7 +46,7 @@ class Forms:
     def calls(self, at: int, *, is_marked: bool, faults: bool = False) -> tuple[list[Draft], int]:
         """Consecutive calls from a position on, and the end of the last. `is_marked`: a tag or a fence announces calls.
 
-        `faults`: a call that cannot be read is a fault, as it always is where calls are announced.
+        `faults`: an unreadable call becomes a call with a fault, as it always does where calls are announced.
         """
         drafts: list[Draft] = []
         end = at
@@ -177,7 +177,7 @@ class Forms:
         return ([Draft(offer, cast("dict[str, Any]", found[0]), repairs)], end) if isinstance(found[0], dict) else None
 
     def tool_code(self, at: int, closing: str) -> tuple[list[Draft], int]:
-        """The calls among statements of code to run, up to its end. A sign of the end in an argument is none."""
+        """The calls among the statements of code, up to its closing mark. A closing mark inside an argument does not end the code."""
         drafts: list[Draft] = []
         last = self.end(closing, at)
         while at < last and self._effort.left > 0:
@@ -197,7 +197,7 @@ class Forms:
         return drafts, last
 
     def end(self, closing: str, at: int) -> int:
-        """Where a closing mark stands, or where the text ends."""
+        """The position of the closing mark, or the end of the text."""
         found = self._text.find(closing, at)
         return found if found >= 0 else len(self._text)
 

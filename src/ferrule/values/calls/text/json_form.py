@@ -37,13 +37,13 @@ _CALL = (
 _CALL_HEAD = re.compile(_CALL)
 _CALL_END = re.compile(rf"\}}[ \t]*(?=\]?\s*(?:\Z|```|<[|/])|\]?[ \t]*\n[ \t]*\n|[\s,;]*{_CALL})")
 _SHOWN = re.compile(r""":\s*(?:<\w|\.{3}|…)""")
-"""A value that is not written out."""
+"""A placeholder instead of a value."""
 _OBJECT_OR_LIST = re.compile(r"""\{\s*(?:["'}/#]|[\w$-]+\s*:)|\[""")
 _decode = json.JSONDecoder().raw_decode
 
 
 class _Measured(LooseReader):
-    """Records how far it came."""
+    """A reader that records how far it came."""
 
     reached = 0
 
@@ -100,7 +100,7 @@ def drafts_of(value: Any, offers: OfferedTools, *, marked: bool) -> list[Draft] 
 
 
 def drafts_of_args(offer: Offer, args: Any, offers: OfferedTools) -> Draft | None:
-    """The call of a tool whose name stands before its arguments."""
+    """The call of a tool whose name comes before its arguments."""
     if not isinstance(args, dict):
         return None
     found = cast("dict[str, Any]", args)
@@ -119,7 +119,7 @@ def fault_of(text: str, at: int, end: int, offers: OfferedTools) -> Draft | None
 
 
 def broken_call(text: str, at: int, offers: OfferedTools, effort: Effort) -> tuple[Draft, int] | None:
-    """A call that nothing announces and that cannot be parsed, an object with an offered tool's name and arguments; and its last brace."""
+    """A call with a fault for an unannounced object that has a tool's name and arguments but cannot be parsed, and the object's end."""
     head = _CALL_HEAD.match(text, at)
     offer = offers.get(head[1]) if head is not None else None
     if head is None or offer is None:

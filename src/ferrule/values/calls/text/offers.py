@@ -47,7 +47,7 @@ class Draft(NamedTuple):
 
 
 class Effort:
-    """A budget in characters for positions that turn out to hold no call. It bounds the time for hostile texts."""
+    """A budget, in characters, for reading positions that turn out not to be calls. It bounds the time for hostile texts."""
 
     __slots__ = ("left",)
 
@@ -83,7 +83,7 @@ class OfferedTools:
         return bool(self._exact)
 
     def get(self, written: str) -> Offer | None:
-        """The tool of a name in a text; None if there is none, or more than one."""
+        """The tool that a name in a text stands for; None if there is none, or more than one."""
         found = self._exact.get(written)
         if found is not None:
             return found

@@ -62,7 +62,7 @@ def read_python_call(text: str, at: int, offers: OfferedTools, effort: Effort) -
 
 
 def read_unreadable(text: str, at: int, offers: OfferedTools, effort: Effort) -> tuple[Draft, int] | None:
-    """A fault for a call whose arguments cannot be read; None for a signature, or where there is no call."""
+    """A call with a fault, if its arguments cannot be read; None for a signature, or if there is no call."""
     callee = _CALLEE.match(text, at)
     offer = offers.get(callee["name"]) if callee is not None and effort.left > 0 else None
     if callee is None or offer is None:
@@ -107,7 +107,7 @@ def read_python_list(
 ) -> tuple[list[Draft], int] | None:
     """`[f(a=1), g()]` or a tuple, also with quotes around the calls. The bracket may be missing at the end of the text.
 
-    A call that cannot be read is a fault beside other calls, or if a tag announces the list.
+    An unreadable call becomes a call with a fault if it is beside other calls, or if a tag announces the list.
     """
     drafts: list[Draft] = []
     is_sure = True
@@ -161,7 +161,7 @@ class _Arguments:
         self.args: dict[str, Any] = {}
         self.repairs: list[str] = []
         self.problem = ""
-        """The first argument that is code, and why it is no value."""
+        """The first argument that is code, and why it has no value."""
         self._positional: list[Any] = []
 
     def note(self, repair: str) -> None:
@@ -242,7 +242,7 @@ class _Arguments:
         source = self.text[at:end].strip()
         if not self.effort.spend(end - at) or not source or len(source) > _LONGEST_EXPRESSION:
             raise NoCallError(source[:20])
-        if constructor is not None and key:  # as in Java; there is no value to make of it
+        if constructor is not None and key:  # as in Java: kept as text, as it has no Python value
             self.note("unquoted_strings")
             return source, end
         try:
@@ -332,7 +332,7 @@ class _Arguments:
 
 
 def _inside(schema: Any, *keys: str) -> Any:
-    """The schema of a part, where a schema says so."""
+    """The schema of a part, if the schema has one."""
     for key in keys:
         schema = cast("Mapping[str, Any]", schema).get(key) if isinstance(schema, Mapping) else None
     return schema

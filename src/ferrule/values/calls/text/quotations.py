@@ -1,6 +1,6 @@
 """Calls that a text only quotes: in a blockquote, or where the sentence beside them says that they are quoted and ignored.
 
-Words count only in that sentence: a model that ignored one text may call a tool after the next.
+Only the words of that sentence count: a model that ignored one text may call a tool after the next.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import re
 from ferrule.values.calls.text.tags import TAG
 
 _BLOCKQUOTE = re.compile(r"[ \t]*(?:(?:[-*+\u2022]|\d{1,3}[.)])[ \t]+)?>(?!>>)")
-"""The start of a line (CommonMark 0.31, section 5.1), also in a list. `>>>` announces a call, or is a prompt of Python."""
+"""The start of a line (CommonMark 0.31, section 5.1), also in a list. `>>>` announces a call, or is a Python prompt."""
 _SPEAKS = re.compile(r"quot(?:e\b|ed|ing|ation)|ignor|disregard", re.IGNORECASE)
 _OPENING = re.compile(r"\s*(?:`{3,}[ \t]*\w*)?[\s`*_'\"]*\Z")
-"""What may stand between a sentence and the call: the start of a fence, quotation marks."""
+"""The text allowed between a sentence and the call: the start of a fence, quotation marks."""
 _SENTENCE_END = re.compile(r"[.!?]\s|\n")
 _IGNORED = r"(?:ignor(?:e|ed|es|ing)|disregard(?:ed|s|ing)?)\b"
 _NOT_RUN = (
@@ -50,15 +50,15 @@ class Quotations:
         self._start = 0
         """Where the last call starts: lines before it are known, and the line may be long."""
         self._quoted = -1
-        """The line of the last call in a blockquote. A line that begins in a call is none."""
+        """The line of the last call in a blockquote. A line that begins inside a call is not one."""
         self._behind = 0
-        """Where the last call ends: words in its arguments say nothing of the next."""
+        """Where the last call ends: words in its arguments say nothing about the next."""
         self._end = -1
-        """Where the last call ends that the text calls quoted."""
+        """The end of the last call that the text describes as quoted."""
         self._speaks: bool | None = None
 
     def quotes(self, start: int, end: int) -> bool:
-        """Whether the call between two positions is quoted. Ask in the order of the calls."""
+        """Whether the call between two positions is quoted. Must be called in the order of the calls."""
         behind, self._behind = self._behind, end
         text = self._text
         while text[start : start + 1].isspace():

@@ -1,6 +1,6 @@
-"""One pass over a text that finds the calls in it.
+"""Find the calls in a text, in one pass.
 
-The scan stops at each mark that may begin a call and tries each form there. Text that was read is not read again.
+The scan stops at each mark that may begin a call, and tries each form there. No text is read twice.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NEAR = 240
 
 
 class Scan:
-    """The state of the pass: the calls found, and where a weak sign does not count."""
+    """The state of the pass: the calls found, and where a weak sign is ignored."""
 
     __slots__ = (
         *("_around", "_continuation", "_effort", "_fence_close", "_forms", "_offers", "_quotations", "_text"),
@@ -85,14 +85,14 @@ class Scan:
                 at = max(self._visit(anchor), at + 1)
 
     def _thought_end(self, at: int, seen: int) -> re.Match[str] | None:
-        """The next end of thoughts that the prompt opened. Up to `seen`, no thoughts begin."""
+        """The next closing tag of thoughts that the prompt opened. No opening tag stands before `seen`."""
         if "/" not in self._text and "end_of" not in self._text:
             return None
         end = _THOUGHT_END.search(self._text, at)
         return end if end is not None and _THOUGHT_START.search(self._text, seen, end.start()) is None else None
 
     def _forget(self) -> None:
-        """Calls and signs of thoughts do not count."""
+        """Drop the calls and signs found so far: they were in the model's thoughts."""
         self.drafts.clear()
         self.spans.clear()
         self._continuation = Continuation(self._text)
@@ -196,7 +196,7 @@ class Scan:
             )
             if not any(each.args or not each.fault for each in drafts):
                 drafts = []
-            if drafts:  # a fence in an argument ends nothing
+            if drafts:  # a fence in an argument does not end the block
                 close = self._forms.end("```", end)
                 behind = min(close + 3, len(self._text))
             is_all = not self._text[end:close].strip(" \t\r\n;,`}])")
@@ -287,7 +287,7 @@ class Scan:
         return end
 
     def _broken_object(self, at: int) -> int:
-        """JSON that cannot be parsed: a whole text that only lost a brace or has its quotes escaped, or a call with a fault."""
+        """Unparsable JSON: repaired if it is the whole text and only lost a brace or has escaped quotes, or else a call with a fault."""
         if not self.spans and self._around.edges(at, len(self._text)).is_whole and (drafts := self._mended(at)):
             return self._keep(drafts, at, self._around.last)
         found = broken_call(self._text, at, self._offers, self._effort)

@@ -1,4 +1,4 @@
-"""Tells a call that a model makes from one that its text only quotes or gives as an example, by the text around it."""
+"""Distinguish a call that a model makes from one that it only quotes or gives as an example, by the text around it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Edges(NamedTuple):
     """The position of a span in its text."""
 
     begins: bool
-    """Only a bullet, a number, a label with a colon, a tag, `return` or another call is before it on its line."""
+    """Whether only a bullet, a number, a label with a colon, a tag, `return` or another call is before it on its line."""
     ends: bool
-    """Only punctuation or a tag is after it on its line."""
+    """Whether only punctuation or a tag is after it on its line."""
     is_whole: bool
-    """It is the whole text."""
+    """Whether it is the whole text."""
 
 
 class Surroundings:
@@ -51,7 +51,7 @@ class Surroundings:
 
     @property
     def last(self) -> int:
-        """Where the text ends, before quotation marks and stop tokens at its end."""
+        """The end of the text, without trailing quotation marks and stop tokens."""
         if self._last < 0:
             last = self._text.rstrip(_QUOTES)
             while last.endswith((">", "]")) and (tag := TAG.search(last, max(0, last.rfind("<", -40)))) is not None:
@@ -62,12 +62,12 @@ class Surroundings:
         return self._last
 
     def stand_alone(self, start: int, end: int) -> bool:
-        """Whether a call between two positions is the whole text, or begins or ends a line and is no example."""
+        """Whether a call between two positions is the whole text, or begins or ends a line and is not an example."""
         edges = self.edges(start, end)
         return edges.is_whole or ((edges.begins or edges.ends) and not self.is_example(start, end))
 
     def edges(self, start: int, end: int) -> Edges:
-        """What is beside a call between two positions, on its line."""
+        """The text beside a call between two positions, on its line."""
         text = self._text
         is_whole = start <= self._first and end >= self.last - 1
         low = text.rfind("\n", max(0, start - _NEAR), start) + 1
@@ -87,7 +87,7 @@ class Surroundings:
         return Edges(begins, not after or after.startswith(("<", "[/")), is_whole)
 
     def is_example(self, start: int, end: int) -> bool:
-        """Whether the text before introduces it as an example, or it continues a list of examples."""
+        """Whether the text before introduces a call as an example, or the call continues a list of examples."""
         text = self._text
         behind = self._spans[-1][1] if self._spans else 0
         found = _LIKE_EXAMPLE.search(text, max(behind, start - 160), start) is not None
@@ -98,7 +98,7 @@ class Surroundings:
 
 
 def are_signatures(drafts: list[Draft], *, is_whole: bool) -> bool:
-    """Whether all values are the unquoted names of parameters, as in `add(a, b)`. Alone in the text, `add(a)` is a call nevertheless."""
+    """Whether all values are the unquoted names of parameters, as in `add(a, b)`. An `add(a)` that is the whole text is still a call."""
     return all(
         "unquoted_strings" in each.repairs
         and len(each.args) > (1 if is_whole else 0)

@@ -69,7 +69,7 @@ _TYPES: dict[str, str] = {"any": "", "str": "string"}
 
 
 class Tag:
-    """The meaning of a tag, by its words."""
+    """The meaning of a tag, judged by its words."""
 
     __slots__ = ("is_quotation", "is_thought", "kind", "stem")
 
@@ -136,7 +136,7 @@ def read_tagged(text: str, at: int, offers: OfferedTools, effort: Effort) -> tup
 
 
 def _read_named_tag(text: str, at: int, offers: OfferedTools, effort: Effort) -> tuple[list[Draft], int] | None:
-    """`<search><query>cats</query></search>`. The arguments must fit, as other markup may have such a name."""
+    """`<search><query>cats</query></search>`. The arguments must fit, because other markup may have the same tags."""
     named = _NAMED_TAG.match(text, at)
     offer = offers.get(named["name"]) if named is not None else None
     if named is None or offer is None:
@@ -208,20 +208,20 @@ def _children(text: str, at: int, offer: Offer, effort: Effort, repairs: list[st
 
 
 def skip(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """The position after an optional pattern."""
+    """The position after a pattern, if it matches here; otherwise the same position."""
     found = pattern.match(text, at)
     return found.end() if found is not None else at
 
 
 def _behind(end: re.Match[str] | None, length: int) -> int:
-    """The position after an argument: after its closing tag, or before whatever ends it instead."""
+    """The position after an argument: after its closing tag, or before another tag that ends it."""
     return length if end is None else end.end() if end["close"] else end.start()
 
 
 def _argument(
     text: str, at: int, schema: Any, said: str, *, ending: re.Pattern[str], effort: Effort, repairs: list[str]
 ) -> tuple[Any, re.Match[str] | None]:
-    """The value of an argument, and what ends it. A list or an object is read first: its strings may hold the tag that ends it."""
+    """The value of an argument, and the tag that ends it. A list or an object is read first, as its strings may contain that tag."""
     first = skip(_BLANK, text, at)
     if text.startswith(("{", "["), first) and not _is_text(text[first], schema, said):
         found = read_value(text, first, effort)

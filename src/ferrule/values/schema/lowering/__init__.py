@@ -1,1 +1,1 @@
-"""Schemas rewritten into the subset that a provider accepts."""
+"""Rewrite schemas into the subset that a provider accepts."""

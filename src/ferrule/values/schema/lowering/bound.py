@@ -1,4 +1,4 @@
-"""Bounding: a schema whose values are finitely many and have a longest text, with recursion unrolled to a given depth."""
+"""Bound a schema: make one that has finitely many values and a longest text, with recursion unrolled to a given depth."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
     from ferrule.values.schema.lowering.lower import LoweredSchema
 
 _PER_CHARACTER = 6
-"""Bytes of a character in JSON at most, as in `\\u0000`."""
+"""The most bytes that a character takes in JSON, as in `\\u0000`."""
 
 
 class Bounds(Record, kw_only=True):
-    """Where a schema sets no limit of its own."""
+    """Limits that apply where a schema sets none of its own."""
 
     depth: int = 3
-    """How often a definition may contain itself."""
+    """The number of times that a definition may contain itself."""
     chars: int = 200
-    """Characters of a text and of a property's name; of a text with a pattern, if it can be as short."""
+    """The characters of a text and of a property's name. A text with a pattern may have 400, if that is more."""
     items: int = 8
-    """Items of a list, and properties of names that the schema leaves open."""
+    """The items of a list, and the properties whose names the schema leaves open."""
     decimals: int = 6
-    """Digits after the point of a number."""
+    """The digits after the decimal point of a number."""
 
 
 def bound(lowered: LoweredSchema, bounds: Bounds | None = None) -> Schema:
-    """A schema without references, of finitely many values, all of which a schema lowered for a grammar admits.
+    """Make a schema without references that has finitely many values. The given schema, lowered for a grammar, admits all of them.
 
-    Raises `ValueError` if no value fits within the bounds.
+    Raises `ValueError` if no value fits the bounds.
     """
     made = _Unrolling(lowered.schema, bounds or Bounds()).node(lowered.schema, ())
     if made is None:
@@ -46,7 +46,7 @@ class _Unrolling:
         self._bounds = bounds
 
     def node(self, schema: Schema, inside: tuple[str, ...]) -> Schema | None:
-        """The bounded schema within these definitions; None if no value of it ends."""
+        """The bounded schema inside these definitions; None if it has no finite value."""
         if "$ref" in schema:
             reference: str = schema["$ref"]
             most = 1 if reference.endswith(ANY_VALUE) else self._bounds.depth
@@ -78,11 +78,11 @@ class _Unrolling:
         kept = {name: each for name, each in named.items() if each is not None}
         made: Schema = {"type": "object", "properties": kept, "required": required, "additionalProperties": False}
         made |= {key: schema[key] for key in ("minProperties", "maxProperties") if key in schema}
-        if len(required) == len(kept):  # else the engine cannot count the others
+        if len(required) == len(kept):  # otherwise the engine cannot count the other properties
             most = min(schema.get("maxProperties", self._bounds.items), self._bounds.items + len(kept))
             more: Any = schema.get("additionalProperties")
             if is_object(more) and (each := self.node(more, inside)) is not None:
-                any_name = f"^[^\\x00-\\x1f]{{0,{self._bounds.chars}}}$"  # names have no length of their own
+                any_name = f"^[^\\x00-\\x1f]{{0,{self._bounds.chars}}}$"  # names have no limit of their own
                 made |= {"patternProperties": {any_name: each}, "maxProperties": most} if not kept else {}
             for pattern, value in members(schema, "patternProperties").items():
                 each = self.node(value, inside)
@@ -105,7 +105,7 @@ class _Unrolling:
 
 
 def longest_bytes(schema: Schema) -> int:
-    """Bytes of the longest value of a bounded schema, or more, as JSON without whitespace."""
+    """An upper bound on the bytes of a bounded schema's values, as JSON without whitespace."""
     if "enum" in schema:
         return max(len(json_text(each).encode()) for each in schema["enum"])
     if "anyOf" in schema:

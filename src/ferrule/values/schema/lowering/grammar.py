@@ -1,4 +1,4 @@
-"""Lowering for a grammar: what the lowered schema admits, the original admits, or a loss says that it is only checked afterwards."""
+"""Lowering for a grammar. The original admits every value that the lowered schema admits, unless a loss says it is checked later."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ ANY_VALUE = "any value"
 
 
 class GrammarPass(LoweringPass):
-    """A pass whose losses are breaking if the grammar admits more than the schema. An object that names its properties has no others."""
+    """A pass in which a loss is breaking if the grammar admits more than the schema. An object that names its properties has no others."""
 
     def lowered(self) -> Schema:
-        """The lowered schema, of any type at its root."""
+        """The lowered schema. Its root may have any type."""
         made = self._schema(self._root, "")
         if self._definitions:
             made = {**made, "$defs": self._definitions}
@@ -44,10 +44,10 @@ class GrammarPass(LoweringPass):
 
     def _annotations(self, schema: Schema) -> tuple[list[str], Schema]:
         del schema
-        return [], {}  # a grammar has no reader
+        return [], {}  # no model reads a grammar
 
     def _branches(self, schema: Schema, branches: list[Any], key: str, at: str) -> list[Schema]:
-        """The branches without those that the grammar cannot express; all of them if it can express none."""
+        """The branches that the grammar can express; all branches if it can express none."""
         lowered = super()._branches(schema, branches, key, at)
         places = [f"{at}/{key}/{i}/" for i in range(len(lowered))]
         beyond = {place for place in places if any(loss.breaking and f"{loss.path}/".startswith(place) for loss in self.losses)}

@@ -1,4 +1,4 @@
-"""What strict modes take at most, counted before anything is sent."""
+"""The limits of strict modes, checked before anything is sent."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _PROPERTIES, _LEVELS, _ENUM_VALUES, _CHARACTERS, _LONG_ENUM, _CHARACTERS_OF_LONG_ENUM = 5_000, 10, 1_000, 120_000, 250, 15_000
-"""OpenAI's limits of one strict schema ("Structured model outputs", section "Supported schemas", 2026-08)."""
+"""OpenAI's limits for one strict schema ("Structured model outputs", section "Supported schemas", 2026-08)."""
 _STRICT_TOOLS, _OPTIONAL, _UNIONS = 20, 24, 16
-"""Anthropic's limits of all strict tools of one request together ("Structured outputs", section "Schema complexity limits", 2026-10)."""
+"""Anthropic's limits for all strict tools of one request together ("Structured outputs", section "Schema complexity limits", 2026-10)."""
 
 
 def beyond_limits(schema: Schema, target: Target) -> Iterator[SchemaLoss]:
-    """Where a lowered schema exceeds what strict mode takes of one schema."""
+    """The losses of a lowered schema that exceeds strict mode's limits for one schema."""
     if target == "openai-strict":
         yield from _beyond_openai(schema)
     elif target == "anthropic":
@@ -29,7 +29,7 @@ def beyond_limits(schema: Schema, target: Target) -> Iterator[SchemaLoss]:
 
 
 def within_request(schemas: Mapping[int, Schema]) -> set[int]:
-    """Those of the schemas of strict tools that fit into one request of Anthropic together: as many as possible, the simplest first."""
+    """The schemas of strict tools that fit together into one request to Anthropic: as many as possible, the simplest first."""
     costs = {place: _complexity(schema) for place, schema in schemas.items()}
     chosen: set[int] = set()
     optional, unions = _OPTIONAL, _UNIONS
@@ -41,7 +41,7 @@ def within_request(schemas: Mapping[int, Schema]) -> set[int]:
 
 
 def _complexity(schema: Schema) -> tuple[int, int]:
-    """How many optional properties and unions a schema has."""
+    """The numbers of optional properties and of unions in a schema."""
     found = [each for _, each in nodes(schema, "")]
     optional = sum(len(set(each.get("properties") or ()) - set(each.get("required") or ())) for each in found)
     return optional, sum("anyOf" in each or is_list(each.get("type")) for each in found)

@@ -1,7 +1,7 @@
-"""Lowering: a tool's schema in the dialect of a provider's strict mode, and arguments written under it converted back.
+"""Lower a tool's schema into the dialect of a provider's strict mode, and convert arguments that follow it back.
 
-A lowered schema is a copy, with a `SchemaLoss` for each thing that it does not say. A model's arguments go through `restored` before they
-are checked against the tool.
+A lowered schema is a copy, with a `SchemaLoss` for each rule that it does not express. A model's arguments go through `restored` before
+they are checked against the tool.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class LoweredSchema(Record):
     losses: tuple[SchemaLoss, ...]
     target: Target
     stand_ins: frozenset[str] = frozenset()
-    """JSON pointers into `schema`: properties in which null means "left out"."""
+    """JSON pointers into `schema` to the properties in which null means "left out"."""
     pairs: frozenset[str] = frozenset()
-    """JSON pointers into `schema`: lists of `{"key": ..., "value": ...}` that stand for dictionaries."""
+    """JSON pointers into `schema` to the lists of `{"key": ..., "value": ...}` that stand for dictionaries."""
     _validators: list[Validator] = field(default_factory=list, init=False, compare=False, repr=False)
-    """The validator of `schema`, once it was needed."""
+    """The validator of `schema`, after its first use."""
 
     @property
     def is_strict(self) -> bool:
-        """Whether the target's strict mode accepts the schema; never for a target without one."""
+        """Whether the target's strict mode accepts the schema; False for a target without a strict mode."""
         return RULES[self.target].strict and not any(loss.breaking for loss in self.losses)
 
     @property
@@ -65,12 +65,12 @@ class LoweredSchema(Record):
         """Convert arguments written under `schema` to the original schema.
 
         A null that means "left out" is removed, so that the default applies. A list that stands for a dictionary becomes one. Raises
-        `ToolCallError` if it has a key twice; whatever else does not fit `schema` stays.
+        `ToolCallError` if it has a key twice; anything else that does not fit `schema` stays unchanged.
         """
         try:
             return self._restored(arguments, self.schema, "") if self.stand_ins or self.pairs else arguments
         except RecursionError:
-            return arguments  # too deep for the check, too, which reports it
+            return arguments  # too deep for the check as well, which reports it
 
     def _restored(self, value: Any, schema: Any, at: str, likely: int = 0) -> Any:
         if not is_object(schema):
@@ -95,7 +95,7 @@ class LoweredSchema(Record):
         return made
 
     def _branch(self, value: Any, branches: list[Any], at: str, likely: int) -> int | None:
-        """The branch of a union that the model wrote: the only one of the value's type, or else the likely one or the first that fits."""
+        """The branch of a union that the model wrote: the only one with the value's type, or else the likely one or the first that fits."""
         kind = json_type(value)
         admitted = [declared_types(resolve_reference(each, self.schema)) for each in branches]
         possible = [i for i, kinds in enumerate(admitted) if not kinds or kind in kinds]
@@ -112,7 +112,7 @@ class LoweredSchema(Record):
 
 
 def _dictionary(items: list[Any]) -> Any:
-    """The dictionary that these keys and values make; the items if they are none."""
+    """The dictionary made from these pairs; the items themselves if they are not pairs."""
     if not all(is_object(each) and each.keys() == _PAIR and isinstance(each["key"], str) for each in items):
         return items
     made: dict[str, Any] = {}
@@ -133,12 +133,12 @@ class LoweredTools(Record):
     tools: tuple[dict[str, Any], ...]
     """Canonical declarations, in order, with `"strict": True` in the `function` of each that uses strict mode. Others are unchanged."""
     losses: Mapping[str, tuple[SchemaLoss, ...]]
-    """By name, for the tools that lose something."""
+    """The losses of each tool that has any, by name."""
     lowered: Mapping[str, LoweredSchema]
-    """By name, for the tools that are lowered."""
+    """The lowered schema of each tool that is lowered, by name."""
 
     def restored(self, name: str, arguments: Any) -> Any:
-        """Convert a model's arguments to the tool's own schema, as `LoweredSchema.restored`; unchanged for an unknown name."""
+        """Convert a model's arguments to the tool's own schema, as `LoweredSchema.restored` does; unchanged for an unknown name."""
         lowered = self.lowered.get(name)
         return arguments if lowered is None else lowered.restored(arguments)
 
@@ -146,8 +146,8 @@ class LoweredTools(Record):
 def lower_schema(schema: Mapping[str, Any], target: Target) -> LoweredSchema:
     """Lower the schema of a tool's arguments for one target. Walks the schema, so callers keep the result (once a `Declarations`).
 
-    `target` is `"openai-strict"`, `"anthropic"`, `"gemini"`, or `"grammar"` for models in this process. Raises `ConfigurationError` for
-    another target, and for a schema that is not a dict, such as `true`.
+    `target` is `"openai-strict"`, `"anthropic"`, `"gemini"`, or `"grammar"` for models in this process. Raises `ConfigurationError` for any
+    other target, and for a schema that is not a dict, such as `true`.
     """
     if not isinstance(schema, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  of a programmer without types
         raise ConfigurationError(f"A schema is lowered from a dict, found {shown(schema)}.")
@@ -180,7 +180,7 @@ def lower_tools(declarations: Iterable[Mapping[str, Any]], target: Target) -> Lo
         function: dict[str, Any] = declaration["function"]
         name: str = function["name"]
         if i not in chosen:
-            # An unchanged tool loses nothing that strict mode only does not check.
+            # An unchanged tool keeps the rules that strict mode merely does not check: only breaking losses remain.
             losses[name] = (_CROWDED,) if i in strict else (*(loss for loss in each.losses if loss.breaking), _UNSTRICT)
             tools.append(dict(declaration))
             continue

@@ -1,6 +1,6 @@
-"""Merging schemas that must all fit: the parts of an `allOf`, or a schema and one branch of its union.
+"""Merge schemas that must all fit: the parts of an `allOf`, or a schema and one branch of its union.
 
-The result is one new schema, and the keywords that could not be merged. A reference is followed once, as what is said twice says no more.
+The result is one new schema, and the keywords that could not be merged. A reference is followed once, because repetition adds nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _GREATER = frozenset({"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"})
 _SMALLER = frozenset({"maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"})
 _MOST_COMPARED = 64
-"""Schemas, each of which is compared with each."""
+"""The most schemas that are all compared with each other."""
 _FIRST = frozenset({"title", "default", "examples"})
 _BOTH: dict[str, Callable[[Any, Any], Any]] = {
     **dict.fromkeys(_GREATER, max),
@@ -26,13 +26,13 @@ _BOTH: dict[str, Callable[[Any, Any], Any]] = {
     "uniqueItems": lambda one, other: one or other,
     "items": lambda one, other: {"allOf": [one, other]},
 }
-"""How two values of a keyword become one. Values of other keywords must be equal."""
+"""How to merge two values of a keyword. Values of other keywords must be equal."""
 
 
 def merge(schemas: Iterable[Schema], root: Schema, steps: Iterator[object]) -> tuple[Schema, list[str]]:
-    """Merge schemas, and the parts of their `allOf`, into one; also returns the keywords that could not be merged.
+    """Merge schemas, and the parts of their `allOf`, into one. Also returns the keywords that could not be merged.
 
-    Each part takes one of `steps`; when there are no more, `TooMuchWorkError` is raised: many places may refer to a schema of many parts.
+    Each part uses one of `steps`; if there are no more, raises `TooMuchWorkError`: many places may refer to a schema of many parts.
     """
     made: Schema = {}
     clashes: list[str] = []
@@ -65,7 +65,7 @@ def merge(schemas: Iterable[Schema], root: Schema, steps: Iterator[object]) -> t
 
 
 def inlined_references(schema: Schema) -> Iterator[str]:
-    """The references that merging inlines: those in an `allOf`, and in a union with other keywords beside it."""
+    """The references that merging inlines: those in an `allOf`, and in a union that has other keywords beside it."""
     beside = schema.keys() & (TYPE_OF.keys() | {"type", "enum", "const", "allOf"})
     for key in ("allOf", *(("anyOf", "oneOf") if beside else ())):
         for each in schema.get(key) or ():
@@ -76,7 +76,7 @@ def inlined_references(schema: Schema) -> Iterator[str]:
 
 
 def admits_null(schema: Any, root: Schema, known: dict[str, bool]) -> bool:
-    """Whether null fits, judged by types and constants. `known` keeps what is found of references into this root."""
+    """Whether null fits, judged by types and constants. `known` caches the answers for references into this root."""
     if not is_object(schema):
         return schema is not False
     kinds, values = declared_types(schema), _values(schema)
@@ -85,7 +85,7 @@ def admits_null(schema: Any, root: Schema, known: dict[str, bool]) -> bool:
     reference = schema.get("$ref")
     if isinstance(reference, str):
         if reference not in known:
-            known[reference] = False  # what contains itself adds nothing
+            known[reference] = False  # a schema that contains itself adds nothing
             known[reference] = admits_null(find_pointer(reference, root), root, known)
         if not known[reference]:
             return False
@@ -95,7 +95,7 @@ def admits_null(schema: Any, root: Schema, known: dict[str, bool]) -> bool:
 
 
 def are_exclusive(branches: list[Any], root: Schema, steps: Iterator[object]) -> bool:
-    """Whether no value can fit two of these schemas, judged by types and constants. Of very many it is not known."""
+    """Whether no value can fit two of these schemas, judged by types and constants. False for very many schemas, which are not compared."""
     if len(branches) > _MOST_COMPARED:
         return False
     seen = [merge([found], root, steps)[0] if is_object(found := resolve_reference(each, root)) else {} for each in branches]
@@ -103,7 +103,7 @@ def are_exclusive(branches: list[Any], root: Schema, steps: Iterator[object]) ->
 
 
 def _parts(schema: Schema, root: Schema, seen: set[str]) -> Iterator[Schema]:
-    """Split a schema into schemas without `allOf` and `$ref` that must all fit; a reference to nothing stays, one in `seen` does not."""
+    """Split a schema into schemas without `allOf` and `$ref` that must all fit. A dangling reference stays; one in `seen` is dropped."""
     yield {key: value for key, value in schema.items() if key not in {"allOf", "$ref"}}
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference not in seen:
@@ -126,12 +126,12 @@ def _one_way(schema: Schema) -> Schema:
 
 
 def _merge_keyword(made: Schema, key: str, value: Any) -> bool:
-    """Merge a keyword's second value into its first; False if one value cannot say both."""
+    """Merge a keyword's second value into its first. Returns False if no single value can express both."""
     before = made[key]
-    if key in _FIRST or (before == value and json_text(before) == json_text(value)):  # `==` takes `1`, `1.0` and `True` for one
+    if key in _FIRST or (before == value and json_text(before) == json_text(value)):  # `1`, `1.0` and `True` are equal in Python
         return True
     if key == "items" and (is_list(before) or is_list(value)):
-        return False  # a tuple in the form of draft 7
+        return False  # a tuple in draft 7's form
     if key in _BOTH:
         made[key] = _BOTH[key](before, value)
     elif key == "properties":
@@ -205,6 +205,6 @@ def _values(schema: Schema) -> list[Any] | None:
 
 
 def _look_equal(values: list[Any], others: list[Any]) -> bool:
-    # `1` and `1.0` are one value in JSON Schema (section 4.2.2), and two texts.
+    # `1` and `1.0` are one value in JSON Schema (section 4.2.2), but two texts.
     numbers = {each for each in values if type(each) in {int, float}}
     return any(type(each) in {int, float} and each in numbers for each in others)

@@ -1,6 +1,6 @@
-"""Keywords that a grammar cannot say, as ones that it can: what the new schema admits, the old one admits as well.
+"""Replace keywords that a grammar cannot express with ones that it can. The old schema admits every value that the new one admits.
 
-A schema names a format, and the type behind it reads less than the format allows: Python has no 29 February 2023 and no year 0.
+The Python type behind a format accepts less than the format allows: Python has no 29 February 2023 and no year 0.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ FORMATS = {
     "base64url": "(?:[A-Za-z0-9_-]{4})*",
     "byte": "(?:[A-Za-z0-9+/]{4})*",
 }  # fmt: skip
-"""Patterns of whole texts, each narrower than the format and than what pydantic reads."""
+"""Patterns of whole texts. Each is narrower than the format, and than the texts that pydantic accepts."""
 _OF_A_PLACE = {"file-path": "an existing file", "directory-path": "an existing directory", "new-path": "a path that does not exist"}
 _LARGEST_INTEGER, _LARGEST_NUMBER = 10**18 - 1, 1e18
-"""Where a schema sets no bound: the engine's automata of numbers end there, and JSON can write numbers that Python reads as infinite."""
+"""The bounds if a schema sets none: the engine's automata of numbers end there, and Python reads some numbers in JSON as infinite."""
 _MOST_SUBSETS = 6
 _LOOK = re.compile(r"\(\?(?:[=!]|<[=!])")
 _ESCAPED_OR_SET = re.compile(r"\\.|\[|\]|\.", re.DOTALL)
@@ -61,7 +61,7 @@ _SPACE = r"\t\n\v\f\r "
 
 
 class Rewritten:
-    """A schema as a grammar takes it. `narrower` and `beyond` are `(keyword, what happened)`."""
+    """A schema in the form that a grammar accepts. `narrower` and `beyond` list `(keyword, what happened)`."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
@@ -82,7 +82,7 @@ class Rewritten:
         self.schema = {key: value for key, value in self.schema.items() if key not in keywords}
 
     def _within(self, largest: float, *, is_whole: bool) -> None:
-        """State both bounds of a number, once each, where the engine's automata are right."""
+        """Set both bounds of a number, once each, in the range where the engine's automata are right."""
         limits: dict[str, float] = {}
         for name, sign in (("inimum", 1), ("aximum", -1)):
             plain, strict = f"m{name}", f"exclusiveM{name}"
@@ -97,7 +97,7 @@ class Rewritten:
         self._set(**(limits if is_whole else self._apart(limits)))
 
     def _apart(self, limits: dict[str, float]) -> dict[str, float]:
-        """Bounds without a whole number that is excluded and less than 1 from the other bound: llguidance 1.9 admits it."""
+        """Move an excluded whole-number bound that is less than 1 from the other bound: llguidance 1.9 would admit that number."""
         low, high = limits.values()
         made: dict[str, float] = {}
         for key, value in limits.items():
@@ -215,7 +215,7 @@ _KIND = {
 
 
 def _engine_pattern(pattern: str) -> str:
-    """A pattern of ECMA 262 in the engine's dialect, where `.` also takes a carriage return, and whitespace is more."""
+    r"""Translate a pattern of ECMA 262 to the engine's dialect, where `.` also matches a carriage return, and `\s` matches more."""
     made: list[str] = []
     inside = False
     at = 0
@@ -242,7 +242,7 @@ def _in_engine(piece: str, *, inside: bool) -> str:
 
 
 def any_value(reference: str) -> Schema:
-    """The schema of any JSON value, to be found at this reference."""
+    """The schema of any JSON value, stored under this reference."""
     return {
         "anyOf": [
             {"type": "null"},

@@ -1,4 +1,4 @@
-"""The part of JSON Schema that each provider accepts, with its source, and descriptions for the keywords that it does not."""
+"""The part of JSON Schema that each provider accepts, with its source, and descriptions for the keywords that it does not accept."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 ProviderTarget = Literal["openai-strict", "anthropic", "gemini"]
 Target = Literal[ProviderTarget, "grammar"]
-"""A provider, or a grammar that admits no other text while a local model writes."""
+"""A provider, or a grammar that constrains the text of a local model while it writes."""
 
 ANNOTATIONS = frozenset({"title", "description", "default", "examples"})
-"""Keywords that do not constrain values; others of that kind (`$comment`, `deprecated`, `x-...`) are dropped."""
+"""The keywords kept that do not constrain values. Others of that kind (`$comment`, `deprecated`, `x-...`) are dropped."""
 DESCRIBED = frozenset({"title", "description"})
 TYPE_OF = {
     **dict.fromkeys(["minLength", "maxLength", "pattern", "format"], "string"),
@@ -32,44 +32,44 @@ TYPE_OF = {
 }
 """The JSON type that each of these keywords constrains. It does not constrain values of other types."""
 STRUCTURE = frozenset({"items", "prefixItems", "additionalItems", "properties", "required", "additionalProperties", "patternProperties"})
-"""Keywords for the structure of an array or an object; they are lowered together."""
+"""Keywords for the structure of an array or an object, which are lowered together."""
 ELSEWHERE = frozenset({"not", "if", "then", "else"})
-"""Keywords for any type that no target accepts."""
+"""Keywords for values of any type, which no target accepts."""
 
 
 class SchemaLoss(Record):
-    """Something that a schema says but its lowered form does not."""
+    """A rule of a schema that its lowered form does not express."""
 
     path: str
-    """A JSON pointer (RFC 6901) into the original schema. A part of an `allOf` is reported at its owner, and a keyword beside a
-    union in the branches, where lowering puts them."""
+    """A JSON pointer (RFC 6901) into the original schema. A part of an `allOf` is reported at the schema with the `allOf`, and a keyword
+    beside a union in the union's branches, where lowering puts it."""
     keyword: str
     """The keyword; `strict` if strict mode itself is lost."""
     lost: str
-    """What happens to it, in words for the author of the tool."""
+    """What happens to the rule, in words for the author of the tool."""
     breaking: bool = False
-    """Whether the target's strict mode cannot accept the schema, so that the tool is sent without it. Of a grammar: whether it admits
-    what the schema does not, so that an answer must be checked; otherwise it admits less."""
+    """Whether the target's strict mode cannot accept the schema, so that the tool is sent without strict mode. For a grammar: whether it
+    admits more than the schema, so that an answer must be checked; otherwise it admits less."""
 
 
 class Rules(Record, kw_only=True):
-    """What one target accepts."""
+    """The rules of one target for schemas."""
 
     strict: bool
-    """Objects are closed, and every value needs a stated form."""
+    """Whether objects must be closed, and every value must have a declared form."""
     all_required: bool = False
-    """Every property must be required; an optional one becomes nullable."""
+    """Whether every property must be required; an optional one then becomes nullable."""
     recursive: Literal["anywhere", "in options"] | None = None
     """Where a definition may contain itself; `in options`: in properties that are not required."""
     keeps: frozenset[str]
-    """The accepted keywords among those that not every target accepts."""
+    """The accepted keywords, of those that some targets do not accept."""
     formats: frozenset[str]
     enums: frozenset[str]
-    """The JSON types that an `enum` may hold."""
+    """The JSON types of the values that an `enum` may contain."""
     most_min_items: int | None = None
-    """The greatest `minItems`; None for any."""
+    """The largest `minItems`; None for no limit."""
     most_repeats: int | None = None
-    """The greatest number in a quantifier of a pattern; None for any."""
+    """The largest number in a pattern's quantifiers; None for no limit."""
 
 
 _SCALARS = frozenset({"string", "integer", "number", "boolean", "null"})
@@ -114,13 +114,13 @@ _WORDS = {
     "examples": "Examples: {}.",
 }
 _LONGEST = 300
-"""Characters of a schema in words: a hint for the model, not a specification."""
+"""The most characters of a keyword's value in a description, which is a hint for the model, not a specification."""
 _REPEATS = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 _BEYOND_AUTOMATA = re.compile(r"\(\?(?!:)|\\[1-9bBkpP]")
 
 
 def describe_keyword(keyword: str, value: Any) -> str:
-    """A keyword as a sentence for the model."""
+    """Describe a keyword in a sentence for the model."""
     if keyword == "uniqueItems":
         return "No item twice."
     text = value if isinstance(value, str) and keyword in {"pattern", "format"} else json_text(value)
@@ -150,7 +150,7 @@ def accepts_keyword(rules: Rules, keyword: str, value: Any) -> bool:
             if not isinstance(value, str) or _BEYOND_AUTOMATA.search(value):
                 return False
             most = rules.most_repeats
-            # The first digits tell as much as all, of which Python reads 4,300 at most.
+            # The first digits are enough; Python reads 4,300 digits at most.
             return most is None or all(int(number[:9] or 0) <= most for found in _REPEATS.findall(value) for number in found)
         case "minItems":
             return rules.most_min_items is None or value <= rules.most_min_items

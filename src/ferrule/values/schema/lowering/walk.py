@@ -1,4 +1,4 @@
-"""One pass over a schema that lowers it for one target."""
+"""Lower a schema for one target, in one pass."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from ferrule.values.schema.references import requires_itself
 
 _UNIONS = ("anyOf", "oneOf")
 _LARGEST, _MOST_PARTS = 8_000, 50_000
-"""Schemas, with inlined ones, and the parts that are merged: a small schema can expand without end."""
+"""The most schemas, including inlined ones, and the most merged parts: a small schema can expand without end."""
 _ANY = "strict mode supports no value of any form: each form must be declared"
 
 
 class LoweringPass:
-    """The pass and its results: `LoweringPass(schema, rules)`, then `lowered()` once."""
+    """One pass and its results. Make `LoweringPass(schema, rules)`, then call `lowered()` once."""
 
     def __init__(self, root: Schema, rules: Rules) -> None:
         self._root = root
@@ -53,7 +53,7 @@ class LoweringPass:
         self.stand_ins: list[Schema] = []
         """The lowered properties in which null means "left out"."""
         self.pairs: list[Schema] = []
-        """The lowered items of the lists that stand for dictionaries: one key and its value each."""
+        """The lowered items of lists that stand for dictionaries: each is one key with its value."""
         self._definitions: dict[str, Schema] = {}
         self._names: dict[str, str] = {"#": ""}  # of each definition in use, by its reference
         self._numbers = Counter[str]()  # of definitions whose own names are equal
@@ -65,7 +65,7 @@ class LoweringPass:
         self._steps, self._looks = iter(range(_MOST_PARTS)), iter(range(_MOST_PARTS))
 
     def lowered(self) -> Schema:
-        """The lowered schema. Its root is an object, which every provider requires of a tool."""
+        """The lowered schema. Its root is an object, as every provider requires for a tool."""
         made = self._node(self._without_union_at_root(), "")
         if self._definitions:
             made["$defs"] = self._definitions
@@ -96,7 +96,7 @@ class LoweringPass:
         return made
 
     def _flat(self, schema: Schema, at: str) -> Schema:
-        """Merge `allOf`, which writes `const` as `enum`, and add the type that the other keywords imply."""
+        """Merge `allOf` (which turns `const` into `enum`), and add the type that the other keywords imply."""
         schema, clashes = merge([schema], self._root, self._steps)
         for key in clashes:
             self._lose(at, "allOf", f"the values of `{key}` in the parts of `allOf` cannot be merged; one of them is kept")
@@ -109,7 +109,7 @@ class LoweringPass:
         return schema
 
     def _without_union_at_root(self) -> Schema:
-        """The root as one object, since no provider accepts a union there. It has the properties of every branch."""
+        """The root as one object with the properties of every branch, because no provider accepts a union there."""
         schema = self._flat({"type": "object", **self._root}, "")
         for key in _UNIONS:
             branches = [merge([each], self._root, self._steps)[0] for each in schema.pop(key, None) or () if is_object(each)]
@@ -145,7 +145,7 @@ class LoweringPass:
         return self._rules.recursive == "anywhere" or not self._requires_itself.get(reference, True)
 
     def _defined(self, reference: str, target: Any) -> str:
-        """The name of a definition, lowered on first use."""
+        """The name of a definition, which is lowered on first use."""
         if reference in self._names:
             return self._names[reference]
         plain = name = unescape_step(reference.rpartition("/")[2])
@@ -163,7 +163,7 @@ class LoweringPass:
         """The lowered schema with the title, description and other annotations of the original."""
         notes, own = self._annotations(schema)
         if ("$ref" in made and (notes or own)) or own.keys() & made.keys():
-            made = {"anyOf": [made]}  # no keyword may stand beside `$ref`, and two descriptions both stay
+            made = {"anyOf": [made]}  # `$ref` must stand alone, and of two descriptions both are kept
         return add_notes({**own, **made}, *notes)
 
     def _annotations(self, schema: Schema) -> tuple[list[str], Schema]:
@@ -243,7 +243,7 @@ class LoweringPass:
             self._lose(at, key, f"not enforced; the description says it: {notes[-1]}")
 
     def _enumerated(self, schema: Schema, at: str, notes: list[str]) -> Schema:
-        """Add the types of an enumeration, and drop an enumeration that the target does not accept."""
+        """Add the types of an enumeration's values, and drop an enumeration that the target does not accept."""
         kinds = declared_types(schema)
         values: list[Any] = [each for each in schema["enum"] if not kinds or fits_type(each, kinds)]
         if not values:
@@ -296,7 +296,7 @@ class LoweringPass:
             made["additionalProperties"] = self._schema(more, f"{at}/additionalProperties") if is_object(more) else more
 
     def _dictionary(self, made: Schema, schema: Schema, at: str, notes: list[str]) -> None:
-        """A dictionary as a list of its keys and values: strict modes want every property named."""
+        """Lower a dictionary to a list of its keys and values, because strict modes require every property to be named."""
         patterns = [(f"patternProperties/{escape_step(key)}", key, each) for key, each in members(schema, "patternProperties").items()]
         [(place, pattern, each)] = patterns or [("additionalProperties", None, schema.get("additionalProperties"))]
         names = [found for found in (schema.get("propertyNames", True), pattern and {"pattern": pattern}) if found not in (True, None, {})]
@@ -309,7 +309,7 @@ class LoweringPass:
         self._lose(at, place.partition("/")[0], "that keys are unique is not enforced; the description says it")
 
     def _optional(self, made: Schema, schema: Any, at: str) -> Schema:
-        """An optional property as a required one: null means "left out"."""
+        """Make an optional property required and nullable: null means "left out"."""
         if admits_null(schema, self._root, self._null_fits):
             if not is_object(schema) or "default" not in schema:
                 self._lose(at, "required", "null and a missing property are the same: the model can only write null")
