@@ -182,7 +182,7 @@ class LM(TurnsLM):
         return super().copy(**settings)
 
     def constrained(self, *, thought_chars: int = 1_000, partial: bool = False) -> GuidedLM:
-        """The same model, constrained by its server, which takes a grammar or a schema (llama.cpp, vLLM): its calls are valid by construction.
+        """The same model, with calls that are valid by construction: its server takes a grammar or a schema (llama.cpp, vLLM).
 
         The first constrained request finds out which form of constraint the server obeys. If it ignores them all, this raises
         `ConstraintError`. `thought_chars` limits the thought before a call. With `partial`, keywords that a grammar cannot enforce are
