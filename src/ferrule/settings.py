@@ -86,7 +86,7 @@ class Scope:
         self.frame = frame
         """The frame of the run whose `forward` is executing here, or None."""
         self.call = call
-        """The tool call that is executing here, or None."""
+        """The tool call that is executing here (see `runs.observers`), or None."""
 
     @property
     def tell(self) -> Any:

@@ -85,7 +85,7 @@ def _of_property(schema: dict[str, Any], name: str) -> Any:
 
 
 def _resolved(whole: dict[str, Any], schema: Any) -> dict[str, Any]:
-    """The schema behind a reference, and behind `null` as its only alternative."""
+    """The schema that a reference leads to, or the only alternative to `null`."""
     found = schema
     for _ in range(_MOST_LEVELS):
         if not is_object(found):

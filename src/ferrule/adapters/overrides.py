@@ -55,7 +55,7 @@ REFUSED: Mapping[str, str] = {
     "parse_outputs": "override `parse`",
     "process_chunk": "override `reader`, which returns a parser for one streamed answer",
 }
-"""Methods of DSPy's and udspy's adapters that nothing calls here, and what to do instead."""
+"""Methods of DSPy's and udspy's adapters that ferrule never calls, and what to do instead."""
 
 
 _REFUSED_OPTIONS: Mapping[str, str] = {
@@ -251,7 +251,7 @@ def _read(self: Any, signature: type[Signature], response: Response, *, lenient:
             raise error from error.__cause__
     calls = output_spec(signature).calls
     if calls is not None and tools and not outputs[calls]:
-        with suppress(AdapterParseError):  # a call in the model's own form, beside the answer
+        with suppress(AdapterParseError):  # a call in the model's own form, next to the answer
             outputs[calls] = self.plain_read(signature, response, lenient=lenient, tools=tools)[calls]
     return outputs
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _IMMUTABLE = frozenset({type(None), bool, int, float, str})
 _NOTHING = (None, "", "null")
-"""What models write for an output that they omit."""
+"""Values that models write for an output that they omit."""
 CUT_OFF = "the answer was cut off at its maximum length: write less, or raise `max_tokens`"
 _MARK = pattern(r"\[\[[ \t]*##[ \t]*\w+[ \t]*##[ \t]*\]\]")
 
@@ -42,13 +42,13 @@ class OutputSpec(Record):
     """The output for tool calls."""
     calls_type: type[ToolCalls] | None
     text: str | None
-    """The one text output, if there is exactly one output beside the calls."""
+    """The one text output, if there is exactly one output besides the calls."""
     optional: frozenset[str]
     defaults: dict[str, Any]
     """Defaults of optional outputs, if they can be shared between answers. Asking pydantic each time makes a text step 4 % slower."""
 
     def is_complete(self, raw: Mapping[str, Any]) -> bool:
-        """Whether the answer has every required output, and so needs no calls."""
+        """Whether the answer has every required output, and the output for calls is not required."""
         fields = raw.keys() - {self.calls}
         return bool(fields) and all(name in raw or name in self.optional for name, _ in self.checks)
 
@@ -137,7 +137,7 @@ def _calls(kind: type[ToolCalls], raw: Any, response: Response) -> tuple[ToolCal
 
 Calls = TypeVar("Calls", bound="ToolCalls")
 _NO_CALLS = frozenset({"", "none", "null", "nil", "n/a", "na", "nothing", "no calls", "no tool calls", "empty"})
-"""What models write when they make no calls."""
+"""Texts that models write when they make no calls."""
 
 
 def read_calls(found: Any, kind: type[Calls]) -> Calls:

@@ -26,7 +26,7 @@ class Pieces(ABC):
     """Base class of `Adapter`: the pieces of its prompts, and the methods that define its form."""
 
     replaced: ClassVar[frozenset[str]] = frozenset()
-    """The pieces that a subclass overrides. Prompts are then made of the pieces; otherwise they are made in one go."""
+    """The pieces that a subclass overrides. Prompts are then composed from the pieces; otherwise they are rendered in one go."""
 
     honoured: ClassVar[frozenset[str]] = frozenset()
     """Methods of DSPy's or udspy's adapters that this class calls itself, so that subclasses may override them."""

@@ -151,7 +151,7 @@ def _unquoted(signature: type[Signature], name: str, value: Any) -> Any:
 
 
 def _misread(signature: type[Signature], name: str, value: Any) -> str | None:
-    """The text of a value that an adapter would read as something else."""
+    """The text of a value, if an adapter would read it back as something else; else None."""
     text: Any = value.value if isinstance(value, Enum) else value
     if type(text) not in TEXTS or (field := compiled(signature).outputs.get(name)) is None:
         return None

@@ -170,7 +170,7 @@ def _begins(opened: dict[str, bool], name: str, *, is_first_of_line: bool, is_re
 
 
 class _Search:
-    """Finds the next match of several patterns in one pass of the text for each pattern."""
+    """Finds the next match of several patterns, with one pass over the text for each pattern."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -267,7 +267,7 @@ class TagReader:
         return True
 
     def _read_on(self, pieces: list[tuple[str, str]], opening: re.Match[str] | None) -> None:
-        """Parse up to the last end tag before the next opening tag: the value that ended goes on until there."""
+        """Parse up to the last end tag before the next opening tag: the value extends that far."""
         buffer = self._buffer
         stop = len(buffer.text) if opening is None else opening.start()
         for closing in self._tags.closing[self._ended].finditer(buffer.text, buffer.at, stop):

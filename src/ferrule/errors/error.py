@@ -52,7 +52,7 @@ def checks_keywords(init: Callable[P, None]) -> Callable[P, None]:
 
 
 class FerruleError(Exception):
-    """The base class of all errors. `code` is a stable word for each class; `is_retryable` says whether a later attempt may succeed."""
+    """Base class of all errors. `code` is a stable word per class (`unknown_tool`); `is_retryable`: whether a later attempt may succeed."""
 
     code: str = "ferrule"
     is_retryable: bool = False

@@ -9,7 +9,7 @@ from ferrule.errors.tool import ToolError
 
 
 class MCPError(FerruleError):
-    """The base class of errors of MCP servers. `server` and `tool` are names, `phase` is the operation, such as `call`.
+    """Base class of errors of MCP servers: `server` is its name, `tool` the tool's name there, `phase` the operation, such as `call`.
 
     `may_have_run` says whether the call may have run (None: unknown). HTTP errors have `status` and `retry_after_s`; JSON-RPC errors have
     `data`, and a number as `code`.

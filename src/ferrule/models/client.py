@@ -183,9 +183,9 @@ class ClientLM(TurnsLM):
             yield
         except kinds as error:
             response = getattr(error, "response", None)
-            status, told = getattr(error, "status_code", None), getattr(error, "body", None)
-            if isinstance(told, dict) and not (isinstance(status, int) and status >= _FIRST_ERROR):  # an event of a stream with status 200
-                raise with_provider(payload_error({"error": told, **told}), provider=self._package) from error
+            status, body = getattr(error, "status_code", None), getattr(error, "body", None)
+            if isinstance(body, dict) and not (isinstance(status, int) and status >= _FIRST_ERROR):  # an event of a stream with status 200
+                raise with_provider(payload_error({"error": body, **body}), provider=self._package) from error
             if not isinstance(status, int):
                 hint = "Is the server running? Its address, timeouts and retries are set where the client is made."
                 msg = f"the client failed: {type(error).__name__}: {str(error).rstrip('.')}. {hint} Asked `{self._model}`."

@@ -62,7 +62,7 @@ class Timeouts(Record):
 
 
 class _LoopConnections:
-    """The connections of one event loop. Not a pool of httpcore2: that examines all its connections, twice for every request."""
+    """The connections of one event loop. Not a pool: a pool examines all its connections, twice for every request."""
 
     __slots__ = ("all", "free", "places")
 

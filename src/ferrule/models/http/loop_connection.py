@@ -109,7 +109,7 @@ class _Wire(Protocol):
     def __init__(self, url: httpx2.URL, timeouts: httpx2.Timeout) -> None:
         self._url = url
         self._begun: tuple[httpx2.URL, Mapping[str, str], bytes] | None = None
-        """The URL and headers of the last request, and its head up to the length of the body: often the next is equal."""
+        """The URL and headers of the last request, and its head up to the length of the body, for reuse."""
         self._limit_s = timeouts.read
         """How long to wait for the next bytes, in either direction."""
         self._deadline = NEVER

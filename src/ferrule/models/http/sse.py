@@ -81,7 +81,7 @@ class EventAssembly:
         return self._deltas(self._events.feed(piece))
 
     def end(self) -> Iterator[Delta]:
-        """The body has ended."""
+        """End the body; yield the remaining pieces."""
         return self._deltas(self._events.end())
 
     def _deltas(self, events: Iterator[bytes]) -> Iterator[Delta]:

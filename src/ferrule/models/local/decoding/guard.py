@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ferrule.models.local.decoding.plans import Plans
 
 _MOST_TRIED = 16
-"""For how many tokens at most, in one step, the ending after them is computed."""
+"""The most tokens that are tried in one step: for each, the ending after it is computed."""
 
 
 class BudgetGuard:

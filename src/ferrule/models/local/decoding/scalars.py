@@ -1,4 +1,4 @@
-"""The shortest ending of an unfinished scalar: found by a search for numbers and strings with a pattern, else by length."""
+"""The shortest ending of an unfinished scalar: numbers and strings with a pattern need a search, other strings only their length."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Shortest:
             waiting += [*(node.get("anyOf") or ()), *(node.get("prefixItems") or ()), node.get("items"), node.get("additionalProperties")]
 
     def of(self, node: Any) -> bytes | None:
-        """The shortest value of this schema or a part of it; None if it has none, or none is known yet."""
+        """The shortest value of a schema within this one; None if it has none, or none is known yet."""
         return self._shortest.get(id(node))
 
     def properties(self, node: Schema) -> tuple[list[tuple[bytes, Any, bool]], list[bytes | None]]:

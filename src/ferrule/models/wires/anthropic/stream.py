@@ -1,7 +1,7 @@
 """A streamed Anthropic message: turns bytes into `Delta`s, and into the same `Response` as the unstreamed answer.
 
 Events are assembled into the body of an unstreamed answer, which `read` reads.
-Format: platform.claude.com, "Streaming messages", November 2026. Events of unknown types are ignored, as that page asks.
+Format: platform.claude.com, "Streaming messages", November 2026. Events of unknown types are ignored, as that page requires.
 """
 
 from __future__ import annotations

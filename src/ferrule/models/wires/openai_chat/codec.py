@@ -198,7 +198,7 @@ def headers(key: str | None) -> dict[str, str]:
 
 
 _REASONS = {"function_call": "tool_calls", "model_length": "length"}
-"""Reasons for the end of an answer with a usual name. `model_length` is Mistral's: the context is full."""
+"""Other names for the reasons why an answer ended. `model_length` is Mistral's: the context is full."""
 _THOUGHTS = ("thinking", "reasoning")
 """Types of parts with thoughts. Their text is in `thinking` (Mistral, Cohere), `summary` (Databricks) or `text`."""
 
@@ -241,7 +241,7 @@ def _usage(counts: Json) -> Usage:
 
 
 def reasoning_of(message: Json) -> str | None:
-    """The reasoning beside the content of a message or chunk, under the names of DeepSeek, OpenRouter and vLLM, and GitHub Copilot."""
+    """The reasoning next to the content of a message or chunk, as named by DeepSeek, by OpenRouter and vLLM, and by GitHub Copilot."""
     return text_of(message.get("reasoning_content")) or text_of(message.get("reasoning")) or text_of(message.get("reasoning_text"))
 
 

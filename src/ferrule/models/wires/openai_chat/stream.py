@@ -53,7 +53,7 @@ class _Call:
         return "".join(self.names)
 
     def is_before(self, entry: Json) -> bool:
-        """Whether a piece without an index begins another call: it has a different id, or a name although this call is complete."""
+        """Whether a piece without an index begins another call: it has a different id, or a name once this call is complete."""
         call_id, function = entry.get("id"), mapping(entry.get("function"))
         if call_id and self.id:
             return call_id != self.id
