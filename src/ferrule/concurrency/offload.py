@@ -107,7 +107,7 @@ def _submit(function: Callable[[], R]) -> tuple[Future[R], Job]:
 
 
 def result_or_run(future: Future[R], function: Callable[[], R]) -> R:
-    """The result of submitted work. Work that has not begun runs in this thread: every worker may be waiting for this thread."""
+    """The result of submitted work. If it does not begin soon, it runs in this thread: every worker may be waiting for this thread."""
     from concurrent.futures import wait
 
     while not future.running() and not wait((future,), _HELPS_AFTER_S).done:
