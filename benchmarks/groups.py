@@ -1,4 +1,4 @@
-"""What `make bench` measures: one function for each group of figures."""
+"""The groups of figures that `make bench` measures, with a function for each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXT = "ferrule, calls in text"
 
 
 class Bench:
-    """One run of the benchmarks: the libraries that are there, their processes, and the table."""
+    """One run of the benchmarks: the installed libraries, their processes, and the table."""
 
     def __init__(self, table: Table, *, tiny: bool, wanted: list[str]) -> None:
         self.table, self.tiny = table, tiny
@@ -49,11 +49,11 @@ class Bench:
         return self._versions
 
     def start(self, group: str) -> None:
-        """Say on stderr which group begins, and when."""
+        """Print on stderr which group begins, and when."""
         print(f"[{time.monotonic() - self._began:4.0f} s] {group}", file=sys.stderr, flush=True)
 
     def worker(self, library: Library) -> Worker:
-        """The process of a library, which is started at first use."""
+        """The process of a library, started on first use."""
         if library.name not in self._workers:
             self._workers[library.name] = Worker(library)
         return self._workers[library.name]
@@ -66,9 +66,9 @@ class Bench:
     def rounds(
         self, libraries: list[Library], rounds: int, ask: Callable[[Library], Any], *, once: bool = False
     ) -> tuple[dict[str, list[Any]], dict[str, str]]:
-        """What each library answers in each round, in turns, and why some failed. A library that answers None has no such thing.
+        """Ask all libraries in turns; return their answers of each round, and why some failed. None means that a library lacks the feature.
 
-        With `once`, the others answer in the first round only.
+        With `once`, libraries other than ferrule only answer in the first round.
         """
         found: dict[str, list[Any]] = {each.name: [] for each in libraries}
         failed: dict[str, str] = {}
@@ -94,7 +94,7 @@ class Bench:
 
 
 def steps(bench: Bench) -> None:
-    """A step in process, by length of the run and driver. What takes too long is left out, and said so."""
+    """A step in process, by length of the run and driver. Measurements that take too long are left out, with a note."""
     slow: set[str] = set()
     for turns in (2,) if bench.tiny else (10, 100, 1000):
         repeats, rounds = (1, 1) if bench.tiny else {10: (200, 7), 100: (25, 5), 1000: (3, 5)}[turns]  # 0.1 s of ours
@@ -103,7 +103,7 @@ def steps(bench: Bench) -> None:
             def ask(library: Library, kind: str = kind, turns: int = turns, repeats: int = repeats) -> Any:
                 is_heavy = library.name not in {FLOOR, OURS, TEXT}
                 times, within_s = repeats, None
-                if is_heavy:  # a slow phase of the machine is short beside their runs
+                if is_heavy:  # a slow phase of the machine is short compared to their runs
                     times, within_s = (min(repeats, 30) if turns <= 10 else 1), (LONGEST_S if turns == 1000 else None)
                 return bench.worker(library).ask("steps", kind=kind, turns=turns, repeats=times, within_s=within_s)
 
@@ -127,7 +127,7 @@ def first(bench: Bench) -> None:
     programs: list[float] = []
 
     def imported(library: Library) -> float:
-        if library.name == OURS:  # in the same rounds: the speed of the machine changes in between
+        if library.name == OURS:  # in the same rounds, because the speed of the machine changes between rounds
             programs.append(1e3 * (float(python("-c", timed.format(FIRST_RUN))) - min(bare)))
         return 1e3 * (float(python("-c", timed.format(library.names), interpreter=library.python)) - min(bare))
 
@@ -157,9 +157,9 @@ assert ReAct('question -> answer: int', tools=[add], native=True)(question='1+2?
 
 
 def http(bench: Bench) -> None:
-    """Agents at once against a server on loopback. The floor, a bare loop with the client, and ferrule run again beside each library.
+    """Concurrent agents against a server on loopback. The floor, a bare loop with the client, and ferrule run again next to each library.
 
-    The median of three runs counts; a library runs once with 200 agents, which takes it half a minute.
+    Values are medians of three runs; other libraries run only once with 200 agents, because that takes half a minute.
     """
     turns = 2 if bench.tiny else 10
     close = [each for each in bench.libraries if each.name in {FLOOR, OURS}]
@@ -207,7 +207,7 @@ def _round(libraries: list[Library], name: str) -> int:
 
 
 def memory(bench: Bench) -> None:
-    """Agents that wait in their last tool call: 1,000 in one process, 100 for libraries that take long."""
+    """Memory of agents that wait in their last tool call: 1,000 in one process, 100 for slow libraries."""
 
     def ask(library: Library) -> Any:
         many = library.name in {FLOOR, OURS, TEXT}
@@ -222,7 +222,7 @@ def memory(bench: Bench) -> None:
 
 
 def tools(bench: Bench) -> None:
-    """Making a tool from a function of five parameters, and a checked call of it where a library has one."""
+    """The time to make a tool from a function with five parameters, and for a checked call of it if the library has that."""
     libraries = [each for each in bench.libraries if each.function == "make"]
     found, failed = bench.rounds(
         libraries, 1 if bench.tiny else 5, lambda each: bench.worker(each).ask("tools", repeats=2 if bench.tiny else 50)
@@ -233,7 +233,7 @@ def tools(bench: Bench) -> None:
 
 
 def parallel(bench: Bench) -> None:
-    """Eight calls of 100 ms in one turn, wall time."""
+    """The wall time of eight calls of 100 ms in one turn."""
     libraries = [each for each in bench.libraries if each.form in {"native", "smolagents", "dspy_v2"}]
     for kind in ("slow", "slow async"):
         found, failed = bench.rounds(
@@ -243,7 +243,7 @@ def parallel(bench: Bench) -> None:
 
 
 def tokens(bench: Bench) -> None:
-    """What a run of 20 steps sends, and the share of it that a provider's prompt cache can serve."""
+    """The prompts that a run of 20 steps sends, and the share of them that a provider's prompt cache can serve."""
 
     def ask(library: Library) -> Any:
         return bench.worker(library).ask("tokens", form=library.form, turns=2 if bench.tiny else 20)
@@ -254,7 +254,7 @@ def tokens(bench: Bench) -> None:
 
 
 def kept(bench: Bench) -> None:
-    """Runs kept in memory, SQLite and Postgres, beside LangGraph's checkpointers. Wall time too: commits wait for the disk."""
+    """Runs stored in memory, SQLite and Postgres, compared to LangGraph's checkpointers. Also in wall time: commits wait for the disk."""
     turns, rounds, repeats = (2, 1, 1) if bench.tiny else (50, 3, 2)
     libraries = [each for each in bench.libraries if each.name in {OURS, "langgraph"}]
     with tempfile.TemporaryDirectory() as folder, _postgres(tiny=bench.tiny) as postgres:
@@ -274,7 +274,7 @@ def kept(bench: Bench) -> None:
 
 @contextlib.contextmanager
 def _postgres(*, tiny: bool) -> Iterator[str | None]:
-    """The address of a Postgres: of BENCH_POSTGRES, or of a server of our own that syncs each commit; None if there is none."""
+    """The address of a Postgres: BENCH_POSTGRES, or our own server that syncs each commit; None if there is none."""
     sys.path.append(str(HERE.parent / "tests"))
     from postgres_server import PostgresServer, none_here
 
@@ -290,7 +290,7 @@ def _postgres(*, tiny: bool) -> Iterator[str | None]:
 
 
 def _runs(bench: Bench) -> None:
-    """What ferrule's stores cost by themselves."""
+    """The cost of ferrule's stores by themselves."""
     tiny = ["--tiny"] if bench.tiny else []
     commits, waiting, long = (script("runs.py", figure, *tiny) for figure in ("commits", "waiting", "long"))
     together = script("runs.py", "together", *tiny)
@@ -316,7 +316,7 @@ def _runs(bench: Bench) -> None:
 
 
 def observers(bench: Bench) -> None:
-    """What observers cost a step of ferrule."""
+    """The cost of observers for a step of ferrule."""
     found = script("observers.py", *(("2", "1") if bench.tiny else ("50", "15")))
     ours = found.pop("none")
     bench.table.add("step with an observer", "us", {OURS: ours} | found)
@@ -338,7 +338,7 @@ def quality(bench: Bench) -> None:
 
 
 def mcp(bench: Bench) -> None:
-    """Calls of MCP tools beside the SDK's bare session, and what broken servers cost."""
+    """Calls of MCP tools compared to the SDK's bare session, and the cost of broken servers."""
     if importlib.util.find_spec("mcp") is None:
         print("mcp is not installed and left out")
         return

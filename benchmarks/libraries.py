@@ -1,4 +1,4 @@
-"""Which libraries are compared, and one process for each: `peer.py` at work."""
+"""The libraries that are compared, and a process for each, which runs `peer.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-# Nothing is fetched and nothing is traced: set-up over the network is no cost of a library. Modules stay compiled, as in an installation.
+# No downloads and no tracing: set-up over the network is not a cost of a library. Modules stay compiled, as in an installation.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | {
     "LANGSMITH_TRACING": "false",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -30,21 +30,21 @@ class Library:
     name: str
     module: str
     distribution: str | None
-    """What must be installed, beside the benchmarks' own requirements."""
+    """The distribution that must be installed, besides the benchmarks' own requirements."""
     names: str
-    """What a program with one agent imports."""
+    """The names that a program with one agent imports."""
     function: str = "make"
     form: str = "native"
-    """How model_server.py answers."""
+    """The form in which model_server.py answers."""
 
     @property
     def python(self) -> str:
-        """The interpreter of its venv: DSPy's dependencies exclude those of the others."""
+        """The interpreter of the library's venv: DSPy's dependencies conflict with those of the others."""
         own = HERE.parent / ".venv-bench-dspy" / "bin" / "python"
         return str(own) if self.distribution == "dspy" and own.is_file() else sys.executable
 
     def version(self) -> str | None:
-        """What is installed; None if nothing is."""
+        """The installed version; None if there is none."""
         if self.distribution is None:
             return None
         asked = f"from importlib.metadata import version; print(version({self.distribution!r}))"
@@ -68,7 +68,7 @@ LIBRARIES = [
 
 
 class Worker:
-    """The process of one library, which answers one request after another."""
+    """The process of one library, which answers requests one after another."""
 
     def __init__(self, library: Library) -> None:
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  `end` closes it
@@ -77,8 +77,8 @@ class Worker:
         self._process = subprocess.Popen(command, text=True, env=ENVIRONMENT, **pipes)
 
     def ask(self, figure: str, *, within_s: float | None = None, **parameters: Any) -> Any:
-        """A figure of the library. A failure is a `RuntimeError` with the last line of its errors; too long a time is a `TimeoutError`."""
-        with suppress(BrokenPipeError):  # it failed before, and its errors say how
+        """Get a figure of the library. Raises `RuntimeError` with the last line of its errors, or `TimeoutError` if it takes too long."""
+        with suppress(BrokenPipeError):  # it has already failed; its errors say why
             self._process.stdin.write(json.dumps({"figure": figure, **parameters}) + "\n")
             self._process.stdin.flush()
         if within_s is not None and not select.select([self._process.stdout], [], [], within_s)[0]:
@@ -93,7 +93,7 @@ class Worker:
     def end(self) -> None:
         """End the process."""
         if self._process.stdin is not None and not self._process.stdin.closed:
-            with suppress(BrokenPipeError):  # it ended before
+            with suppress(BrokenPipeError):  # it has already ended
                 self._process.stdin.close()
         self._process.wait()
         self._process.stdout.close()
@@ -101,11 +101,11 @@ class Worker:
 
 
 def python(*arguments: str, interpreter: str = sys.executable) -> str:
-    """The last line that a program prints."""
+    """Run a program, and return the last line that it prints."""
     found = subprocess.run([interpreter, *arguments], check=True, capture_output=True, text=True, env=ENVIRONMENT)
     return found.stdout.strip().splitlines()[-1]
 
 
 def script(name: str, *arguments: str, interpreter: str = sys.executable) -> Any:
-    """What a script of this folder prints as JSON."""
+    """Run a script of this folder, and return the JSON that it prints."""
     return json.loads(python(str(HERE / name), *arguments, interpreter=interpreter))

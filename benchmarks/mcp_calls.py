@@ -1,6 +1,6 @@
 """The time of an MCP tool call over stdio, compared with the SDK's own session: `python mcp_calls.py CALLS ROUNDS` prints one JSON line.
 
-The ways to call alternate, CALLS calls each. A figure is the median over ROUNDS rounds, in milliseconds per call.
+The variants alternate, with CALLS calls each. A figure is the median of ROUNDS rounds, in milliseconds per call.
 """
 
 from __future__ import annotations

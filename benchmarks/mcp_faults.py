@@ -1,8 +1,8 @@
-"""What broken MCP servers cost an agent: `python mcp_faults.py TURNS MODEL_MS` prints one JSON line.
+"""The cost of broken MCP servers for an agent: `python mcp_faults.py TURNS MODEL_MS` prints one JSON line.
 
-Five servers with twenty tools each, whose lists are stale at every turn. In the second run one is stopped (SIGSTOP) after a quarter of the
-turns, one is killed and cannot start again after a half, and one is killed and starts again after three quarters. The model calls tools of
-the other two and of the one that comes back, once a turn, and that of the dead one once; it takes MODEL_MS milliseconds an answer.
+There are five servers with twenty tools each, whose lists are stale at every turn. In the second run, one server is stopped (SIGSTOP) after
+a quarter of the turns, one is killed after half of them and cannot restart, and one is killed after three quarters and restarts. Each turn,
+the model calls a tool of the other two or of the one that restarts, and once a tool of the dead one; an answer takes MODEL_MS milliseconds.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ for line in sys.stdin:
 
 
 class Faults:
-    """The model of a run, which breaks servers between its answers."""
+    """The model of a run; it breaks servers between its answers."""
 
     def __init__(self, folder: Path, turns: int, model_s: float, *, breaks: bool) -> None:
         self._folder, self._turns, self._model_s, self._breaks = folder, turns, model_s, breaks
         self._turn = 0
 
     def answer(self, _: object) -> Any:
-        """The next call; before it, the fault of this turn."""
+        """Cause the fault of this turn, then return the next call."""
         time.sleep(self._model_s)
         at, self._turn = self._turn, self._turn + 1
         if at == self._turns:
@@ -76,7 +76,7 @@ class Faults:
 
 
 def run(turns: int, model_s: float, *, breaks: bool) -> tuple[float, int]:
-    """The seconds of one run, and the servers that were reported as unavailable."""
+    """The seconds of one run, and the number of servers reported as unavailable."""
     told: list[str] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -103,7 +103,7 @@ def run(turns: int, model_s: float, *, breaks: bool) -> tuple[float, int]:
 
 
 def main() -> None:
-    """Both runs, the one without faults first."""
+    """Execute both runs, the one without faults first."""
     logging.getLogger("ferrule.mcp").setLevel(logging.ERROR)
     turns, model_s = int(sys.argv[1]), float(sys.argv[2]) / 1000
     without, _ = run(turns, model_s, breaks=False)

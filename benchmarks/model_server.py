@@ -1,7 +1,7 @@
-"""A scripted OpenAI-compatible server on loopback: `python model_server.py` prints its port, and ends when its input does.
+"""A scripted OpenAI-compatible server on loopback: `python model_server.py` prints its port, and ends with its input.
 
-The answer depends on the request alone, so any number of agents can use it at once. The path begins with the form in which a library writes
-a run, and the number of calls of `add(a, b)` that the model makes: `/native/10/v1/chat/completions`. A request costs about 100 us of CPU.
+The answer depends only on the request, so any number of agents can use it at once. The path begins with the form in which a library writes
+a run, and the number of calls of `add(a, b)` that the model makes: `/native/10/v1/chat/completions`. A request takes about 100 us of CPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ASSISTANT = (b'"role":"assistant"', b'"role": "assistant"')
 
 
 def native(body: bytes, steps: int) -> dict:
-    """Tool calls of the protocol; the typed answer by the tool that the library declares for it, or as text."""
+    """The protocol's tool calls; the typed answer is a call of the tool that the library declares for it, or text."""
     done = body.count(b'"tool_call_id"')
     if done < steps:
         return _call(f"call_{done}", "add", {"a": done, "b": 1})
@@ -34,14 +34,14 @@ def native(body: bytes, steps: int) -> dict:
 
 
 def smolagents(body: bytes, steps: int) -> dict:
-    """Native calls, whose results come back as text."""
+    """Native calls, whose results the library sends as text."""
     done = (len(json.loads(body)["messages"]) - 2) // 2 if b'"Observation:' in body or b"Observation:\\n" in body else 0
     name, args = ("add", {"a": done, "b": 1}) if done < steps else ("final_answer", {"answer": ANSWER})
     return _call(f"call_{done}", name, args)
 
 
 def dspy(body: bytes, steps: int) -> dict:
-    """DSPy's `ReAct`: calls in text; after `finish`, a last question for the outputs."""
+    """DSPy's `ReAct`: calls in text; after `finish`, one more request for the outputs."""
     done = body.count(b"[[ ## observation_")
     if done > steps:
         return {"content": fields(reasoning="sum", answer=ANSWER)}
@@ -57,7 +57,7 @@ def dspy_v2(body: bytes, steps: int) -> dict:
 
 
 def udspy(body: bytes, steps: int) -> dict:
-    """Udspy's `ReAct`: JSON in text; after `finish`, a last question for the outputs."""
+    """Udspy's `ReAct`: JSON in text; after `finish`, one more request for the outputs."""
     done = body.count(rb"\"observation\":")
     if done > steps:
         return {"content": json.dumps({"reasoning": "sum", "answer": ANSWER})}
@@ -66,7 +66,7 @@ def udspy(body: bytes, steps: int) -> dict:
 
 
 def text(body: bytes, steps: int) -> dict:
-    """Ferrule's calls in text, whose `finish` has the outputs."""
+    """Ferrule's calls in text; the call of `finish` has the outputs."""
     done = body.count(b"[[ ## observation_")
     name, args = ("add", {"a": done, "b": 1}) if done < steps else ("finish", {"answer": ANSWER})
     return {"content": fields(next_thought="add", next_tool_name=name, next_tool_args=args)}
@@ -129,4 +129,4 @@ def in_thread(bodies: list[bytes]) -> str:
 if __name__ == "__main__":
     threading.Thread(target=lambda: asyncio.run(_serve(lambda port: print(port, flush=True), None)), daemon=True).start()
     sys.stdin.read()
-    os._exit(0)  # connections that are still open need no farewell
+    os._exit(0)  # open connections need no orderly close

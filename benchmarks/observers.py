@@ -1,6 +1,6 @@
-"""What observers cost a step: `python observers.py TURNS ROUNDS` prints one JSON line, CPU microseconds a step by observer.
+"""The cost of observers per step: `python observers.py TURNS ROUNDS` prints one JSON line, CPU microseconds per step by observer.
 
-The ways to observe take turns. OpenTelemetry's SDK exports to nowhere, in its own thread, whose CPU time counts.
+The observers take turns. OpenTelemetry's SDK exports to nowhere, in its own thread, whose CPU time counts.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""One library at work: `python peer.py MODULE FUNCTION` reads one JSON request a line, and answers each with one JSON line.
+"""Measures one library: `python peer.py MODULE FUNCTION` reads one JSON request per line, and answers each with one JSON line.
 
-A request names a figure and its parameters: `{"figure": "parallel", "kind": "slow"}`. The process stays, so that the libraries can take
-turns: what slows the machine slows all of them. The answer and the number of tool calls of every run are checked after the clock stops.
+A request names a figure and its parameters: `{"figure": "parallel", "kind": "slow"}`. The process keeps running, so that libraries can take
+turns: a slow phase of the machine affects them all. The answer and the number of tool calls of each run are checked after the clock stops.
 """
 
 from __future__ import annotations
 
 import time
 
-START_S = time.process_time()  # before the imports below, whose cost is the library's if it needs them, too
+START_S = time.process_time()  # before the imports below: a library that needs them, too, pays for them
 
 import importlib  # noqa: E402
 import json  # noqa: E402
@@ -26,16 +26,16 @@ class Measured:
         self.calls = 0
 
     def add(self, a: int, b: int) -> int:
-        """Count the call, and add."""
+        """Count the call and add."""
         self.calls += 1
         return a + b
 
     def await_(self, coroutine):
-        """Run on one event loop for all runs, as in a server."""
+        """Run a coroutine; all runs share one event loop, as in a server."""
         import asyncio
 
         self._runner = self._runner or asyncio.Runner()
-        # Not `Runner.run`: it sets and resets the handler of Ctrl-C in every run, 20 us that a server pays once.
+        # Not `Runner.run`: it sets and resets the Ctrl-C handler for each run, which takes 20 us that a server pays only once.
         return self._runner.get_loop().run_until_complete(coroutine)
 
     def tool(self, kind: str):
@@ -67,7 +67,7 @@ class Measured:
         return made
 
     def run(self, kind: str, turns: int, at_once: int = 1) -> dict | None:
-        """CPU and wall seconds of one run; the first of a short kind is not measured. None if the library has no such driver."""
+        """CPU and wall seconds of one run; short runs are preceded by one that is not measured. None if the library lacks this driver."""
         from peers.script import ANSWER, Script
 
         key = (kind, turns, at_once)
@@ -92,12 +92,12 @@ class Measured:
         return self.await_(agent.arun()) if is_async else agent.run()
 
     def steps(self, kind: str, turns: int, repeats: int) -> float | None:
-        """CPU microseconds a step, the least of a few runs."""
+        """CPU microseconds per step, the lowest of a few runs."""
         found = [self.run(kind, turns) for _ in range(repeats)]
         return None if found[0] is None else 1e6 * min(each["cpu_s"] for each in found) / turns
 
     def parallel(self, kind: str) -> float | None:
-        """Milliseconds of a run whose model asks for 8 calls of 100 ms in one turn."""
+        """Milliseconds of a run whose model makes 8 calls of 100 ms in one turn."""
         found = self.run(kind, 1, 8)
         return None if found is None else 1e3 * found["wall_s"]
 
@@ -110,7 +110,7 @@ class Measured:
         return time.process_time() - START_S
 
     def memory(self, agents: int, turns: int) -> float | None:
-        """Kilobytes an agent, with so many in one process that wait in their last tool call."""
+        """Kilobytes per agent, with `agents` in one process that wait in their last tool call."""
         import asyncio
         import gc
         from pathlib import Path
@@ -148,7 +148,7 @@ class Measured:
         async def main() -> float:
             nonlocal agents
             wanted, agents = agents, min(agents, 20)
-            await all_of_them(agents)  # what is made once in a process is no agent's
+            await all_of_them(agents)  # objects made once per process do not count
             agents = wanted
             waiting.clear()
             all_wait.clear()
@@ -158,7 +158,7 @@ class Measured:
         return asyncio.run(main())
 
     def http(self, url: str, agents: int, turns: int) -> dict:
-        """Client CPU microseconds a request and requests a second of so many agents at once."""
+        """Client CPU microseconds per request, and requests per second, of `agents` running at once."""
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
 
@@ -191,7 +191,7 @@ class Measured:
         return {"cpu_us": 1e6 * cpu / requests, "requests_s": requests / wall}
 
     def tokens(self, form: str, turns: int) -> dict:
-        """What one run sends: thousand characters of prompts, and the share that repeats the beginning of the request before."""
+        """The prompts that one run sends, in thousands of characters, and the share that repeats the beginning of the previous request."""
         from itertools import pairwise
         from os.path import commonprefix
 
@@ -211,7 +211,7 @@ class Measured:
         return {"requests": len(texts), "characters": total, "prefix_share": again / total}
 
     def tools(self, repeats: int) -> dict:
-        """Microseconds to make a tool with its schema from a function of five parameters, and for a checked call of it."""
+        """Microseconds to make a tool with its schema from a function with five parameters, and for a checked call of it."""
 
         def one_tool():
             def book(city: str, nights: int, price: float, breakfast: bool = False, guests: list[str] | None = None) -> str:
@@ -239,7 +239,7 @@ class Measured:
         return {"schema_us": 1e6 * cpu, **self._direct(one_tool, repeats)}
 
     def _direct(self, one_tool, repeats: int) -> dict:
-        """Making without asking for the schema, and a checked call; empty for a library that calls tools only within a run."""
+        """The times to make a tool without its schema, and for a checked call; empty if the library only calls tools within a run."""
         if not hasattr(self._module, "direct"):
             return {}
         function, functions = one_tool(), [one_tool() for _ in range(repeats)]
@@ -257,7 +257,7 @@ class Measured:
         return {"make_us": 1e6 * made / repeats, "call_us": 1e6 * (time.process_time() - cpu) / (10 * repeats)}
 
     def kept(self, store: str, place: str, turns: int, repeats: int) -> dict:
-        """CPU and wall microseconds a step of a run that is kept in a store."""
+        """CPU and wall microseconds per step of a run kept in a store."""
         from peers.script import ANSWER, Script
 
         with self._module.saver(store, place) as saver:
@@ -277,14 +277,14 @@ class Measured:
 
 
 def _prompt(body: dict) -> str:
-    """What the model reads, in its order: tools, then messages."""
+    """The prompt in the order that the model reads: tools, then messages."""
     return "\n".join(json.dumps(each) for each in [body.get("tools", []), body.get("response_format"), *body["messages"]])
 
 
 def main() -> None:
     measured = Measured(sys.argv[1], sys.argv[2])
     answers = sys.stdout
-    sys.stdout = sys.stderr  # what a library prints is no answer
+    sys.stdout = sys.stderr  # so that output of a library is not taken for an answer
     for line in sys.stdin:
         request = json.loads(line)
         found = getattr(measured, request.pop("figure"))(**request)

@@ -1,6 +1,6 @@
-"""Runs kept in Postgres: `make pg-bench` prints one JSON line. It starts a Postgres of this system on loopback, with `fsync` on.
+"""Runs kept in Postgres: `make pg-bench` prints one JSON line. It starts the system's Postgres on loopback, with `fsync` on.
 
-The ways take turns, in random order, because a disk is not as fast now as it was a second ago. Each figure is a median of milliseconds;
+The variants take turns, in random order, because a disk's speed changes from second to second. Each figure is a median in milliseconds;
 only the ratios mean something on another machine. `--tiny` uses the smallest counts and only shows that the benchmark works.
 """
 
@@ -53,7 +53,7 @@ CALLS: list[Any] = [
 
 
 def kept_run(store: Any) -> None:
-    """A run of two segments: it waits for an approval, and another `Run` carries it to its end."""
+    """Execute a run in two segments: it waits for an approval, and another `Run` object finishes it."""
     configure(lm=ScriptedLM(CALLS))
     run = AGENT.start(task="t", store=store, run_id=uuid4().hex)
     store.decide(run.id, run.pending[0].approve())
@@ -61,7 +61,7 @@ def kept_run(store: Any) -> None:
 
 
 def medians(ways: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
-    """Milliseconds of each way, in turns."""
+    """The median milliseconds of each variant; they take turns."""
     chance, times = random.Random(5), {name: list[float]() for name in ways}
     for work in ways.values():
         work()
@@ -74,7 +74,7 @@ def medians(ways: dict[str, Callable[[], None]], rounds: int) -> dict[str, float
 
 
 def measured(server: PostgresServer, folder: Path) -> dict[str, Any]:
-    """All figures."""
+    """Measure all figures."""
     postgres, sqlite = PostgresStore(server.dsn), SQLiteStore(folder / "runs.db")
     lease, in_file = (each.create("appends", program="P", head=HEAD) for each in (postgres, sqlite))
     with psycopg.connect(server.dsn, autocommit=True) as raw:
@@ -102,7 +102,7 @@ def measured(server: PostgresServer, folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, and print."""
+    """Measure and print."""
     server = PostgresServer(is_durable=True)
     try:
         with tempfile.TemporaryDirectory() as folder:

@@ -1,12 +1,12 @@
 """Tool calls recovered from raw model text: `python quality.py LIBRARY [FOLDER]` prints one JSON line; LIBRARY is `ferrule` or `dspy`.
 
-FOLDER holds `*.jsonl` files with one output of a model a line: `model`, `raw` (the text), `tools` (declarations in OpenAI's form) and
+FOLDER holds `*.jsonl` files with one model output per line: `model`, `raw` (the text), `tools` (declarations in OpenAI's form) and
 `expected`, a list of `{name: {parameter: [acceptable values]}}`, where "" among the values says that the parameter may be left out. Without
-a folder, four samples below show the form. An output counts as recovered if exactly the expected calls are read, in any order. Names and
-strings are compared by their letters and digits, case folded, as the Berkeley Function Calling Leaderboard compares strings.
+a folder, the four samples below are used. An output counts as recovered if exactly the expected calls are read, in any order. Names and
+strings are compared by letters and digits, ignoring case, as the Berkeley Function Calling Leaderboard compares strings.
 
 ferrule reads with `ToolCalls.from_text(raw, tools)`. DSPy reads as its agent does (`ChatAdapter`, then `JSONAdapter`), and if that fails it
-gets a second chance: the whole text as the value of a field of type `ToolCalls`. The time is CPU of reading, the least of three passes.
+gets a second chance: the whole text as the value of a field of type `ToolCalls`. The time is CPU for reading, the lowest of three passes.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _letters(value: Any) -> Any:
 
 
 def _is_like(value: Any, acceptable: Any) -> bool:
-    """Inside an expected object, each key again lists what is acceptable."""
+    """Whether a value is acceptable. Inside an expected object, each key again lists its acceptable values."""
     if isinstance(value, dict) and isinstance(acceptable, dict):
         return value.keys() <= acceptable.keys() and all(
             any(_is_like(value.get(key, ""), each) for each in listed) for key, listed in acceptable.items()
@@ -103,7 +103,7 @@ def _is_like(value: Any, acceptable: Any) -> bool:
 
 
 def main() -> None:
-    """Count by model, and time the reading."""
+    """Count recovered outputs by model, and time the reading."""
     read = {"ferrule": ferrule_reader, "dspy": dspy_reader}[sys.argv[1]]()
     files = sorted(Path(sys.argv[2]).rglob("*.jsonl")) if len(sys.argv) > 2 else []
     outputs = [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()] or SAMPLES

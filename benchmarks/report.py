@@ -1,4 +1,4 @@
-"""The table of `make bench`: rows that are printed as they come, limits that a run should keep, and the picture."""
+"""The table of `make bench`: prints rows as they arrive, checks the limits that a run should keep, and draws the picture."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ class Row:
     library: str
     unit: str
     value: float | None
-    """The least of the rounds; None where `note` says why there is none."""
+    """The lowest value of the rounds; None if there is none, and `note` says why."""
     to_ours: float | None = None
-    """How many times ferrule's, the median over the rounds."""
+    """The ratio to ferrule's value, as the median over the rounds."""
     to_floor: float | None = None
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """What a run should keep: a figure of ferrule, by itself or as a ratio to another row of the same run."""
+    """A limit that a run should keep: on a figure of ferrule, by itself or as a ratio to another row of the same run."""
 
     name: str
     at_most: float
     figure: str
     library: str
     beside: tuple[str, str] | None = None
-    """Figure and library of the row by which the value is divided."""
+    """The figure and library of the row that the value is divided by."""
 
 
 KEPT = "kept runs of ten steps, 200 at once"
 
-# Ratios within one run, with room for noise: what exceeds them has become slower. The floor makes them independent of the machine.
+# Ratios within one run, with room for noise: a row that exceeds its limit has become slower. The floor makes them machine-independent.
 LIMITS = [
     Limit("a step, native, 10 steps: times the floor", 12, "step of 10, sync", OURS, ("step of 10, sync", FLOOR)),
     Limit("a step, native, 100 steps: times the floor", 11, "step of 100, sync", OURS, ("step of 100, sync", FLOOR)),
@@ -56,7 +56,7 @@ LIMITS = [
 
 
 class Table:
-    """Rows, in the order in which they were measured."""
+    """The rows, in the order in which they were measured."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -66,7 +66,7 @@ class Table:
         return f"\n{'figure':42} {'library':24} {'value':>10} {'unit':14} {'x ferrule':>9} {'x floor':>9}"
 
     def add(self, figure: str, unit: str, samples: dict[str, list[float]], notes: dict[str, str] | None = None) -> None:
-        """Print and keep a row for each library. Samples of the same round have the same place in their lists."""
+        """Print and keep a row for each library. Samples of the same round have the same position in their lists."""
         for library, found in samples.items():
             ours, floor = samples.get(OURS), samples.get(FLOOR)
             best = min(found) if unit != "requests/s" else max(found)
@@ -75,7 +75,7 @@ class Table:
             self._row(Row(figure, library, unit, None, note=note))
 
     def one(self, figure: str, library: str, unit: str, value: float, *, note: str = "", **ratios: float) -> None:
-        """Print and keep a row whose ratios, `to_ours` and `to_floor`, are known, or have no meaning."""
+        """Print and keep a row whose ratios, `to_ours` and `to_floor`, are already known or meaningless."""
         self._row(Row(figure, library, unit, value, note=note, **ratios))
 
     def _row(self, row: Row) -> None:
@@ -89,7 +89,7 @@ class Table:
         return next((row.value for row in self.rows if (row.figure, row.library) == (figure, library)), None)
 
     def print_limits(self) -> list[str]:
-        """Print which limits hold; return the names of those that do not. Limits whose rows were not measured are left out."""
+        """Print which limits hold; return the names of those that do not. Limits without measured rows are left out."""
         found = [(limit, value) for limit in LIMITS if (value := self._found(limit)) is not None]
         if found:
             print("\nlimits, as ratios within this run where that makes them independent of the machine")
@@ -130,7 +130,7 @@ SUMMARY = {
 
 
 def summary(table: Table, about: str) -> str:
-    """The README's section on speed, which says what this run measured and nothing else."""
+    """The README's section on speed, which states only what this run measured."""
     names = dict.fromkeys(row.library for row in table.rows if row.figure in SUMMARY and row.to_ours and row.library != FLOOR)
     others = [name for name in names if not name.startswith(OURS)]
     lines = [
@@ -157,7 +157,7 @@ WIDTH, LINE, LEFT, RIGHT = 720, 20, 160, 90
 
 
 def picture(table: Table, about: str) -> str:
-    """Bars on logarithmic scales, as SVG: it needs no font, script or colour that a viewer may lack."""
+    """Bars on logarithmic scales, as SVG without fonts, scripts or colours that a viewer may lack."""
     parts, top = [], 24
     for figure, title in PANELS:
         rows = sorted((row for row in table.rows if row.figure == figure and row.value), key=lambda row: row.value)

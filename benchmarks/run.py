@@ -1,13 +1,13 @@
 """All benchmarks, side by side in one run: `make bench`. Prints one table, and writes `benchmarks/results.json`.
 
-A whole run also draws `docs/images/speed.svg`, and writes the README's section on speed, which states nothing but its figures.
-`ONLY=steps,http` picks groups, and `PEERS=smolagents,langgraph` libraries. `--tiny` uses the smallest counts, to show that all works, and
-writes no file. A library that is not installed is named and skipped. `FERRULE_CORPUS=folder` names outputs of models for the table of
-recovered calls (quality.py), `BENCH_POSTGRES=postgresql://...` a database for the runs kept in Postgres (or one is started).
+A full run also draws `docs/images/speed.svg`, and writes the README's section on speed, which states only its figures.
+`ONLY=steps,http` selects groups, and `PEERS=smolagents,langgraph` libraries. `--tiny` uses the smallest counts, to show that all works, and
+writes no file. Libraries that are not installed are named and skipped. `FERRULE_CORPUS=folder` names model outputs for the table of
+recovered calls (quality.py), `BENCH_POSTGRES=postgresql://...` a database for runs stored in Postgres (by default, one is started).
 
-Each library has a process of its own, and they take turns within a round, because other work on the machine slows whatever runs. A value is
-the least of all rounds; a ratio is the median of the ratios within each round. Times are CPU of the library's process, unless the figure
-says otherwise; what a process does before its first turn, network set-up included, does not count.
+Each library has its own process, and they take turns within a round, because other work on the machine slows down whatever runs. A value is
+the lowest of all rounds; a ratio is the median of the ratios within each round. Times are CPU time of the library's process, unless the
+figure says otherwise; work of a process before its first turn, such as network set-up, does not count.
 """
 
 from __future__ import annotations

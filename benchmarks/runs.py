@@ -52,13 +52,13 @@ MANY_ROUNDS = 2 if TINY else 5
 COMMIT_ROUNDS = 2 if TINY else 20
 ENTRIES = [f"{i} {'x' * 150}" for i in range(3 if TINY else 50)]
 BEGAN: list[float] = []
-"""When the tool of the resumed run began."""
+"""The times at which the tool of a resumed run began."""
 FILLER = ["x" * 800] * (10 if TINY else 6000)
-"""Entries before the measurement: until the write-ahead log has its full length, writes cost more."""
+"""Entries written before the measurement: writes cost more until the write-ahead log has its full length."""
 
 
 def agent_of(steps: int, *, asks: bool, is_async: bool = False) -> ReAct:
-    """An agent that adds a number of times, and may wait for a confirmation before the last step."""
+    """An agent that adds `steps` times, and waits for a confirmation before the last step if it `asks`."""
 
     @tool(effect="idempotent")
     def add(a: int, b: int) -> int:
@@ -91,8 +91,8 @@ def agent_of(steps: int, *, asks: bool, is_async: bool = False) -> ReAct:
 def commits(folder: Path) -> dict[str, Any]:
     """Microseconds to store an entry of a run, and to commit the same bytes with a bare `INSERT`; and their ratio.
 
-    A disk is not as fast now as it was a second ago, so the ways take turns, in random order, each with a file of its own. On an event loop
-    the bare commit has a thread of its own, too. What a run costs without a store is in both figures of a kept run, and is listed.
+    The speed of a disk changes from second to second, so the variants take turns, in random order, each with its own file. On an event
+    loop, the bare commit has its own thread, too. Both figures of a stored run include the cost of a run without a store, which is listed.
     """
     program, chance = Writer(), random.Random(5)
     stores = {name: _filled(folder / f"{name}.db") for name in ("alone", "async", "together")}
@@ -138,7 +138,7 @@ def _ratio(found: list[float], bare: list[float]) -> list[float]:
 
 
 class Writer(Module):
-    """A program whose acts only write journal entries; it times each."""
+    """A program whose acts only write journal entries; times each of them."""
 
     def __init__(self) -> None:
         self._taken: list[float] = []
@@ -189,7 +189,7 @@ class _Bare:
 
 
 def together(folder: Path) -> dict[str, Any]:
-    """Milliseconds a kept run of ten steps, one after another and many at once; and how many times more at once, in the same time."""
+    """Milliseconds of a stored run of ten steps, one after another and many at once; and how many times more at once, in the same time."""
     threads, chance = ThreadPoolExecutor(MANY), random.Random(5)
     agents = {is_async: agent_of(10, asks=False, is_async=is_async) for is_async in (False, True)}
     stores = {
@@ -224,7 +224,7 @@ def together(folder: Path) -> dict[str, Any]:
 
 
 def waiting(folder: Path) -> dict[str, Any]:
-    """Milliseconds of operations with 1,000 waiting runs in one file, and the bytes of one run."""
+    """Milliseconds of operations with 1,000 waiting runs in one file, and the size of one run."""
     agent = agent_of(1, asks=True)
     filling = SQLiteStore(folder / "runs.db", full_sync=False)
     for k in range(WAITING):
@@ -256,10 +256,10 @@ def waiting(folder: Path) -> dict[str, Any]:
 
 
 def _in_memory(agent: ReAct) -> dict[str, int]:
-    """Bytes of Python memory of a waiting run that is referenced, and of one that is not."""
+    """Bytes of Python memory that a waiting run takes while referenced, and afterwards."""
     many, in_hand, let_go = IN_MEMORY, 0, 0
     tracemalloc.start()
-    for _ in range(2):  # the first time, what is kept of no run in particular grows to its size
+    for _ in range(2):  # the first round fills caches that belong to no run in particular
         gc.collect()
         before = tracemalloc.get_traced_memory()[0]
         held = [agent.start(task=f"Add, then pay ({k}).") for k in range(many)]

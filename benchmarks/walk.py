@@ -1,10 +1,10 @@
-"""How many files of ferrule one call passes through: `python walk.py` prints one JSON line; with `--list`, the files come first.
+"""Counts the files of ferrule that one call passes through: `python walk.py` prints one JSON line; with `--list`, the files come first.
 
 Three calls are traced: a native `ReAct` run with one tool call over HTTP, a direct call of an MCP tool over stdio, and the same call with
-`ToolCall.execute`. Model and server run in other processes. Each call is made often before, so that imports, connections and the first
-instances of a record do not count.
-`files` counts the files of ferrule in which a function was called; `changes` counts how often the next call on the thread was in another
-file. Threads that ferrule starts for the call count, too.
+`ToolCall.execute`. Model and server run in other processes. Each call is made many times before, so that imports, connections and the
+first instances of a record do not count.
+`files` counts the files of ferrule in which a function was called; `changes` counts how often the next call on a thread was in another
+file. Threads that ferrule starts for the call are included.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ ferrule.serve([add])
 
 
 class Walk:
-    """A profiler of all threads that start after it; it records the calls of ferrule's functions by thread."""
+    """A profiler of all threads that start after it; records the calls of ferrule's functions by thread."""
 
     def __init__(self) -> None:
         self._is_on = False
@@ -61,12 +61,12 @@ class Walk:
         sys.setprofile(self)
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
-        """Record the call of a function of ferrule."""
+        """Record a call of one of ferrule's functions."""
         if self._is_on and event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
             self._files.setdefault(threading.get_ident(), []).append(frame.f_code.co_filename.removeprefix(PACKAGE))
 
     def of(self, name: str, call: Callable[[], object]) -> dict[str, int]:
-        """Make the call forty times, and trace the last."""
+        """Make the call forty times, and trace the last one."""
         for _ in range(39):
             call()
         self._files.clear()

@@ -1,8 +1,8 @@
 """Runs on Postgres with real workers: `make pg-bench` prints each figure with its bound. Only ratios count; the machine should be quiet.
 
-Two workers beside one; tickets of DBOS beside a loop made by hand; a decision until its tool begins; what an idle worker costs, alone and
-with ten thousand runs that are queued and as many that wait; and what an import loads. `--only WORD`: the figures with it in their names.
-`--tiny` uses the smallest counts and only shows that the benchmark works. It starts a Postgres of its own.
+Figures: two workers compared to one; DBOS tickets compared to a hand-written loop; the time from a decision to the start of its tool; the
+cost of an idle worker, alone and with ten thousand queued and as many waiting runs; and what an import loads. `--only WORD` selects the
+figures with the word in their names. `--tiny` uses the smallest counts and only shows that the benchmark works. It starts its own Postgres.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def two_workers(server: PostgresServer, runs: int = 4 if TINY else 64) -> str:
-    """Runs whose one tool waits half a second, four at once on each worker."""
+    """Two workers compared to one. The runs' only tool waits half a second; each worker executes four runs at once."""
     found: list[float] = []
     for workers in (1, 2):
         yard = _yard(server, f"with{workers}")
@@ -53,7 +53,7 @@ def two_workers(server: PostgresServer, runs: int = 4 if TINY else 64) -> str:
     return f"tools that wait {TOOL_S} s: {one:.1f} runs/s with one worker, {two:.1f} with two: {two / one:.2f} x (>= 1.8)"
 
 
-# -- a loop made by hand -----------------------------------------------------------------------------------------------------------
+# -- a hand-written loop -----------------------------------------------------------------------------------------------------------
 
 _CALLS = """
     CREATE TABLE {0}.calls (no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id text NOT NULL);
@@ -66,7 +66,7 @@ _TAKE = "DELETE FROM {0}.calls WHERE no = (SELECT no FROM {0}.calls ORDER BY no 
 
 
 def work_by_hand(dsn: str, schema: str) -> None:
-    """The worker of the comparison: it has no limits, priorities, delays or schedules, and makes no lost call anew."""
+    """The worker to compare with: it has no limits, priorities, delays or schedules, and does not repeat lost calls."""
     store = PostgresStore(dsn, schema=schema)
     store.join()
 
@@ -74,7 +74,7 @@ def work_by_hand(dsn: str, schema: str) -> None:
         with psycopg.connect(dsn, autocommit=True) as db:
             db.execute(f"LISTEN {schema}_calls")
             while True:
-                with db.transaction():  # if this process dies, the call is there again
+                with db.transaction():  # if this process dies, the call returns to the queue
                     row = db.execute(_TAKE.format(schema)).fetchone()
                     if row is not None:
                         advance(store, row[0], worker_program.agent)
@@ -92,7 +92,7 @@ def work_by_hand(dsn: str, schema: str) -> None:
 
 
 def _by_hand(yard: Yard) -> None:
-    """Start such a worker in a yard."""
+    """Start a hand-written worker in a yard."""
     log = yard.folder / f"hand{len(yard.workers)}.log"
     with log.open("w") as errors:
         command = [sys.executable, __file__, "--by-hand", yard.schema]
@@ -102,7 +102,7 @@ def _by_hand(yard: Yard) -> None:
 
 
 def tickets(server: PostgresServer, runs: int = 4 if TINY else 120, rounds: int = 1 if TINY else 3) -> str:
-    """Runs of two segments and an approval, on two workers: by tickets of DBOS, and by the loop, in turns."""
+    """Runs with two segments and an approval, on two workers: with DBOS tickets and with the hand-written loop, in turns."""
 
     def runs_per_s(name: str, *, is_by_hand: bool) -> float:
         yard = _yard(server, name)
@@ -130,7 +130,7 @@ def tickets(server: PostgresServer, runs: int = 4 if TINY else 120, rounds: int 
 
 
 def seconds_to_tool(server: PostgresServer, decisions: int = 2 if TINY else 15) -> str:
-    """The median time from a decision to the start of the tool that it allows."""
+    """The median time from a decision to the start of the tool that it approves."""
     yard = _yard(server, "decisions")
     yard.worker()
     found: list[float] = []
@@ -148,7 +148,7 @@ def seconds_to_tool(server: PostgresServer, decisions: int = 2 if TINY else 15) 
 
 
 def idle_worker(server: PostgresServer, poll_s: float, most: int) -> str:
-    """The share of one core that a worker without work takes, and its memory."""
+    """The share of one core that an idle worker uses, and its memory."""
     yard = _yard(server, f"idle{int(poll_s * 1000)}")
     pid = yard.worker("--poll-s", str(poll_s)).pid
     time.sleep(3.0)
@@ -159,7 +159,7 @@ def idle_worker(server: PostgresServer, poll_s: float, most: int) -> str:
 
 
 def ten_thousand(server: PostgresServer, runs: int = 20 if TINY else 10_000) -> str:
-    """What the runs that are queued behind a full queue, and as many that wait for a person, cost a worker."""
+    """The cost for a worker of runs behind a full queue, and of as many that wait for a person."""
     yard = _yard(server, "crowd")
     pid = yard.worker("--per-minute", "4", dsn=f"{yard.dsn}?application_name=crowd").pid
     yard.submit(*[f"pays {n}" for n in range(4)])
@@ -190,7 +190,7 @@ def ten_thousand(server: PostgresServer, runs: int = 20 if TINY else 10_000) -> 
 
 
 def imports(_: Any = None) -> str:
-    """What the names of the store and the engine load, while neither is used."""
+    """The modules that importing the store and the engine loads, before either is used."""
     code = (
         "import sys; from ferrule import DBOSEngine, PostgresStore; DBOSEngine()\n"
         "print(len([each for each in sys.modules if each.partition('.')[0] in {'dbos', 'psycopg', 'psycopg_binary', 'sqlalchemy'}]))"
@@ -215,7 +215,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
     parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--by-hand", metavar="SCHEMA", help=argparse.SUPPRESS)  # a worker of the comparison
+    parser.add_argument("--by-hand", metavar="SCHEMA", help=argparse.SUPPRESS)  # a hand-written worker to compare with
     told = parser.parse_args()
     if told.by_hand is not None:
         work_by_hand(os.environ["FERRULE_STORE"], told.by_hand)
@@ -252,7 +252,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def _memory(pid: int) -> float:
-    """In MiB."""
+    """The memory of a process in MiB."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith("VmRSS"))) / 1024
 

@@ -1,4 +1,4 @@
-"""DSPy's `ReAct` (`make`) and `ReActV2` (`make_v2`), both with their default adapter, and an engine for scripts as DSPy 3.4 asks for."""
+"""DSPy's `ReAct` (`make`) and `ReActV2` (`make_v2`), both with their default adapter, and a scripted engine, which DSPy 3.4 requires."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class _Engine:
         raise NotImplementedError
 
     def close(self):
-        """Nothing is open."""
+        """Nothing to close."""
 
 
 class _AsyncEngine(_Engine):
@@ -72,7 +72,7 @@ class _AsyncEngine(_Engine):
         return super().complete(request)
 
     async def aclose(self):
-        """Nothing is open."""
+        """Nothing to close."""
 
 
 def describe(function):

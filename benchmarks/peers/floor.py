@@ -95,12 +95,12 @@ def _hosted(url, tool):
 
 
 def describe(function):
-    """The schema of pydantic, of the function's arguments."""
+    """Pydantic's schema of the function's arguments."""
     return TypeAdapter(function).json_schema()
 
 
 def direct(function):
-    """A checked call: pydantic's own."""
+    """A call checked by pydantic."""
     from pydantic import validate_call
 
     return validate_call(function)

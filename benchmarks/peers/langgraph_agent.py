@@ -1,4 +1,4 @@
-"""LangGraph, by `create_agent` of LangChain, whose documentation names it for agents; with a checkpointer or without."""
+"""LangGraph, through LangChain's `create_agent`, which the documentation recommends for agents; with or without a checkpointer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ferrule: native calls (`make`) and calls in text (`make_text`), with a store or without."""
+"""ferrule: native calls (`make`) and calls in text (`make_text`), with or without a store."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _text(script):
 
 @contextmanager
 def saver(name, place):
-    """A store, which is closed in the end."""
+    """A store, as a context manager that closes it."""
     match name:
         case "memory":
             store = MemoryStore()

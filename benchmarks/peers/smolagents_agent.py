@@ -41,7 +41,7 @@ class _Scripted(Model):
         self._script = script
 
     def generate(self, messages, **keywords):
-        turn = (len(messages) - 2) // 3  # a step is the calls' text, the calls, and their results together
+        turn = (len(messages) - 2) // 3  # a step has three messages: the calls' text, the calls, and all results
         calls = [("add", args) for args in self._script.calls(turn)] or [("final_answer", {"answer": ANSWER})]
         return ChatMessage(
             role="assistant",

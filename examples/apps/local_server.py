@@ -75,7 +75,7 @@ def mistral(name: str, **arguments: object) -> str:
     return f"[TOOL_CALLS]{json.dumps([{'name': name, 'arguments': arguments}])}"
 
 
-# The end of the path, and how an answer of plain text looks there.
+# The end of each wire's path, and its form of a plain text answer.
 WIRES: dict[str, Callable[[str], object]] = {
     "/chat/completions": lambda text: {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]},
     "/responses": lambda text: {

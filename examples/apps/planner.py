@@ -88,7 +88,7 @@ planner = ReAct(Plan, [rail.as_tool("rail", "Finds a train."), lodging.as_tool("
 inside = Counter[str]()
 with planner.stream(wish="Basel tomorrow, one night, at most 150 EUR.") as stream:
     for event in stream:
-        if isinstance(event, CallFinished):  # calls of the two agents, too: `event.parent_id` says inside which call they are
+        if isinstance(event, CallFinished):  # also calls of the two agents: `event.parent_id` is the call that started the agent
             inside[event.call.name] += 1
 prediction = stream.prediction
 print("calls:", dict(sorted(inside.items())))

@@ -94,12 +94,12 @@ class Service:
         run = ferrule.Run.load(self.store, request.path_params["id"], self.agent, deps=self.deps)  # a `StoreError` if there is none
         last, _ = self.db.execute("SELECT status, max(id) FROM events WHERE run_id = ?", (run.id,)).fetchone()
         if run.status not in {*GOES_ON, last} and run.id not in {each.id for each in self.executing}:
-            for event in run.events()[-1 - len(run.pending) :]:  # a crash came after the last step, before its events were kept
+            for event in run.events()[-1 - len(run.pending) :]:  # after a crash between the last step and the storing of its events
                 self.tell(event)
         return StreamingResponse(self.follow(run.id, int(request.headers.get("last-event-id", 0))), media_type="text/event-stream")
 
     async def follow(self, run_id: str, after: int) -> AsyncIterator[str]:
-        self.followers.add(follower := (run_id, queue := asyncio.Queue()))  # first: no event may fall between the kept and the new ones
+        self.followers.add(follower := (run_id, queue := asyncio.Queue()))  # first: no event may be lost between stored and new ones
         rows = self.db.execute("SELECT id, data, status FROM events WHERE run_id = ? AND id > ? ORDER BY id", (run_id, after)).fetchall()
         try:
             while None not in rows:

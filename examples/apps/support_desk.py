@@ -53,7 +53,7 @@ def refund(order: int, euros: int, ctx: Context[str]) -> str:
 
 
 answer_ticket = Signature("ticket -> reply", "Answer the customer. If we owe a refund, make it first; a colleague may have to agree.")
-agent = ReAct(answer_ticket, [list_orders, refund], policy=Policy([allow("refund", euros=le(20))]))  # more than that is for a person
+agent = ReAct(answer_ticket, [list_orders, refund], policy=Policy([allow("refund", euros=le(20))]))  # a person decides about more
 
 
 def model(request: Request) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def model(request: Request) -> dict[str, Any]:
     if len(results) == 1:
         [order] = json.loads(results[0])
         return {"name": "refund", "args": {"order": order["id"], "euros": order["paid"]}}
-    if sys.argv[-1] == "crash":  # the process ends here: the refund is made, the customer has no answer
+    if sys.argv[-1] == "crash":  # the process dies here: the refund is made, but the customer has no answer
         os._exit(1)
     return {"name": "finish", "args": {"reply": results[1]}}
 
@@ -91,7 +91,7 @@ def query(sql: str, *values: Any) -> list[sqlite3.Row]:
 
 def main(*words: str) -> None:
     """Execute one command. Deciding needs only the store: no program, no model."""
-    store = SQLiteStore("desk.db")  # opens the file when it is used
+    store = SQLiteStore("desk.db")  # opens the file on first use
     match words:
         case ["open"]:
             with closing(sqlite3.connect("desk.db")) as db:

@@ -7,7 +7,7 @@ import pytest
 from ferrule import Context, ReAct, RecordLM, ReplayLM, Request, ScriptedLM, ScriptError, ToolRetry, ask, gt, tool
 from ferrule.testing import block_network
 
-# -- the agent under test, which would be in its own module -----------------------------------------------------
+# -- the agent under test, which would usually be in its own module ---------------------------------------------
 
 
 class Shop:
@@ -63,7 +63,7 @@ def test_a_tool_alone(shop: Shop) -> None:
 
 
 def test_the_calls_their_results_and_the_answer(shop: Shop) -> None:
-    with ScriptedLM(REFUND_A1) as lm:  # at its end, `with` checks that the whole script was used
+    with ScriptedLM(REFUND_A1) as lm:  # on exit, `with` checks that the whole script was used
         prediction = desk(message="Pay A1 back.", lm=lm, deps=shop)
     assert [[call.name for call in step.calls] for step in prediction.trajectory.steps] == [["find_order"], ["refund"], ["finish"]]
     assert prediction.trajectory.steps[1].calls[0].args == {"order": "A1", "euros": 30.0}
@@ -97,7 +97,7 @@ def test_a_recorded_model_answers_the_same_request_only(shop: Shop, tmp_path: Pa
     path = tmp_path / "refund.jsonl"
     desk(message="Pay A1 back.", lm=RecordLM(ScriptedLM(REFUND_A1), path), deps=shop)
     assert desk(message="Pay A1 back.", lm=ReplayLM(path), deps=Shop()).reply == "Done."
-    with pytest.raises(ScriptError, match="Pay B2 back"):  # the error shows the difference to the recording
+    with pytest.raises(ScriptError, match="Pay B2 back"):  # the error shows the difference from the recording
         desk(message="Pay B2 back.", lm=ReplayLM(path), deps=shop)
 
 

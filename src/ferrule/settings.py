@@ -1,9 +1,9 @@
 """Settings, and ferrule's one ContextVar.
 
-`configure(...)` sets them for the whole process, `with context(...)` for a block, its tasks and its worker threads. Environment variables
-and other threads' blocks never change them. A program reads them once, when it is called.
+`configure(...)` sets them for the whole process, `with context(...)` for a block, with its tasks and worker threads. Environment variables
+and blocks of other threads never change them. A program reads its settings once, when it is called.
 
-The same ContextVar also carries the frame (of the run that executes here, if any) to nested programs and tools.
+The same ContextVar also carries the frame of the current run, if any, to nested programs and tools.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Literal, TypedDict, Unpack
 
     class Changes(TypedDict, total=False):
-        """The settings as keywords; see `Settings`."""
+        """Settings as keyword arguments; see `Settings`."""
 
         lm: Any
         adapter: Any
@@ -45,7 +45,7 @@ _NO_OVERRIDES: Mapping[str, Any] = {}
 
 
 class Settings(SimpleNamespace):
-    """One consistent set of settings. Never changed."""
+    """One consistent, immutable set of settings."""
 
     lm: Any
     """The model for programs without their own."""
@@ -54,19 +54,19 @@ class Settings(SimpleNamespace):
     allow_tool_async_sync_conversion: bool
     """Whether `tool(...)` of an async tool runs it on the background loop instead of raising."""
     callbacks: tuple[Any, ...]
-    """Objects with `on_module_start`, `on_tool_end` and so on, or plain functions of one event."""
+    """Observers: objects with `on_module_start`, `on_tool_end` and so on, or functions that take one event."""
     max_workers: int | None
-    """Default number of concurrent runs in `batch`; None means 8."""
+    """The default number of concurrent runs in `batch`; None means 8."""
     limits: Any
     """Bounds on each run (`runs.limits.Limits`); None for no limit."""
     prices: Any
-    """What models cost that report no cost themselves (`bridges.prices.Prices`); None if unknown."""
+    """Prices for models that do not report their cost (`bridges.prices.Prices`), or None."""
     policy: Any
-    """Rules that allow, ask about or deny calls made by models (`values.confirmation.policy.Policy`); None leaves it to each tool."""
+    """Rules that allow, deny or ask about calls by models (`values.confirmation.policy.Policy`); None leaves it to each tool."""
     mcp_confirm: Any
-    """`confirm=` of MCP tools and servers without their own, for tools listed from then on: True, False, "unhinted" or None."""
+    """The default `confirm=` of MCP servers and tools, for tools listed from then on: True, False, "unhinted" or None."""
     extra: Mapping[str, Any]
-    """Settings of your own code, by name. They reach tasks and worker threads as all settings do."""
+    """Settings of your own code, by name. Like all settings, they reach tasks and worker threads."""
 
     def __init__(self, **values: Any) -> None:
         none: dict[str, Any] = dict.fromkeys(("lm", "adapter", "max_workers", "limits", "prices", "policy", "mcp_confirm"))
@@ -77,7 +77,7 @@ class Settings(SimpleNamespace):
 
 
 class Scope:
-    """The settings, frame and tool call in force. Created for every tool call and never changed."""
+    """The settings, frame and tool call in force. Immutable; each tool call gets a new one."""
 
     __slots__ = ("call", "frame", "overrides")
 
@@ -90,7 +90,7 @@ class Scope:
 
     @property
     def tell(self) -> Any:
-        """Sends an event to the observers of what executes here; None if there are none."""
+        """Sends an event to the observers of the current tool call or run; None if there are none."""
         place = self.call if self.call is not None else self.frame
         return place.tell if place is not None else None
 
@@ -105,7 +105,7 @@ _NO_CLASSES = {
     "lm": ("a model, not its", "..."),
     "adapter": ("an adapter, not its", ""),
 }
-"""Settings that are objects, with the error text for passing their class."""
+"""Settings that must be instances, with words for the error about a class."""
 _nowhere = Scope()
 _scope: ContextVar[Scope] = ContextVar("ferrule_scope", default=_nowhere)
 _configuring = Lock()
@@ -121,7 +121,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def configure(**changes: Unpack[Changes]) -> None:
-    """Set settings for the whole process; docs/reference/settings.md lists them. Raises `ConfigurationError` for an unknown name."""
+    """Change settings for the whole process; docs/reference/settings.md lists them. Raises `ConfigurationError` for an unknown name."""
     global _configured  # noqa: PLW0603  the process-wide settings are this module's very purpose
     checked = _checked(changes)
     with _configuring:
@@ -130,7 +130,7 @@ def configure(**changes: Unpack[Changes]) -> None:
 
 @contextmanager
 def context(**changes: Unpack[Changes]) -> Generator[None]:
-    """Set settings for a `with` block: also for asyncio tasks that it starts and for ferrule's threads, but not for threads of your own."""
+    """Change settings for a `with` block, and for the asyncio tasks and ferrule threads that it starts; not for threads of your own."""
     scope = _scope.get()
     with entered(Scope({**scope.overrides, **_checked(changes)}, scope.frame, scope.call)):
         yield
@@ -143,20 +143,20 @@ def current() -> Settings:
 
 
 def setting(name: str) -> Any:
-    """One setting in force here, without the cost of building all of them at every step."""
+    """One setting in force here. Cheaper than `current()`, which builds all of them."""
     overrides = _scope.get().overrides
     return overrides[name] if name in overrides else getattr(_configured, name)
 
 
 def is_observed() -> bool:
-    """Whether there are observers here: of the run that executes here or, outside one, callbacks."""
+    """Whether an event would reach an observer: of the current run or tool call, or the callbacks outside of one."""
     here = _scope.get()
     inside = here.call if here.call is not None else here.frame
     return bool(here.overrides.get("callbacks", _configured.callbacks)) if inside is None else inside.tell is not None
 
 
 def frozen(here: Settings) -> Mapping[str, Any]:
-    """Settings as overrides for all of them, so that a later `configure` does not change them."""
+    """Overrides that fix every setting, so that a later `configure` does not change them."""
     return vars(here)
 
 
@@ -166,20 +166,20 @@ def scope() -> Scope:
 
 
 def run_in(here: Scope, function: Callable[[A], R], argument: A) -> R:
-    """Call a function in a scope, which stays in force for the rest of the context: call this in a copy made for one call."""
+    """Call a function in a scope. The scope stays in force in the current context afterwards, so run this in a copy of the context."""
     _scope.set(here)
     return function(argument)
 
 
 def enter(here: Scope) -> Token[Scope]:
-    """Put a scope in force until `leave`. Code that an interrupt may hit before it has the token uses `entered`."""
+    """Put a scope in force until `leave`. Where an interrupt could come before the token is stored, use `entered`."""
     return _scope.set(here)
 
 
 def leave(token: Token[Scope]) -> None:
-    """Put the scope in force that was there before `enter`."""
-    # A block inside a generator may be left in another context than it was entered in (an async fixture, an abandoned stream).
-    # The scope was never in force there, so there is nothing to restore.
+    """Restore the scope from before `enter`."""
+    # A block inside a generator may end in a different context from the one it began in (an async fixture, an abandoned stream).
+    # There the scope was never in force, so there is nothing to restore.
     try:  # noqa: SIM105  `suppress` costs more than the rest of this function
         _scope.reset(token)
     except ValueError:
@@ -187,7 +187,7 @@ def leave(token: Token[Scope]) -> None:
 
 
 def restore_scope(here: Scope) -> None:
-    """Put a scope in force again, after an interrupt that may have come while a block was left."""
+    """Put a scope in force again, after an interrupt that may have come while a block was ending."""
     _scope.set(here)
 
 
@@ -203,7 +203,7 @@ class entered:  # noqa: N801  used like a function; a class costs a third of `@c
         self._before = _scope.get()
         try:
             self._token: Token[Scope] = _scope.set(self._here)
-        except BaseException:  # Ctrl-C came just after: the block is not entered, and so not left
+        except BaseException:  # Ctrl-C came just after: without `__enter__`, `__exit__` will not run
             _scope.set(self._before)
             raise
 
@@ -222,7 +222,7 @@ def _checked(settings: Changes) -> dict[str, Any]:
             raise ConfigurationError(f"`callbacks` takes a list, found {shown(callbacks)}.")
         for each in cast("Sequence[Any]", callbacks):
             hooks = {name: hook for kind in type(each).__mro__ for name, hook in vars(kind).items() if name.startswith("on_")}
-            if isinstance(each, type):  # which would be called with each event, and drop it
+            if isinstance(each, type):  # calling a class with each event would only make objects and drop the event
                 raise ConfigurationError(f"`callbacks` takes observers, not their classes: configure(callbacks=[{each.__name__}(...)]).")
             if not callable(each) and not any(name.startswith("on_") for name in dir(each)):
                 what = "functions of an event, or objects with methods such as `on_tool_end`"
@@ -270,7 +270,7 @@ def _check_lm(lm: Any) -> None:
 
 
 def _check_adapter(adapter: Any) -> None:
-    # By the methods that programs use: adapters live in a layer above, and a user's adapter need not be a subclass.
+    # Recognised by the methods that programs use: adapters live in a higher layer, and a user's adapter need not be a subclass.
     missing = [name for name in _OF_ADAPTERS if adapter is not None and not hasattr(adapter, name)]
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
@@ -278,7 +278,7 @@ def _check_adapter(adapter: Any) -> None:
 
 
 class _View(ModuleType):
-    """The module's class: it refuses assignments to settings, which would hide them."""
+    """The class of this module: it refuses assignments to settings, which would hide the real ones."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _NAMES:

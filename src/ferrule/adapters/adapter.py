@@ -32,7 +32,7 @@ _NO_SETTINGS: Mapping[str, Any] = {}
 
 
 class _PromptParts(Record):
-    """What all prompts of a signature share."""
+    """The parts that all prompts of a signature share."""
 
     system: Message
     shown: Shown
@@ -40,7 +40,7 @@ class _PromptParts(Record):
 
 
 class _AnswerForm(MutableRecord):
-    """See `AnswerForm`."""
+    """The `AnswerForm` of a request: its JSON Schema, and outputs written as an answer."""
 
     adapter: Adapter
     signature: type[Signature]
@@ -59,8 +59,8 @@ class _AnswerForm(MutableRecord):
 class Adapter(Pieces):
     """Base class of adapters. Immutable; safe to share between threads and tasks.
 
-    A subclass overrides pieces of the prompt and `parse`, or defines a form of its own; `__init__` may set attributes of its own. A method
-    of DSPy's or udspy's adapters that would not be called raises `ConfigurationError` when the class is defined.
+    A subclass overrides pieces of the prompt and `parse`, or defines its own form; its `__init__` may set its own attributes. A subclass
+    that overrides a method of DSPy's or udspy's adapters that ferrule never calls raises `ConfigurationError` when it is defined.
     """
 
     use_native_function_calling: bool | None
@@ -68,10 +68,10 @@ class Adapter(Pieces):
     fallback: Adapter | None
     """Adapter to retry with when an answer cannot be parsed, or None."""
     repairs: int
-    """How often an answer that cannot be parsed goes back to the model with its problems."""
+    """How many times the model is asked to correct an answer that cannot be parsed."""
 
     reads_values: ClassVar[bool] = False
-    """Whether `raw_fields` returns values out of JSON; otherwise it returns text."""
+    """Whether `raw_fields` returns decoded JSON values; otherwise it returns text."""
 
     __slots__ = ("fallback", "repairs", "use_native_function_calling")
 
@@ -130,9 +130,9 @@ class Adapter(Pieces):
     ) -> Messages:
         """Render the start of a conversation: system message, demos, history inputs, question.
 
-        `native` omits tools and the output for their calls, which are not part of the text then. `whole` is the program's signature if
-        this question asks for a step of the program: turns of a history, and demos without a step, have its outputs. Raises `InputError`
-        for a demo or a history that cannot be rendered.
+        `native` omits tools and the output for their calls: the request carries them outside the text. `whole` is the program's signature
+        if `signature` asks for a single step of the program: then history turns, and demos that are not steps, have the outputs of `whole`.
+        Raises `InputError` for a demo or a history that cannot be rendered.
         """
         drawn = self._prompt_parts(signature, native=native)
         messages = [drawn.system]
@@ -140,11 +140,11 @@ class Adapter(Pieces):
         if demos or drawn.shown.histories:
             from ferrule.adapters.demos import demo_messages, has_output, history_messages
 
-            told = drawn.shown if whole is None else self._prompt_parts(whole, native=native).shown
+            turn_fields = drawn.shown if whole is None else self._prompt_parts(whole, native=native).shown
             for i, demo in enumerate(demos):
-                messages += demo_messages(self, drawn.shown if has_output(demo, drawn.shown) else told, demo, i)
+                messages += demo_messages(self, drawn.shown if has_output(demo, drawn.shown) else turn_fields, demo, i)
             for name in drawn.shown.histories:
-                messages += history_messages(self, told, inputs.get(name))
+                messages += history_messages(self, turn_fields, inputs.get(name))
         pieces = self._question(drawn.shown.inputs, inputs, drawn.reminder)
         if pieces or messages[-1].role != "user":
             messages.append(Message("user", content_of(pieces or ["Begin."])))
@@ -162,9 +162,9 @@ class Adapter(Pieces):
         """Parse an answer into typed outputs. Raises `AdapterParseError` with every problem.
 
         With `lenient`, an answer without any field becomes the value of the only text output. Native calls fill the output of type
-        `ToolCalls`; a signature without one ignores them. Without native calls, calls of `tools` are searched for in the textual forms that
-        models fall back to: in the output's place or, if that is missing, in the text. The fields of an answer that is complete without
-        calls are never searched: a call quoted there does not run.
+        `ToolCalls`; a signature without one ignores them. Without native calls, `read` looks for calls of `tools` in the text forms that
+        models fall back to: in the value of that output or, if it is missing, in the text. If the answer is complete without calls, its
+        fields are never searched: a call quoted in one does not run.
         """
         text = response.text
         raw = self.raw_fields(signature, text) if text else _NO_SETTINGS
@@ -187,13 +187,13 @@ class Adapter(Pieces):
         except AdapterParseError as error:
             if spec.calls is None or error.code != "invalid_tool_calls" or not tools or response.tool_calls:
                 raise
-            calls, _ = _find_calls(error.raw, tools)  # in the place of calls, but in another textual form
+            calls, _ = _find_calls(error.raw, tools)  # the value of the output for calls, in another text form
             if not calls:
                 raise
             return parse_outputs(type(self).__name__, signature, spec, {**raw, spec.calls: calls}, response, is_value=is_value)
 
     plain_read = read
-    """`read` by the adapter's own form, where `parse` is overridden."""
+    """`read` with the adapter's own form, even where a subclass overrides `parse`."""
 
     @observed
     def parse(self, signature: type[Signature], completion: str) -> dict[str, Any]:
@@ -213,9 +213,9 @@ class Adapter(Pieces):
     def repair_messages(
         self, signature: type[Signature], response: Response, error: AdapterParseError, *, native: bool = False
     ) -> tuple[Message, ...]:
-        """Render an answer that could not be parsed, and its problems, so that the model can correct it.
+        """Render an answer that could not be parsed, with its problems, so that the model can correct it.
 
-        Invalid native calls are rendered as text: as calls they would need results, and providers reject them.
+        Invalid native calls are rendered as text: providers reject calls without results.
         """
         problems = "\n".join(f"- `{name}`: {problem}" if name else f"- {problem}" for name, problem in error.problems)
         wrote = [f"{call.name or '(no name)'} {shown(call.arguments_text, _MOST_SHOWN)}" for call in response.tool_calls]
@@ -236,13 +236,13 @@ class Adapter(Pieces):
         settings: Mapping[str, Any] = _NO_SETTINGS,
         capabilities: Capabilities | None = None,
     ) -> Request:
-        """Build the request for these messages. Tools and a response shape exclude each other.
+        """Build the request for these messages. A request has tools or a response shape, never both.
 
         Tools come from the program and its inputs, in that order. Raises `ToolCallError` (`invalid_request`) for tools in `settings` and
         for the choice of an unknown tool.
         """
         kind: type[Any] = type(settings)
-        if kind is not dict and not isinstance(settings, Mapping):  # for an abstract class, this takes ten times as long
+        if kind is not dict and not isinstance(settings, Mapping):  # `isinstance` with an abstract class takes ten times as long
             msg = f"The settings of a request are a mapping, found {shown(settings)}."
             raise ToolCallError("invalid_request", msg, raw=settings)
         if "tools" in settings or "messages" in settings:
@@ -251,7 +251,7 @@ class Adapter(Pieces):
             )
             raise ToolCallError("invalid_request", msg, raw=settings)
         if not len(tools):
-            shape = self.shape(signature, capabilities)  # by position below: keywords take half as long again
+            shape = self.shape(signature, capabilities)  # positional arguments below: keywords take half as long again
             return Request(messages, NO_TOOLS, None, None, shape, settings, _AnswerForm(self, signature))
         if capabilities is not None and not capabilities.parallel_tools:
             parallel = None
@@ -260,7 +260,7 @@ class Adapter(Pieces):
         return Request(messages, tools, tool_choice, parallel, None, settings, _AnswerForm(self, signature))
 
     def calls_natively(self, capabilities: Capabilities) -> bool:
-        """Whether calls are native with a model of these capabilities."""
+        """Whether tool calls are native with a model that has these capabilities."""
         return self.use_native_function_calling is not False and capabilities.native_tools
 
     # -- messages -------------------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ class Adapter(Pieces):
 
 
 def _cut_field(raw: Mapping[str, Any], response: Response) -> str:
-    """The last field if the text ends with it, or "". Behind a whole value stands an end tag or marker, or it is JSON with its own end."""
+    """The field in which the answer breaks off, or "". After a whole value comes an end tag or marker, or it is JSON with its own end."""
     *_, name = ("", *raw)
     value = raw.get(name)
     if not isinstance(value, str) or value[:1] + value[-1:] in {"{}", "[]"}:

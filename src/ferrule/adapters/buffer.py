@@ -1,4 +1,4 @@
-"""The text that a streaming parser keeps back. Its work is linear in the length of the answer, however small the chunks are."""
+"""`Buffer`: the text that a streaming parser keeps back. Parsing takes linear time, however small the chunks are."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def follows_fence(text: str, at: int) -> bool:
 
 
 class Buffer:
-    """Unparsed text with a little context before it, and the trailing blanks that belong to the value only if more text follows."""
+    """Unparsed text, a little context before it, and trailing blanks, which belong to the value only if more text follows."""
 
     __slots__ = ("_blanks", "at", "has_begun", "holds_backticks", "text")
 
@@ -101,7 +101,7 @@ class Buffer:
 
 
 class Unescaped:
-    """A `FieldReader` whose values lose the escapes that a prompt taught the model, as those of a whole answer do."""
+    """A `FieldReader` that removes from values the escapes that the prompt shows the model, as parsing a whole answer does."""
 
     def __init__(self, reader: FieldReader, unescape: Callable[[str, str], str], partial: re.Pattern[str]) -> None:
         """`partial` matches an escape that is incomplete at the end of a text."""
@@ -111,7 +111,7 @@ class Unescaped:
         self._name = self._kept = ""
         self._begins = False
         self._verbatim: list[str] = []
-        """A value that may be `Verbatim`, which its end decides."""
+        """The pieces of a value that may be `Verbatim`: only its end decides."""
 
     def feed(self, text: str) -> list[tuple[str, str]]:
         """See `FieldReader`."""
@@ -151,7 +151,7 @@ class Unescaped:
 class JSONStrings:
     """Tracks whether a position is inside a string of an unfinished JSON object or array.
 
-    A string ends with its line at the latest: JSON strings hold no line feed, and a missing quote then spoils one line only.
+    A string ends at the latest with its line: JSON strings hold no line feed, so a missing quote spoils one line only.
     """
 
     __slots__ = ("_depth", "_is_escaped", "_is_over", "is_inside")

@@ -29,7 +29,7 @@ _MARKER_IN_JSON = pattern(r"(\[\\*)\[(?=[ \t]*##)")
 
 
 class ChatAdapter(Adapter):
-    r"""Writes each field below a marker, the form that most models write best. If an answer cannot be parsed, `fallback` asks again.
+    r"""Writes each field below a marker, the form that most models write best. If an answer cannot be parsed, `fallback` retries.
 
     The start of a marker in a value is escaped, so that no value holds a field: `[\[ ## answer ## ]]`, in JSON `[\u005b ##`.
     """
@@ -57,11 +57,11 @@ class ChatAdapter(Adapter):
         pieces: list[Piece] = []
         opening = "[[ ## "
         for name, value in fields.items():
-            pieces.append(opening)  # each by itself: to join all pieces once is quicker than a text for each field
+            pieces.append(opening)  # separately: one join of all pieces is quicker than a text per field
             pieces.append(name)
             pieces.append(" ## ]]\n")
             opening = "\n\n[[ ## "
-            if type(value) is str:  # what `render_text` says of it, too
+            if type(value) is str:  # as `render_text` would
                 pieces.append(value if "##" not in value else _MARKER.escape(value))
             elif type(value) is RenderedText and value.adapter == self:
                 pieces.append(value)
@@ -98,7 +98,7 @@ def _escape(_name: str, text: str) -> str:
 
 
 def _escape_json(_name: str, json: str) -> str:
-    # In JSON, only a string can hold the start of a marker, and there any character may be escaped.
+    # In JSON, the start of a marker can only be inside a string, where any character may be escaped.
     return _MARKER_IN_JSON.sub(r"\1\\u005b", json) if "##" in json else json
 
 
@@ -117,9 +117,9 @@ class Markers:
     """The markers of a signature's output fields, in a whole or a streamed answer.
 
     A marker at the start of a line opens its field. A second one of the same field ends the current value; the text after it is ignored.
-    The end marker ends the answer. Within a line, only the first marker of a field that never starts a line counts: answers in one line are
-    read, and a value may speak of a marker. Any other is text, as are markers of unknown fields, in backticks within a line, and inside a
-    JSON string of an unfinished object or array (in fields that are not plain text).
+    The end marker ends the answer. A marker within a line opens its field only if it is the field's first and none of the field's markers
+    starts a line: so one-line answers are read, and a value may mention a marker. All others are text, as are markers of unknown fields, in
+    backticks within a line, and inside a JSON string of an unfinished object or array (in fields that are not plain text).
     """
 
     __slots__ = ("end", "headings", "names", "opening", "partial", "pattern", "structured")
@@ -130,9 +130,9 @@ class Markers:
         self.structured = frozenset(structured)
         """The fields that are not plain text."""
         self.opening = "\n[[ ## " if self.structured else "[[ ## "
-        """How the prompt begins a marker. Where a field is not plain text, one within a line may be inside a JSON string."""
+        """How the prompt begins a marker. If any field is not plain text, a marker within a line may be inside a JSON string."""
         self.headings = [(name, f"{name} ## ]]") for name in (*self.names, end)]
-        """Each field, and the rest of its marker."""
+        """Each field, with the rest of its marker."""
         known = "|".join(map(re.escape, (*self.names, end)))
         longest = max(map(len, (*self.names, end)))
         self.pattern = pattern(rf"\[\[[ \t]*##[ \t]*({known})[ \t]*##[ \t]*\]\]")
@@ -144,7 +144,7 @@ class Markers:
         return self._split_simple(text) or self._split_any(text)
 
     def _split_simple(self, text: str) -> dict[str, str] | None:
-        """Split the usual answer: its markers as the prompt writes them, in that order, each once, and no backticks. None for any other."""
+        """Split the usual answer: markers as in the prompt, in its order, each once, and no backticks. None for any other answer."""
         parts = iter(f"\n{text}".split(self.opening))
         if "`" in text or "[[" in next(parts):
             return None
@@ -153,7 +153,7 @@ class Markers:
         for part in parts:
             if "[[" in part:
                 return None
-            for name, heading in headings:  # those behind the last one that was found
+            for name, heading in headings:  # goes on after the last heading found
                 if (value := part.removeprefix(heading)) != part:
                     found[name] = value.strip()
                     break
@@ -163,7 +163,7 @@ class Markers:
         return found
 
     def leading(self, text: str, at: int, opened: Iterable[str]) -> set[str]:
-        """The fields whose marker starts a line, with `opened` before a position and those of the answer's text behind it."""
+        """The fields whose marker starts a line: `opened`, and those in the text after a position, up to the end marker."""
         found = set(opened)
         for mark in self.pattern.finditer(text, at):
             start, end = mark.span()
@@ -220,23 +220,23 @@ class Markers:
 
 
 class MarkerReader:
-    """Splits a streamed answer as `Markers.split` does. Keeps back what may be a marker, and all behind one that is not yet decided."""
+    """Splits a streamed answer as `Markers.split` does. Keeps back a possible marker, and all text after one that is still undecided."""
 
     def __init__(self, marks: Markers) -> None:
         self._markers = marks
         self._buffer = Buffer()
         self._pending: list[str] = []
-        """Blanks inside a possible marker, which change nothing, or the text behind a marker that is not decided."""
+        """Blanks inside a possible marker, which do not decide it, or the text after an undecided marker."""
         self._waits_in_marker = self._is_undecided = False
         self._name = ""
         self._strings: JSONStrings | None = None
         self._read = 0
         """The position up to which `_strings` has read."""
         self._tick = -1
-        """The position of the backtick that closed the last marker in backticks: it does not open the next one."""
+        """The backtick that closed the last marker in backticks: it does not open the next one."""
         self._opened: set[str] = set()
         self._leading: set[str] | None = None
-        """The fields whose marker starts a line; None before the end of the answer."""
+        """The fields whose marker starts a line; None until the answer has ended."""
         self._is_fenced = self._has_ended = False
 
     def feed(self, text: str) -> list[tuple[str, str]]:
@@ -275,7 +275,7 @@ class MarkerReader:
         return pieces
 
     def _read_to_marker(self, pieces: list[tuple[str, str]]) -> bool:
-        """Parse up to and including the next marker; False if no complete marker is there."""
+        """Parse up to and including the next marker; False if there is no complete one."""
         text = self._buffer.text
         while mark := self._markers.pattern.search(text, self._buffer.at):
             at, end = mark.span()

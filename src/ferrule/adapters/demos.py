@@ -1,7 +1,7 @@
 """Render earlier turns as messages: demos and history inputs.
 
-A turn of fields becomes a question and an answer in the adapter's writer. With native tool calls, the calls of a turn become calls of the
-assistant's message, each followed by a result, which providers require. Without, the results of calls follow the answer as a field.
+The adapter renders the fields of a turn as a question and an answer. With native tool calls, the calls of a turn become calls of the
+assistant's message, each followed by its result, as providers require. Otherwise the results follow the answer as a field.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ferrule.values.signatures.signature import Signature
 
 _OF_TEXTS = frozenset({"datetime", "decimal", "fractions", "ipaddress", "pathlib", "pydantic", "pydantic_core", "re", "uuid", "zoneinfo"})
-"""The packages of types whose values are texts in JSON."""
+"""Packages whose types have values that are strings in JSON."""
 NOT_GIVEN = "(not given in this example)"
 
 
@@ -44,7 +44,7 @@ class _FieldWriter(Protocol):
 
 
 def demo_messages(writer: _FieldWriter, fields: Shown, demo: Any, index: int) -> list[Message]:
-    """Render a demo as messages. Raises `InputError` for one without any of the fields."""
+    """Render a demo as messages. Raises `InputError` for a demo with none of the fields."""
     values = _mapping(demo)
     if values is None or not values.keys() & {*fields.inputs, *fields.outputs, fields.calls}:
         names = ", ".join(f"`{name}`" for name in (*fields.inputs, *fields.outputs))
@@ -59,13 +59,13 @@ def demo_messages(writer: _FieldWriter, fields: Shown, demo: Any, index: int) ->
 
 
 def has_output(demo: Any, fields: Shown) -> bool:
-    """Whether a demo has an output of these fields."""
+    """Whether a demo has any of these output fields."""
     values = _mapping(demo)
     return values is not None and not values.keys().isdisjoint(fields.outputs)
 
 
 def history_messages(writer: _FieldWriter, fields: Shown, history: Any) -> list[Message]:
-    """Render a history as messages, without the system message at its start. Raises `InputError` for a turn without any of the fields."""
+    """Render a history as messages, without its leading system message. Raises `InputError` for a turn with none of the fields."""
     if history is None:
         return []
     found = history if isinstance(history, History) else History(history.get("messages") if isinstance(history, Mapping) else history)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
@@ -85,7 +85,7 @@ def history_messages(writer: _FieldWriter, fields: Shown, history: Any) -> list[
 
 
 def _calls(fields: Shown, values: Mapping[str, Any], where: str) -> tuple[tuple[ToolCall, ...], tuple[ToolCallResult | None, ...]]:
-    """The native calls of a turn, each with an id of this conversation, and their results. In text, only the results that are known."""
+    """The native calls of a turn, with ids unique in this conversation, and the known results; without native calls, only the results."""
     name = calls_output(fields.signature)
     given = values.get(name) if name is not None else None
     if given is None:
@@ -96,8 +96,8 @@ def _calls(fields: Shown, values: Mapping[str, Any], where: str) -> tuple[tuple[
     except ValueError as error:
         raise InputError(f"`{name}` of an earlier turn ({where}) cannot be rendered: {error}") from error
     known = [(index, call) for index, call in found if call.fault is None]
-    told = tuple([results.result_of(call.id, index) if results is not None else None for index, call in known])
-    return (() if fields.calls is None else tuple([call.with_id(f"{where}_{index}") for index, call in known])), told
+    given_results = tuple([results.result_of(call.id, index) if results is not None else None for index, call in known])
+    return (() if fields.calls is None else tuple([call.with_id(f"{where}_{index}") for index, call in known])), given_results
 
 
 def _turn(
@@ -116,17 +116,17 @@ def _turn(
     if calls:  # providers reject a call without a result
         return [*messages, *map(_result, calls, results)]
     if any(results):
-        told = [{"name": each.name, "value": each.value, **({"is_error": True} if each.is_error else {})} for each in results if each]
-        messages.append(Message("user", content_of(writer.drawn_fields({"tool_call_results": told}))))
+        shown = [{"name": each.name, "value": each.value, **({"is_error": True} if each.is_error else {})} for each in results if each]
+        messages.append(Message("user", content_of(writer.drawn_fields({"tool_call_results": shown}))))
     return messages
 
 
 def _as_declared(fields: Mapping[str, SignatureField], values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The values, with a text that stands for a date or the like as the date: a turn looks the same after it was stored as JSON."""
+    """The values, with strings read as dates and the like where the field says so: a turn stored as JSON renders as before."""
     made = dict(values)
     for name, text in values.items():
         if type(text) is str and name in fields and (read := _reader_of_text(fields[name].annotation)) is not None:
-            with suppress(ValueError, OverflowError, RecursionError):  # the last two: of a pattern that Python cannot compile
+            with suppress(ValueError, OverflowError, RecursionError):  # the last two: a regular expression that Python cannot compile
                 value = read(text)
                 made[name] = value if jsonable(value) == text else text
     return made
@@ -134,7 +134,7 @@ def _as_declared(fields: Mapping[str, SignatureField], values: Mapping[str, Any]
 
 @lru_cache(maxsize=256)
 def _reader_of_text(annotation: Any) -> Callable[[Any], Any] | None:
-    """Reads a value whose JSON is a text; None for types that take texts as they are, and for those whose JSON is something else."""
+    """A reader for a type whose values are strings in JSON; None for types that take any string, or are not strings in JSON."""
     kind = without_none(annotation)
     if not isinstance(kind, type) or (kind not in {bytes, complex} and kind.__module__.partition(".")[0] not in _OF_TEXTS):
         return None
@@ -146,10 +146,10 @@ def _reader_of_text(annotation: Any) -> Callable[[Any], Any] | None:
 
 
 def _with_tools(signature: type[Signature], asked: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The inputs of a turn, with functions and dicts as the tools that they declare: so they stand in a question, too."""
+    """The inputs of a turn, with functions and dicts converted to the tools they declare, as in a question."""
     made = dict(asked)
     for name in tool_inputs(signature).keys() & asked.keys():
-        with suppress(ValueError):  # it declares no tool, and stands there unchanged
+        with suppress(ValueError):  # it declares no tool: it is rendered unchanged
             made[name] = adapter_of(signature.plan.inputs[name]).validate_python(asked[name])
     return made
 
@@ -161,7 +161,7 @@ def _result(call: ToolCall, result: ToolCallResult | None) -> Message:
 
 
 def _without_results(value: Any) -> Any:
-    """Calls as the model writes them."""
+    """A value as the model writes it: calls without their results."""
     return value.model_copy(update={"tool_call_results": None}) if isinstance(value, ToolCalls) else value
 
 

@@ -1,4 +1,4 @@
-"""Events of direct calls of `format` and `parse`, by code outside the core. A run sends the events of its own work itself."""
+"""Events for direct calls of `format` and `parse` by user code. A run sends its own events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 
 def observed(method: F) -> F:
-    """The method `format` or `parse` of an adapter, with events if there are observers. An override's call of `super()` sends none."""
+    """Wrap an adapter's `format` or `parse` so that observers get events. A call through `super()` in an override sends none."""
     name: str = getattr(method, "__name__")  # noqa: B009  a callable need not have one
 
     @wraps(method)
@@ -37,8 +37,8 @@ def observed(method: F) -> F:
                 return ParseFinished("", 1, kind.__name__, 0, tuple(found or ()), error)
             return None if error else Formatted("", 1, kind.__name__, len(found), 0)
 
-        told: AbstractContextManager[Callable[[Any], Any]] = events_around(scope(), current().callbacks, begin, end)
-        with told as pass_on:
+        events: AbstractContextManager[Callable[[Any], Any]] = events_around(scope(), current().callbacks, begin, end)
+        with events as pass_on:
             return pass_on(method(self, *given, **named))
 
     made: Any = call
@@ -47,7 +47,7 @@ def observed(method: F) -> F:
 
 
 def unobserved(adapter: Any, name: str) -> Callable[..., Any]:
-    """The adapter's method without events, for work of a run."""
+    """The adapter's method without events, for use inside a run."""
     method = getattr(adapter, name)
     bare = getattr(method, "unobserved", None)
     return method if bare is None else MethodType(bare, adapter)

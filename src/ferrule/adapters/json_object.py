@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class JSONAdapter(Adapter):
-    """Writes each message as one JSON object. Providers that support it enforce the form."""
+    """Writes each message as one JSON object. Providers that support JSON answers enforce the form."""
 
     reads_values: ClassVar[bool] = True
 
@@ -102,7 +102,7 @@ def _is_closed(schema: Any) -> bool:
 
 
 _LONGEST_KEY = 10_000
-"""Characters of a key as it is written; a longer one ends the streaming of fields."""
+"""The most characters of a key, escapes included; after a longer one, no more fields are streamed."""
 _BEGIN = pattern(r'\{\s*"')
 _PLAIN = pattern(r'[^"\\]+')
 _ESCAPE = pattern(r'\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|["\\/bfnrt])')
@@ -125,7 +125,7 @@ class JSONReader:
         self._depth = 0
         self._in_string = False
         self._blanks: list[str] = []
-        """Those after what was emitted: part of the value only if more of it follows."""
+        """Blanks after the emitted text: part of the value only if more of it follows."""
 
     def feed(self, text: str) -> list[tuple[str, str]]:
         """See `FieldReader`."""
@@ -158,7 +158,7 @@ class JSONReader:
         if found is None:
             brace = self._text.rfind("{", self._at)
             is_open = brace >= 0 and not self._text[brace + 1 :].strip()
-            self._text, self._at = "{" if is_open else "", 0  # blanks behind it say nothing
+            self._text, self._at = "{" if is_open else "", 0  # blanks after it mean nothing
             return False
         self._at = found.end() - 1
         self._state = "key"
@@ -185,7 +185,7 @@ class JSONReader:
         except ValueError:
             self._state = "done"
             return False
-        # The first of two equal keys counts: its text is already emitted.
+        # The first of two equal keys wins: its text is already emitted.
         self._name = name if name in self._names and name not in self._seen else ""
         self._seen.add(name)
         self._at, self._state = end + 1, "colon"

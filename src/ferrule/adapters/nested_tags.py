@@ -16,13 +16,13 @@ _MOST_LEVELS = 32
 
 
 class _UnreadableError(ValueError):
-    """The tags do not say which value they are."""
+    """The tags do not determine a value."""
 
 
 def read_tags(schema: Mapping[str, Any], name: str, text: str) -> Any:
     """Return the object or array of an output, or the text if its tags are not well-formed or do not fit the output's schema.
 
-    The texts in it stay texts: the check of the output makes numbers of them.
+    Texts inside it stay strings: the check of the output turns them into numbers.
     """
     from xml.etree import ElementTree as ET
 
@@ -33,7 +33,7 @@ def read_tags(schema: Mapping[str, Any], name: str, text: str) -> Any:
         # No entity can be declared inside an element, so a text cannot make the parser expand one.
         root = ET.fromstring(f"<v>{_BARE_AMPERSAND.sub('&amp;', text)}</v>")  # noqa: S314  see above
         return _value(whole, members(whole, "properties")[name], root, _MOST_LEVELS)
-    except (ET.ParseError, _UnreadableError, UnicodeEncodeError):  # the last: a lone surrogate, which no XML holds
+    except (ET.ParseError, _UnreadableError, UnicodeEncodeError):  # the last: a lone surrogate, which XML cannot hold
         return text
 
 
@@ -85,7 +85,7 @@ def _of_property(schema: dict[str, Any], name: str) -> Any:
 
 
 def _resolved(whole: dict[str, Any], schema: Any) -> dict[str, Any]:
-    """The schema behind a reference, and behind `null` as its only alternative."""
+    """The schema that a reference leads to, or the only alternative to `null`."""
     found = schema
     for _ in range(_MOST_LEVELS):
         if not is_object(found):

@@ -1,6 +1,6 @@
-"""What a subclass of an adapter overrides is called, or refused when the class is defined.
+"""Overrides in subclasses of adapters: ferrule calls them, or refuses them when the class is defined.
 
-`adopt` looks once, at the definition. An adapter that overrides no piece keeps the methods that render and read in one go.
+`adopt` runs once, when the class is defined. An adapter that overrides no piece keeps the faster methods that render and read in one go.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ REFUSED: Mapping[str, str] = {
     "parse_outputs": "override `parse`",
     "process_chunk": "override `reader`, which returns a parser for one streamed answer",
 }
-"""Methods of DSPy's and udspy's adapters that nothing calls here, and what to do instead."""
+"""Methods of DSPy's and udspy's adapters that ferrule never calls, and what to do instead."""
 
 
 _REFUSED_OPTIONS: Mapping[str, str] = {
@@ -66,7 +66,7 @@ _REFUSED_OPTIONS: Mapping[str, str] = {
 
 
 def without_others_options(init: F) -> F:
-    """The `__init__` of an adapter. It raises `ConfigurationError` for options of DSPy's adapters, and says what to use."""
+    """Wrap the `__init__` of an adapter: options of DSPy's adapters raise `ConfigurationError`, which says what to use."""
 
     @wraps(init)
     def checked(self: Any, *args: Any, **options: Any) -> None:
@@ -80,7 +80,7 @@ def without_others_options(init: F) -> F:
 
 
 def adopt(cls: Any, base: Any) -> None:
-    """Have the pieces called that a subclass overrides. Raises `ConfigurationError` for one that would not be."""
+    """Make ferrule call the pieces that a subclass overrides. Raises `ConfigurationError` for an override that would never be called."""
     for name, instead in REFUSED.items():
         if name not in cls.honoured and _found(cls, name) is not _found(base, name):
             raise ConfigurationError(f"`{cls.__name__}.{name}` would not be called: {instead}.")
@@ -100,7 +100,7 @@ def adopt(cls: Any, base: Any) -> None:
         cls.step_message = _step_message
     if _ASSISTANT in replaced:
         cls.answer_content = _answer_content
-    if "__init__" in own and cls.__module__.startswith("ferrule.adapters."):  # an adapter of a user may have such options
+    if "__init__" in own and cls.__module__.startswith("ferrule.adapters."):  # a user's adapter may have such options
         cls.__init__ = without_others_options(own["__init__"])
     for name in ("format", "parse"):
         if isfunction(own.get(name)):
@@ -111,7 +111,7 @@ def adopt(cls: Any, base: Any) -> None:
 
 
 def _found(cls: type, name: str) -> Any:
-    """What a class or one of its bases defines under a name; `getattr` would find `__call__` at every class."""
+    """The attribute that a class or one of its bases defines; `getattr` would find `__call__` on every class."""
     return next((vars(each)[name] for each in cls.__mro__ if name in vars(each)), None)
 
 
@@ -127,7 +127,7 @@ def _compose_opening(
     native: bool = False,
     whole: type[Signature] | None = None,
 ) -> Messages:
-    """`Adapter.opening` of an adapter that overrides pieces."""
+    """`Adapter.opening` for an adapter that overrides pieces."""
     if native:
         signature, whole = native_signature(signature), None if whole is None else native_signature(whole)
     if "format" not in self.replaced:
@@ -139,13 +139,13 @@ def _compose_opening(
 def compose(
     adapter: Pieces, signature: type[Signature], demos: Iterable[Any], inputs: Mapping[str, Any], whole: type[Signature] | None = None
 ) -> Messages:
-    """The messages of a question, made of the pieces. `whole` as for `Adapter.opening`."""
+    """Compose the messages of a question from the pieces. `whole` is as in `Adapter.opening`."""
     from ferrule.adapters.demos import demo_messages, has_output, history_messages
 
     fields = prompt_fields(signature)
     asked = signature_without_histories(signature)
     step, turn = _Writer(adapter, asked), _Writer(adapter, asked if whole is None else signature_without_histories(whole))
-    told = fields if whole is None else prompt_fields(whole)
+    turn_fields = fields if whole is None else prompt_fields(whole)
     keep_whole(asked, whole)
     system = _text(adapter, "format_system_message", adapter.format_system_message(asked))
     messages = [Message("system", system)] if system else []
@@ -154,13 +154,13 @@ def compose(
     else:
         for i, demo in enumerate(demos):
             is_step = has_output(demo, fields)
-            messages += demo_messages(step if is_step else turn, fields if is_step else told, demo, i)
+            messages += demo_messages(step if is_step else turn, fields if is_step else turn_fields, demo, i)
     for name in fields.histories:
         if "format_conversation_history" in adapter.replaced:
             found = adapter.format_conversation_history(turn.signature, name, dict(inputs))
             messages += _read_messages(adapter, "format_conversation_history", found)
         else:
-            messages += history_messages(turn, told, inputs.get(name))
+            messages += history_messages(turn, turn_fields, inputs.get(name))
     given = {name: inputs[name] for name in asked.plan.inputs if name in inputs}
     said = adapter.format_user_message_content(asked, given, main_request=bool(asked.plan.outputs))
     content = content_of(_pieces(_text(adapter, _USER, said), given))
@@ -187,12 +187,12 @@ class _Writer(Record):
 
 
 def _step_message(self: Any, fields: Mapping[str, Any]) -> Message:
-    """`Adapter.step_message`, with a signature made for the step: its fields are inputs."""
+    """`Adapter.step_message` for an adapter that overrides pieces, with a signature whose inputs are the step's fields."""
     return Message("user", content_of(_Writer(self, _signature_of(fields)).drawn_fields(fields)))
 
 
 def _answer_content(self: Any, signature: type[Signature], outputs: Mapping[str, Any]) -> Content:
-    """`Adapter.answer_content`."""
+    """`Adapter.answer_content` for an adapter that overrides pieces."""
     return content_of(_Writer(self, signature).drawn_answer(as_read(signature, outputs)))
 
 
@@ -208,7 +208,7 @@ def _text(adapter: Any, piece: str, found: Any) -> str:
 
 
 def _pieces(text: str, values: Mapping[str, Any]) -> list[Piece]:
-    """Text with the pictures and other parts of these values where the text holds them packed."""
+    """Text, with the images and other parts of these values in place of their encoded form in the text."""
     parts = {join_pieces([piece]): piece for piece in pieces_of(dict(values)) or () if not isinstance(piece, str)}
     if not parts:
         return [text]
@@ -234,7 +234,7 @@ def _read_messages(adapter: Any, piece: str, found: Any) -> list[Message]:
 
 
 def _read(self: Any, signature: type[Signature], response: Response, *, lenient: bool = False, tools: Iterable[Any] = ()) -> dict[str, Any]:
-    """`Adapter.read` of an adapter that overrides `parse`: its outputs are checked against the signature.
+    """`Adapter.read` for an adapter that overrides `parse`: the outputs are checked against the signature.
 
     Where an answer needs no fields (plain text, calls), the adapter's own form is tried as well.
     """
@@ -251,7 +251,7 @@ def _read(self: Any, signature: type[Signature], response: Response, *, lenient:
             raise error from error.__cause__
     calls = output_spec(signature).calls
     if calls is not None and tools and not outputs[calls]:
-        with suppress(AdapterParseError):  # a model's call in a form of its own, beside the answer
+        with suppress(AdapterParseError):  # a call in the model's own form, next to the answer
             outputs[calls] = self.plain_read(signature, response, lenient=lenient, tools=tools)[calls]
     return outputs
 
@@ -269,11 +269,11 @@ def _parsed(adapter: Any, signature: type[Signature], response: Response) -> dic
     return parse_outputs(name, signature, output_spec(signature), cast("Mapping[str, Any]", found), response, is_value=True)
 
 
-# -- what an adapter of pieces alone does not need ------------------------------------------------------------------
+# -- stubs, for adapters that override all pieces -------------------------------------------------------------------
 
 
 class _NoFields:
-    """Splits no streamed answer into fields."""
+    """A `FieldReader` that finds no fields."""
 
     def feed(self, _text: str) -> list[tuple[str, str]]:
         return []
@@ -305,4 +305,4 @@ _STUBS: Mapping[str, tuple[frozenset[str], Any]] = {
     "raw_fields": (frozenset({"parse"}), _raw_fields),
     "reader": (frozenset({"parse"}), _reader),
 }
-"""Abstract methods of `Adapter`, and the pieces that make each of them unnecessary."""
+"""Abstract methods of `Adapter`, each with the pieces whose override makes it unnecessary, and its stub."""

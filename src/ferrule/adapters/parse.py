@@ -1,7 +1,7 @@
 """Turn the raw text of each field into typed outputs, or raise an error that names every problem.
 
-The output for tool calls takes the native calls if there are any, and otherwise what the text says in its place. With a valid call, other
-outputs may be missing, and are None. A valid call is kept whatever else the answer holds, an invalid one with its fault. No call runs here.
+The output for tool calls takes the native calls if there are any, and otherwise the calls in its text. With a valid call, other outputs may
+be missing, and are None. A valid call is kept whatever else the answer holds, and an invalid one with its fault. No call runs here.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 _IMMUTABLE = frozenset({type(None), bool, int, float, str})
 _NOTHING = (None, "", "null")
-"""What models write for an output that they omit."""
+"""Values that models write for an output that they omit."""
 CUT_OFF = "the answer was cut off at its maximum length: write less, or raise `max_tokens`"
 _MARK = pattern(r"\[\[[ \t]*##[ \t]*\w+[ \t]*##[ \t]*\]\]")
 
 
 class OutputSpec(Record):
-    """What the parser needs to know of a signature's outputs."""
+    """The facts about a signature's outputs that the parser needs."""
 
     checks: tuple[tuple[str, OutputCheck], ...]
     """Each output's check, in order."""
@@ -42,18 +42,18 @@ class OutputSpec(Record):
     """The output for tool calls."""
     calls_type: type[ToolCalls] | None
     text: str | None
-    """The one text output, if there is exactly one output beside the calls."""
+    """The one text output, if there is exactly one output besides the calls."""
     optional: frozenset[str]
     defaults: dict[str, Any]
-    """The values of optional outputs that an answer omits, where they can be shared. Asking pydantic costs a step in text 4 %."""
+    """Defaults of optional outputs, if they can be shared between answers. Asking pydantic each time makes a text step 4 % slower."""
 
     def is_complete(self, raw: Mapping[str, Any]) -> bool:
-        """Whether every required output is there, and calls are optional."""
+        """Whether the answer has every required output, and the output for calls is not required."""
         fields = raw.keys() - {self.calls}
         return bool(fields) and all(name in raw or name in self.optional for name, _ in self.checks)
 
     def is_bare(self, raw: Mapping[str, Any], text: str) -> bool:
-        """Whether the text has no markup of any adapter, so that it may be the text output itself."""
+        """Whether the answer has no fields or markers, so that its text may be the text output itself."""
         is_empty = not raw or (len(raw) == 1 and not isinstance(raw.get(self.calls or "", ""), str))  # calls found in the text
         return is_empty and bool(text) and not text.isspace() and _MARK.search(text) is None
 
@@ -81,11 +81,11 @@ def parse_outputs(
     is_value: bool,
     cut: str = "",
 ) -> dict[str, Any]:
-    """Check the raw values of an answer. With `is_value` they come out of JSON, otherwise they are text; `cut` is one without its end.
+    """Check the raw values of an answer: decoded JSON if `is_value`, otherwise text. `cut` names a field whose value was cut off.
 
     Raises `AdapterParseError` with every problem and with the outputs that could be read.
     """
-    own = spec.calls or ""  # a text, as `cut` is: to compare a name with None takes ten times as long
+    own = spec.calls or ""  # a string, like `cut`: to compare a name with None takes ten times as long
     values: dict[str, Any] = {}
     problems: list[tuple[str, str]] = []
     missing: list[str] = []
@@ -137,14 +137,14 @@ def _calls(kind: type[ToolCalls], raw: Any, response: Response) -> tuple[ToolCal
 
 Calls = TypeVar("Calls", bound="ToolCalls")
 _NO_CALLS = frozenset({"", "none", "null", "nil", "n/a", "na", "nothing", "no calls", "no tool calls", "empty"})
-"""Texts that models write for no calls."""
+"""Texts that models write when they make no calls."""
 
 
 def read_calls(found: Any, kind: type[Calls]) -> Calls:
     """Read the calls of an answer, in any of the usual shapes or as JSON text.
 
-    Raises `ToolCallError` if there are calls but no valid one (with the code, raw text, index and tool of the first), and with the code
-    `invalid_tool_calls` if there is something else.
+    Raises `ToolCallError` if there are calls but none is valid (with the code, raw text, index and tool of the first), and with the code
+    `invalid_tool_calls` for anything but calls.
     """
     calls = with_ids([_read_call(entry, index) for index, entry in enumerate(_entries(found))])
     bad = [(call, call.fault) for call in calls if call.fault is not None]
@@ -156,7 +156,7 @@ def read_calls(found: Any, kind: type[Calls]) -> Calls:
 
 
 def _read_call(entry: Any, index: int) -> ToolCall:
-    """The call; its fault, if any, names its position."""
+    """Read one call; its fault, if any, names its position."""
     call = call_at(entry, index)
     if call.fault is None or call.fault.index is not None:
         return call

@@ -1,6 +1,6 @@
 """`Pieces`: the parts of a prompt and of an answer, each a method that a subclass may override. Names and arguments are DSPy's.
 
-The default of each piece is written with the methods that define an adapter's form (`structure`, `drawn_fields` and so on).
+The default of each piece calls the methods that define an adapter's form (`structure`, `drawn_fields` and so on).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class Pieces(ABC):
-    """Base class of `Adapter`."""
+    """Base class of `Adapter`: the pieces of its prompts, and the methods that define its form."""
 
     replaced: ClassVar[frozenset[str]] = frozenset()
-    """The pieces that a subclass overrides. Prompts are then made of the pieces; otherwise they are made in one go."""
+    """The pieces that a subclass overrides. Prompts are then composed from the pieces; otherwise they are rendered in one go."""
 
     honoured: ClassVar[frozenset[str]] = frozenset()
-    """Names of other libraries that an adapter calls itself, so that subclasses may override them."""
+    """Methods of DSPy's or udspy's adapters that this class calls itself, so that subclasses may override them."""
 
     __slots__ = ()
 
@@ -41,7 +41,7 @@ class Pieces(ABC):
 
     @abstractmethod
     def reminder(self, outputs: Sequence[str]) -> str:
-        """Return the end of a question: which outputs to write, and how. Empty without outputs."""
+        """Return the last lines of a question: which outputs to write, and how. Empty if there are none."""
 
     @abstractmethod
     def drawn_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
@@ -52,7 +52,7 @@ class Pieces(ABC):
         return self.drawn_fields(fields)
 
     def unescape(self, name: str, text: str) -> str:
-        """The text of a field without the escapes of `drawn_fields`."""
+        """Remove the escapes of `drawn_fields` from the text of a field."""
         del name
         return text
 
@@ -118,8 +118,8 @@ class Pieces(ABC):
         """Return demos as messages in OpenAI's form."""
         from ferrule.adapters.demos import demo_messages, has_output
 
-        fields, told = prompt_fields(signature), prompt_fields(whole_of(signature) or signature)
-        shown_in = [(demo, fields if has_output(demo, fields) else told) for demo in demos]
+        fields, turn_fields = prompt_fields(signature), prompt_fields(whole_of(signature) or signature)
+        shown_in = [(demo, fields if has_output(demo, fields) else turn_fields) for demo in demos]
         return [openai_message(message) for i, (demo, each) in enumerate(shown_in) for message in demo_messages(self, each, demo, i)]
 
     def format_conversation_history(
@@ -149,7 +149,7 @@ _WHOLE = "the signature of earlier turns"
 
 
 def keep_whole(signature: type[Signature], whole: type[Signature] | None) -> None:
-    """Remember the signature of earlier turns, for pieces that get only `signature`: one of a loop's steps has other outputs."""
+    """Remember the signature of earlier turns, for pieces that get only the signature of a loop's step, which has other outputs."""
     if whole is not None:
         signature.kept(_WHOLE, lambda: whole)
 
@@ -171,7 +171,7 @@ def native_signature(signature: type[Signature]) -> type[Signature]:
 
 
 def signature_without_histories(signature: type[Signature]) -> type[Signature]:
-    """The signature with the fields that stand in the question and its answer."""
+    """The signature with only the fields that appear in the question and its answer."""
     return signature.kept(signature_without_histories, lambda: _reduced(signature, prompt_fields(signature)))
 
 

@@ -36,7 +36,7 @@ class Shown(Record):
     inputs: Mapping[str, SignatureField]
     outputs: Mapping[str, SignatureField]
     histories: tuple[str, ...]
-    """Inputs that are rendered as separate messages."""
+    """Inputs of type `History`, rendered as separate messages."""
     calls: str | None
     """The output whose values are native calls of an assistant's message, not text."""
     signature: type[Signature]
@@ -56,7 +56,7 @@ def is_history(field: SignatureField) -> bool:
     """Whether a field holds a `History`."""
     if not Type.extract_custom_type_from_annotation(field.annotation):
         return False
-    from ferrule.values.conversation.history import History  # late: for a type that may be one
+    from ferrule.values.conversation.history import History  # late: only a `Type` may be one
 
     return bool(History.extract_custom_type_from_annotation(field.annotation))
 
@@ -98,20 +98,20 @@ def _value_text(value: Any) -> str:
 
 
 class RenderedText(str):
-    """Text that an adapter rendered. The same adapter does not escape it again: its marks are fields."""
+    """Text that an adapter rendered. The same adapter does not escape it again: the marks in it are real fields."""
 
     __slots__ = ("adapter",)
     adapter: object
 
     def __new__(cls, text: str, adapter: object = None) -> Self:
-        """Text with the adapter that rendered it."""
+        """Create the text, with the adapter that rendered it."""
         made = super().__new__(cls, text)
         made.adapter = adapter
         return made
 
 
 class Verbatim(str):
-    """Text of an output that is read as it stands: not as JSON, and with the blanks around it."""
+    """Output text that is read unchanged: not as JSON, and with the blanks around it."""
 
     __slots__ = ()
 
@@ -125,12 +125,12 @@ def write_verbatim(text: str, escaped: str) -> str:
 
 
 def read_verbatim(text: str) -> str:
-    """The inverse of `write_verbatim`; any other text is unchanged."""
+    """Undo `write_verbatim`; any other text is unchanged."""
     return Verbatim(text[3:-3]) if text.startswith(EDGE) and text.endswith(EDGE, 3) else text
 
 
 def as_read(signature: type[Signature], outputs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The outputs of a written answer. Where a text form is read as another value, its text becomes `Verbatim`."""
+    """Outputs as an answer shows them: text that would be read back as another value becomes `Verbatim`."""
     shown: dict[str, Any] = {}
     for name, value in outputs.items():
         unquoted = _unquoted(signature, name, value)
@@ -140,7 +140,7 @@ def as_read(signature: type[Signature], outputs: Mapping[str, Any]) -> Mapping[s
 
 
 def _unquoted(signature: type[Signature], name: str, value: Any) -> Any:
-    """A value that is a text in JSON, such as a date, as this text, if its quotes would be read as a part of it (`str | date`)."""
+    """A value that is a string in JSON, such as a date, as that string, if its quotes would be read as part of it (`str | date`)."""
     if type(value) in _PLAIN or isinstance(value, (str, Enum, Type)) or name not in signature.plan.outputs:
         return value
     written = json_text(value)
@@ -151,7 +151,7 @@ def _unquoted(signature: type[Signature], name: str, value: Any) -> Any:
 
 
 def _misread(signature: type[Signature], name: str, value: Any) -> str | None:
-    """The text of a value that an adapter would read as something else."""
+    """The text of a value, if an adapter would read it back as something else; else None."""
     text: Any = value.value if isinstance(value, Enum) else value
     if type(text) not in TEXTS or (field := compiled(signature).outputs.get(name)) is None:
         return None
@@ -163,13 +163,13 @@ def _misread(signature: type[Signature], name: str, value: Any) -> str | None:
     with suppress(ValueError):
         if not text.startswith(EDGE) and check(text.strip()) in meant:
             return None
-    with suppress(ValueError):  # otherwise no value of this output, such as a note in a demo
+    with suppress(ValueError):  # not a valid value of this output, such as a note in a demo
         return text if check(text, is_value=True) in meant else None
     return None
 
 
 Escape = Callable[[str, str], str]
-"""Removes the marks of fields from the text, or the JSON, of a field: takes the name and the text."""
+"""Escapes marks of fields in a field's text or JSON: takes the field's name and the text."""
 
 
 def render_text(name: str, value: Any, escape: Escape, escape_json: Escape) -> str | None:
@@ -316,7 +316,7 @@ def _schema(field: SignatureField) -> dict[str, Any]:
 
 
 def _untitled(schema: Any) -> Any:
-    """Remove the titles, most of which pydantic makes of names; a property called `title` stays."""
+    """Remove titles, most of which pydantic derives from names; a property called `title` stays."""
     if is_object(schema):
         schema = {key: value for key, value in schema.items() if key != "title"}
     return map_children(schema, _untitled)

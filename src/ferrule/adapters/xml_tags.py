@@ -101,7 +101,7 @@ def _escape(name: str, text: str) -> str:
 
 
 def _escape_json(name: str, json: str) -> str:
-    if "\\/" in json:  # an escaped end tag in a string: without `<` it stays as it is when an answer is read
+    if "\\/" in json:  # an escaped end tag in a string: without `<`, reading an answer leaves it unchanged
         json = re.sub(rf"<(?=\\+/{re.escape(name)}\s*>)", r"\\u003c", json)
     return json.replace("</", r"<\/")
 
@@ -111,7 +111,7 @@ class Tags:
 
     The first opening tag of a field starts its value, and the last end tag of that name before the next field's tag ends it; other tags
     inside are text. Without an end tag, the value ends before the line of the next field's tag, or with the text. An opening tag after
-    other words of its line may be a mention ("I put it in <answer> below"): the field starts again where its tag starts a line. If that
+    other words on its line may be a mention ("I put it in <answer> below"): the field starts again where its tag starts a line. If that
     line comes before the end tag, the mention had no end tag.
     """
 
@@ -131,7 +131,7 @@ class Tags:
         return {name: text[start:end].strip() for name, start, end in self.values(text, 0, {})}
 
     def values(self, text: str, at: int, opened: dict[str, bool]) -> Iterator[tuple[str, int, int]]:
-        """Yield name, start and end of each value after a position; a field that starts again comes twice.
+        """Yield the name, start and end of each value after a position; a field that starts again is yielded twice.
 
         `opened` holds the fields seen so far, and whether their tag was more than a mention.
         """
@@ -170,7 +170,7 @@ def _begins(opened: dict[str, bool], name: str, *, is_first_of_line: bool, is_re
 
 
 class _Search:
-    """Finds the next match of several patterns in one pass of the text for each pattern."""
+    """Finds the next match of several patterns, with one pass over the text for each pattern."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -186,7 +186,7 @@ class _Search:
 
 
 class TagReader:
-    """Splits a streamed answer as `Tags.split` splits a whole one. Never emits a part of a field's tags.
+    """Splits a streamed answer as `Tags.split` splits a whole one. Never emits part of a field's tag.
 
     If a field's tag starts a line within a value, the value's end tag may be missing. The text from there is kept back until the end tag,
     or the end of the answer, decides.
@@ -196,7 +196,7 @@ class TagReader:
         self._tags = tags
         self._buffer = Buffer()
         self._pending: list[str] = []
-        """Text inside a possible tag, which changes nothing."""
+        """Text inside a possible tag, which does not decide it."""
         self._waits: Literal["", "opening", "closing"] = ""
         self._name = ""
         """The field whose value is parsed now, or an empty string."""
@@ -207,7 +207,7 @@ class TagReader:
         self._doubtful: list[str] | None = None
         """The text after a tag that may have ended the value."""
         self._ended = ""
-        """The field whose end tag was last, if another end tag may still follow."""
+        """The field of the last end tag, if another end tag of it may still follow."""
         self._behind: list[str] = []
         """The text from that end tag on: part of the value if another end tag follows before the next field's tag."""
 
@@ -267,7 +267,7 @@ class TagReader:
         return True
 
     def _read_on(self, pieces: list[tuple[str, str]], opening: re.Match[str] | None) -> None:
-        """Parse up to the last end tag before the next opening tag: the value that ended goes on until there."""
+        """Parse up to the last end tag before the next opening tag: the value extends that far."""
         buffer = self._buffer
         stop = len(buffer.text) if opening is None else opening.start()
         for closing in self._tags.closing[self._ended].finditer(buffer.text, buffer.at, stop):

@@ -1,4 +1,4 @@
 """Facades: programs written for DSPy or udspy run on ferrule after one changed import.
 
-Each facade is a few lines over ferrule's public names for each manner of its library. It has no mechanism of its own.
+Each facade adapts ferrule's public names to the behaviour of its library in a few lines. It has no machinery of its own.
 """

@@ -1,7 +1,7 @@
-"""Work that must not be left half done: the task that awaits it can be cancelled, but goes on only when the work has ended.
+"""Futures for work that must not be left half done: a task that awaits it can be cancelled, but continues only when the work has ended.
 
-A task that is cancelled cancels the future that it awaits. A future that refuses leaves the cancellation with the task: asyncio raises it
-where the task awaits, once the future is done. So one future does what `asyncio.shield` does with two, a task and a second wait.
+Cancelling a task cancels the future that it awaits. If the future refuses, asyncio keeps the cancellation and raises it where the task
+awaits, once the future is done. So one future does what `asyncio.shield` needs two futures, a task and a second wait for.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ R = TypeVar("R")
 
 
 class Completion(asyncio.Future[R]):
-    """The end of work that was begun, or will be."""
+    """A future for work that has begun or certainly will. It cannot be cancelled."""
 
     def cancel(self, msg: object = None) -> bool:  # noqa: ARG002  asyncio passes it
-        """Refuse."""
+        """Refuse to be cancelled."""
         return False
 
 
 class ClaimedCompletion(asyncio.Future[R]):
-    """The end of work that takes the claim when it begins: if its task is cancelled before that, it never begins."""
+    """A future for work that acquires the claim when it begins. If cancelled before that, the work never begins."""
 
     def __init__(self, claim: threading.Lock) -> None:
         super().__init__(loop=asyncio.get_running_loop())
         self._claim = claim
 
     def cancel(self, msg: object = None) -> bool:
-        """Refuse, if the work has begun."""
+        """Cancel, or refuse if the work has begun."""
         return self._claim.acquire(blocking=False) and super().cancel(msg=msg)
 
 
 async def completed(work: asyncio.Future[R]) -> R:
-    """The result of the work. A cancellation is raised from the error of the work, if it failed."""
+    """Await the result of the work. If the work failed and its task was cancelled, the cancellation has the error as its cause."""
     try:
         return await work
     except asyncio.CancelledError as cancelled:

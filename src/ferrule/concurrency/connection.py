@@ -1,4 +1,4 @@
-"""Connections that wait in a pool for their next use."""
+"""A check for connections that are idle in a pool."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def is_usable(connection: Any) -> bool:
-    """Whether an idle connection is still there, without a round trip: if its server has something to say, it is the end."""
+    """Whether an idle connection is still open, without a round trip: if it has data to read, the server has closed it."""
     if not hasattr(select, "poll"):  # Windows
         return not select.select([connection.fileno()], [], [], 0)[0]
     poll = select.poll()

@@ -1,7 +1,7 @@
 """Await with a time limit: a tool that ignores its cancellation is left behind.
 
-In: an awaitable and seconds. Out: its result, or `ToolTimeoutError`. The awaitable runs as a separate task, because a task cannot abandon
-a coroutine that it awaits itself: the coroutine may refuse cancellation, or take long over it.
+`within` returns the awaitable's result or raises `ToolTimeoutError`. The awaitable runs in a separate task, because a task cannot abandon a
+coroutine that it awaits itself: the coroutine may refuse cancellation, or take long over it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 GRACE_S = 0.5
-"""Time a cancelled tool has to clean up before an error is raised: a well-behaved tool may still be working."""
+"""How long a cancelled tool may clean up before an error is raised: a well-behaved tool may still be working."""
 NEVER = float("inf")
-"""A deadline that never comes. Deadlines are in the time of `time.monotonic()`."""
+"""The deadline that never comes. Deadlines are times of `time.monotonic()`."""
 STUBBORN = " It may still be running: it did not end when it was cancelled."
 
 _left: set[asyncio.Task[Any]] = set()
@@ -29,7 +29,7 @@ _left: set[asyncio.Task[Any]] = set()
 
 
 def left_until(deadline: float) -> float | None:
-    """The seconds until a deadline, as `asyncio.timeout` takes them."""
+    """The seconds until a deadline, in the form for `asyncio.timeout`: None for no limit."""
     return None if deadline == NEVER else max(deadline - time.monotonic(), 0.0)
 
 
@@ -65,7 +65,7 @@ async def within(value: Awaitable[R], left_s: float, timeout_s: float, name: str
 
 
 async def _over(task: asyncio.Task[Any], ends: float) -> None:
-    """Wait for a cancelled task, even if the caller is cancelled again meanwhile: the task may be cleaning up."""
+    """Wait for a cancelled task, even if the caller is cancelled again: the task may be cleaning up."""
     import asyncio
 
     while not task.done() and (left_s := ends - time.monotonic()) > 0:
@@ -96,7 +96,7 @@ class _Work:
         self.ended = time.monotonic()
 
     def result(self) -> Any:
-        """The value's result; raises its error."""
+        """Return the value's result, or raise its error."""
         error, self.error = self.error, None
         if error is None:
             return self.value
@@ -106,14 +106,14 @@ class _Work:
             del error
 
     def leave(self, task: asyncio.Task[Any]) -> None:
-        """Abandon a task that is not done."""
+        """Abandon a task that is not done; keep a reference to it until it is."""
         if not task.done():
             self._is_left = True
             _left.add(task)
             task.add_done_callback(_left.discard)
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        # Passes on what the loop sends. An abandoned coroutine ends at the next cancel, even if it would refuse: else `asyncio.run`,
+        # Passes on values and errors from the loop. An abandoned coroutine ends at the next cancel, even if it refuses: else `asyncio.run`,
         # which cancels all remaining tasks and waits for them, would never return.
         work = _plain(self._value).__await__()
         try:

@@ -28,19 +28,19 @@ if TYPE_CHECKING:  # asyncio takes as long to import as pydantic: it is imported
 R = TypeVar("R")
 
 POOL_SIZE = 32
-"""Maximum number of tools running in threads at once, over all runs of the process."""
+"""The maximum number of tools that run in threads at once, over all runs of the process."""
 _HELPS_AFTER_S = 0.05
 STUCK_S = 300.0
-"""A queued call with a time limit fails if no other work began for this long: its own limit starts only when it begins."""
+"""A queued call with a time limit fails if no work began for this long: its own limit only starts when it begins."""
 _TELLS_WITHIN_S = 5.0
-"""A responsive loop reports a passed time limit within this time; otherwise it is blocked."""
+"""A loop that does not report an exceeded time limit within this time is blocked."""
 _WARNS_AFTER_S = 1.0
 """After waiting this long for async work, sync code checks whether the loop is blocked."""
 _BLOCKED = "blocks ferrule's event loop, as `time.sleep` does: async tools have to wait with `await`."
 
 
 class Aside:
-    """A block in which a worker only waits for other work."""
+    """A block in which a worker only waits for other work, so that the pool may use another thread."""
 
     __slots__ = ("_pool",)
 
@@ -70,7 +70,7 @@ def is_awaited_by_loop() -> bool:
 
 
 def inherit_loop_wait() -> Callable[[], None]:
-    """A function for a new thread to call first, if this thread waits for it: the new thread then avoids the background loop as well."""
+    """A function for a new thread to call first, if this thread will wait for it: the new thread then also avoids the background loop."""
     waits = is_awaited_by_loop()
 
     def begin() -> None:
@@ -107,7 +107,7 @@ def _submit(function: Callable[[], R]) -> tuple[Future[R], Job]:
 
 
 def result_or_run(future: Future[R], function: Callable[[], R]) -> R:
-    """The result of submitted work. Work that does not begin at once runs in this thread: every worker may be waiting for this thread."""
+    """The result of submitted work. If it does not begin soon, it runs in this thread: every worker may be waiting for this thread."""
     from concurrent.futures import wait
 
     while not future.running() and not wait((future,), _HELPS_AFTER_S).done:
@@ -134,7 +134,7 @@ def run_with_timeout(function: Callable[[], R], timeout_s: float, name: str, *, 
             try:
                 return future.result(work.left_s())
             except TimeoutError as late:
-                if future.done():  # just finished; or the function itself raised a TimeoutError
+                if future.done():  # it just finished, or the function itself raised a TimeoutError
                     return future.result()
                 raise ToolTimeoutError(name, timeout_s, abandoned=_pool.abandon(job)) from late
         except BaseException:
@@ -149,7 +149,7 @@ def _never_begun(name: str, timeout_s: float, job: Job) -> ToolTimeoutError:
 
 
 async def in_worker_thread(function: Callable[[], R], *, timeout_s: float | None = None, name: str = "", left_s: float | None = None) -> R:
-    """Run a function in the pool without blocking the loop. Cancelling stops the waiting, not the thread; unstarted work never runs.
+    """Run a function in the pool without blocking the loop. Cancelling stops the wait, not the thread; work not yet begun never runs.
 
     The time limit works as in `run_with_timeout`.
     """
@@ -194,7 +194,7 @@ async def _is_begun(begun: asyncio.Future[None]) -> bool:
 
 
 async def run_or_cancel(function: Callable[[], R]) -> R:
-    """`in_worker_thread`, but a cancellation is raised only once the work has ended, or will never begin."""
+    """Like `in_worker_thread`, but raises a cancellation only when the work has ended or can no longer begin."""
     from ferrule.concurrency.completion import ClaimedCompletion, completed
 
     claim = threading.Lock()
@@ -205,7 +205,7 @@ async def run_or_cancel(function: Callable[[], R]) -> R:
 
 
 async def to_its_end(pool: ThreadPool, function: Callable[[], R]) -> R:
-    """Run a function in a pool without blocking the loop. Work that was queued always runs; a cancellation is raised at its end."""
+    """Run a function in a pool without blocking the loop. Queued work always runs; a cancellation is raised when it has ended."""
     import asyncio
 
     from ferrule.concurrency.completion import Completion, completed
@@ -214,7 +214,7 @@ async def to_its_end(pool: ThreadPool, function: Callable[[], R]) -> R:
 
 
 def put(pool: ThreadPool, function: Callable[[], R], future: asyncio.Future[R]) -> asyncio.Future[R]:
-    """Run a function in a pool; returns the future, which gets its result. Work that was queued always runs."""
+    """Run a function in a pool, and return the given future, which gets its result. Queued work always runs."""
     pool.put(Job(function, partial(_tell, future.get_loop(), future), loop_waits=here.loop_waits))
     return future
 
@@ -237,14 +237,14 @@ def _wake(waiter: asyncio.Future[Any], value: Any, error: BaseException | None) 
         else:
             waiter.set_exception(error)
     finally:
-        if not waiter.done():  # Ctrl-C came: a task would wait for ever for a future that refuses to be cancelled
+        if not waiter.done():  # after Ctrl-C: otherwise a task would wait forever for a future that refuses cancellation
             waiter.get_loop().call_soon(_wake, waiter, value, error)
 
 
 def run_async(awaitable: Awaitable[R], *, name: str = "") -> R:
     """Wait for an awaitable from sync code. It runs on the background loop, even if another loop runs in this thread.
 
-    `name` is the awaited tool, if any. A `RuntimeWarning` names a tool that blocks the loop meanwhile.
+    `name` is the awaited tool, if any. If a tool blocks the loop meanwhile, a `RuntimeWarning` names it.
     """
     with Aside():
         errand = Errand(lambda: awaitable, None if is_awaited_by_loop() else background_loop(), name)
@@ -253,7 +253,7 @@ def run_async(awaitable: Awaitable[R], *, name: str = "") -> R:
                 try:
                     return errand.future.result(_WARNS_AFTER_S)
                 except TimeoutError:
-                    if errand.future.done():  # just finished; or it raised a TimeoutError itself
+                    if errand.future.done():  # it just finished, or raised a TimeoutError itself
                         return errand.future.result()
                 if not errand.is_reacted_to():
                     _warn_of_blocker(errand)
@@ -312,7 +312,7 @@ def background_loop() -> asyncio.AbstractEventLoop:
             if _loop is None or _loop.is_closed():
                 import asyncio
 
-                # On Windows not that of the policy: programs choose one for psycopg, say, that starts no processes, as MCP servers are.
+                # On Windows, not the policy's loop: a program may choose one (for psycopg) that cannot start processes such as MCP servers.
                 loop: asyncio.AbstractEventLoop = asyncio.ProactorEventLoop() if sys.platform == "win32" else asyncio.new_event_loop()
                 threading.Thread(target=_spin, args=(loop,), name="ferrule-loop", daemon=True).start()
                 _loop = loop

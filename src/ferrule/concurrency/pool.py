@@ -1,4 +1,4 @@
-"""The parts of `offload`: jobs and their thread pool, errands to event loops, and per-thread state.
+"""Building blocks of `offload`: jobs and their thread pool, errands to event loops, and per-thread state.
 
 Threads are daemons: a tool that hangs never keeps the process from ending.
 """
@@ -37,7 +37,7 @@ class Job:
         self.settle = settle
         self.context: Context = copy_context()
         self.loop_waits = loop_waits
-        """Whether the background loop is blocked until this is done."""
+        """Whether the background loop is blocked until this job is done."""
         self.state = _WAITING
 
 
@@ -48,18 +48,18 @@ class ThreadPool:
         self._lock = threading.Lock()
         self._limit = size
         self._runs_tools = runs_tools
-        """False where the jobs are whole programs, which may wait for tools in another pool."""
+        """False if the jobs are whole programs, which may wait for tools in another pool."""
         self._threads = 0
         self._idle = 0
-        """Threads without work; below zero, jobs without a thread."""
+        """The number of idle threads; if negative, the number of jobs without a thread."""
         self.is_forked = False
-        """Whether this is the parent's pool, seen from a forked child: a pool thread that forked has no more work."""
+        """Whether this is the parent's pool in a forked child: a pool thread that forked takes no more jobs."""
         self.taken = 0
         """How many jobs have begun so far: if the number stays the same while jobs wait, every thread is busy."""
 
     @cached_property
     def _jobs(self) -> SimpleQueue[Job]:
-        from queue import SimpleQueue  # late: many programs run nothing in a thread
+        from queue import SimpleQueue  # late: many programs use no threads
 
         return SimpleQueue()
 
@@ -67,10 +67,10 @@ class ThreadPool:
         """Queue a job for the next free thread; raises `RuntimeError` if the system cannot start a thread."""
         with self._lock:
             try:
-                self._idle -= 1  # first: counted once too often, a job costs a thread; not counted, it would wait for one for ever
+                self._idle -= 1  # before `put`: a job counted without need costs a thread; one not counted would wait forever
                 self._jobs.put(job)
                 self._start()
-            except BaseException:  # Ctrl-C, too: the caller does not wait for it
+            except BaseException:  # Ctrl-C too: the caller will not wait for the job
                 job.state = _OVER
                 raise
 
@@ -119,7 +119,7 @@ class ThreadPool:
                 value = job.context.run(job.function)
             except BaseException as raised:  # noqa: BLE001  passed to the waiting caller, which raises it again
                 error = raised
-            if self.is_forked:  # its locks may be held by threads that no longer exist
+            if self.is_forked:  # in the child, its locks may be held by threads that no longer exist
                 return
             job.settle(value, error)
             with self._lock:
@@ -141,7 +141,7 @@ class _Here(threading.local):
 
 here = _Here()
 TOOL_TASK = "ferrule tool "
-"""The name of a task that runs an async tool begins with this."""
+"""The prefix in the names of tasks that run async tools."""
 
 
 class Timed(Generic[R]):
@@ -160,7 +160,7 @@ class Timed(Generic[R]):
         return self._function()
 
     def left_s(self) -> float:
-        """Seconds left of its time limit, once it began."""
+        """The seconds left of its time limit, once it has begun."""
         return max(self.ends - time.monotonic(), 0)
 
 
@@ -218,7 +218,7 @@ class Errand(Generic[R]):
                 if not self.future.set_running_or_notify_cancel():
                     runner.get_loop()  # created here, so that it is closed here
                     return
-                self._end(runner, made())  # before the runner is closed, which waits for threads that the loop has started
+                self._end(runner, made())  # before closing the runner, which waits for threads that the loop started
         except BaseException as error:  # noqa: BLE001  handed to the waiting thread
             if not self.future.done():
                 self.future.set_exception(error)

@@ -1,4 +1,4 @@
-"""Errors about declarations, requests, calls and answers: what passes between a program and a model."""
+"""Errors about the data between a program and a model: declarations, requests, calls and answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class BoundaryError(FerruleError, ValueError):
     """A declaration, a request, a call or an answer is invalid. Sync, async and streamed runs raise the same class, code and data.
 
     `code` is one of `invalid_tool_spec`, `invalid_request` (nothing was sent); `missing_content`, `missing_required_outputs`,
-    `invalid_outputs`, `invalid_tool_calls`, `invalid_tool_call`, `invalid_tool_call_arguments` (of an answer). `raw` is what was found.
+    `invalid_outputs`, `invalid_tool_calls`, `invalid_tool_call`, `invalid_tool_call_arguments` (in an answer). `raw` is the invalid value.
     """
 
     raw: object = None
@@ -33,8 +33,8 @@ class ToolCallError(BoundaryError):
 class AdapterParseError(BoundaryError):
     """A model's answer cannot be parsed into the outputs of the signature.
 
-    `text` is the whole answer, `raw` the part that `code` is about, `problems` are `(field, problem)`, `parsed` the outputs that could be
-    parsed, `absent` the names of outputs that the answer does not mention. `signature` is None where the adapter was not given one.
+    `text` is the whole answer, `raw` the part that `code` is about. `problems` holds pairs `(field, problem)`, `parsed` the outputs that
+    could be parsed, and `absent` the names of outputs missing from the answer. `signature` is None if the adapter got none.
     """
 
     def __init__(

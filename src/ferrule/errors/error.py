@@ -1,4 +1,4 @@
-"""The base class of all errors, errors about what a program is made of, and what messages are made of: `shown`, `nearest`."""
+"""The base class of all errors, errors of signatures, inputs and settings, and helpers for messages: `shown`, `nearest`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def shown(value: object, limit: int = 200) -> str:
 
 
 def nearest(name: str, names: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """The one of `names` that a misspelled name most likely means; None if none is like it."""
+    """The most likely meaning of a misspelled name among `names`; None if none is similar."""
     from difflib import get_close_matches  # late: most programs misspell nothing
 
     return next(iter(get_close_matches(name, list(names), n=1, cutoff=cutoff)), None)
 
 
 def refuse_unknown(what: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Raise `ConfigurationError` for a keyword that `what` does not take, with the nearest one that it takes, or else with all."""
+    """Raise `ConfigurationError` for a keyword that `what` does not accept; the message suggests the nearest one, or lists all."""
     for name in given:
         if name not in known:
             near = nearest(name, known)
@@ -40,7 +40,7 @@ def refuse_unknown(what: str, given: Iterable[str], known: Collection[str]) -> N
 
 
 def checks_keywords(init: Callable[P, None]) -> Callable[P, None]:
-    """Make an `__init__` with keywords alone refuse an unknown one with `ConfigurationError`, where Python raises `TypeError`."""
+    """Make a keyword-only `__init__` raise `ConfigurationError` for an unknown keyword, instead of Python's `TypeError`."""
     what, known = init.__qualname__.partition(".")[0], cast("FunctionType", init).__kwdefaults__ or {}
 
     @wraps(init)
@@ -52,7 +52,7 @@ def checks_keywords(init: Callable[P, None]) -> Callable[P, None]:
 
 
 class FerruleError(Exception):
-    """The base class. `code` is a stable word for each class, as `unknown_tool`. `is_retryable`: whether a later attempt may succeed."""
+    """Base class of all errors. `code` is a stable word per class (`unknown_tool`); `is_retryable`: whether a later attempt may succeed."""
 
     code: str = "ferrule"
     is_retryable: bool = False
@@ -62,20 +62,20 @@ class FerruleError(Exception):
             cls.code = "_".join(re.findall("[A-Z]+(?![a-z])|[A-Z][a-z]+", cls.__name__.removesuffix("Error"))).lower()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The default would call the class with the message, but many of these classes build the message from other arguments.
+        # The default would call the class with the message, but many classes build their message from other arguments.
         return copyreg.__newobj__, (type(self),), {**self.__dict__, "args": self.args}  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 
 
 def refuse_async(function: object, what: str, instead: str = "write `def`, not `async def`") -> None:
-    """Raise `ConfigurationError` for an async function where a plain one is called: the coroutine that it returns would count as true."""
-    import inspect  # late: imported long before a program has such a function
+    """Raise `ConfigurationError` for an async function in place of a plain one: the coroutine it returns would count as true."""
+    import inspect  # late: asyncio programs have loaded it anyway
 
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(type(function), "__call__", None)):  # noqa: B004
         raise ConfigurationError(f"{what} is a plain function, found {shown(function)}, which is async: {instead}.")
 
 
 def refuse_awaitable(value: Any, what: str) -> Any:
-    """A value, if it is not a coroutine; raises `ConfigurationError` for one, which would count as true."""
+    """Return a value; raise `ConfigurationError` if it is awaitable, which would count as true."""
     if hasattr(value, "__await__"):
         getattr(value, "close", bool)()
         raise ConfigurationError(f"{what} is not awaited, and returned {shown(value)}. Use a plain function.")
@@ -87,7 +87,7 @@ class SignatureError(FerruleError, ValueError, TypeError):
 
 
 class InputError(FerruleError, ValueError, TypeError):
-    """A program was called with missing, unknown or wrongly typed inputs. `problems` are `(input, text)`, as far as they are known."""
+    """A program was called with missing, unknown or wrongly typed inputs. `problems` holds the known problems as `(input, text)`."""
 
     problems: Sequence[tuple[str, str]] = ()
 

@@ -9,9 +9,10 @@ from ferrule.errors.tool import ToolError
 
 
 class MCPError(FerruleError):
-    """The base class of errors of an MCP server: `server` is its name, `tool` the name of the tool there, `phase` the operation, as `call`.
+    """Base class of errors of MCP servers: `server` is its name, `tool` the tool's name there, `phase` the operation, such as `call`.
 
-    `may_have_run`: whether the call may have run, None: unknown. HTTP has `status`, `retry_after_s`; JSON-RPC `data`, a number as `code`.
+    `may_have_run` says whether the call may have run (None: unknown). HTTP errors have `status` and `retry_after_s`; JSON-RPC errors have
+    `data`, and a number as `code`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Errors of models, and of those that a script answers for."""
+"""Errors of models, and of scripted models in tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ferrule.errors.error import FerruleError
 
 
 class LMError(FerruleError):
-    """A model could not answer. `provider`, `status` and `request_id` are None where the provider gave none."""
+    """A model could not answer. `provider`, `status` and `request_id` are None if unknown."""
 
     def __init__(
         self, message: str, *, provider: str | None = None, status: int | None = None, request_id: str | None = None,
@@ -19,17 +19,17 @@ class LMError(FerruleError):
 
 
 class UnavailableError(LMError):
-    """No connection, a timeout, or a 5xx: a later attempt may succeed."""
+    """There is no connection, or a timeout or a 5xx status: a later attempt may succeed."""
 
     is_retryable = True
 
 
 class RateLimitError(UnavailableError):
-    """429: too many requests. `retry_after_s` is the wait that the provider asks for, or None."""
+    """Status 429: too many requests. `retry_after_s` is the wait that the provider asks for, or None."""
 
 
 class AuthenticationError(LMError):
-    """401 or 403: the key is wrong or may not use this model."""
+    """Status 401 or 403: the key is wrong or may not use this model."""
 
 
 class RefusalError(LMError):
@@ -41,11 +41,11 @@ class ContextOverflowError(LMError):
 
 
 class BadRequestError(LMError):
-    """Any other 4xx, or a malformed response, such as HTML or cut JSON."""
+    """Any other 4xx status, or a malformed response, such as HTML or truncated JSON."""
 
 
 class ConstraintError(LMError):
-    """An answer cannot be constrained: its schema has no grammar, the budget is below the shortest answer, a token was refused."""
+    """An answer cannot be constrained: its schema has no grammar, the budget is too small for any answer, or a token was refused."""
 
 
 class MissingContentError(BadRequestError, BoundaryError):
@@ -53,4 +53,4 @@ class MissingContentError(BadRequestError, BoundaryError):
 
 
 class ScriptError(FerruleError, AssertionError):
-    """A scripted or replayed model got a request that its script lacks, or did not get all requests of the script."""
+    """A scripted or replayed model got a request that is not in its script, or did not use up the script."""

@@ -15,7 +15,7 @@ class RunError(FerruleError):
 
 
 class TooManyFaultsError(RunError):
-    """The model made too many faulty steps in a row; `faults` are the texts that it got."""
+    """The model made too many faulty steps in a row; `faults` are the messages that it got about them."""
 
     def __init__(self, faults: Sequence[str]) -> None:
         self.faults = tuple(faults)
@@ -35,7 +35,7 @@ class MaxTurnsReachedError(RunError, RuntimeError):
 
 
 class LimitReachedError(RunError):
-    """A program reached one of its `Limits`: `name` with the value `limit`. `reason` is that of an agent's prediction."""
+    """A program reached one of its `Limits`: `name`, whose value is `limit`. `reason` is as in an agent's prediction."""
 
     def __init__(self, name: str, limit: float) -> None:
         self.name, self.limit, self.reason = name, limit, f"limits.{name}"
@@ -43,7 +43,7 @@ class LimitReachedError(RunError):
 
 
 class UnknownOutcomeError(RunError):
-    """It is not known whether a call ran, and its tool says `unknown="fail"`."""
+    """It is unknown whether a call ran, and its tool has `unknown="fail"`."""
 
 
 class ReplayMismatchError(RunError):
@@ -65,11 +65,11 @@ class DecisionError(RunError, ValueError):
 
 
 class StoreError(RunError):
-    """A store cannot write or read a run: full disk, unknown run, a lease of another process. Nothing was written."""
+    """A store cannot write or read a run: the disk is full, the run unknown, or leased to another process. Nothing was written."""
 
 
 class RunTakenError(StoreError):
-    """Another process executes the run right now, or an earlier execution in this one."""
+    """Another process is executing the run now, or an earlier execution in this process still is."""
 
 
 class RunCancelledError(RunError):

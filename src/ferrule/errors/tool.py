@@ -1,4 +1,4 @@
-"""Errors about tools, and of decisions about a direct call."""
+"""Errors about tools, and about confirmations of calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 _MOST_CHARS = 8_000
-"""Of the problems in a message. A model corrects these, and reads the others after its next call."""
+"""The most characters of problems in a message. The model corrects these, and gets the others after its next call."""
 
 
 class ToolError(FerruleError):
@@ -40,7 +40,7 @@ class UnknownToolError(ToolError, ValueError):
 
 
 class ToolArgumentsError(ToolError, ValueError):
-    """The arguments of a call are invalid. `problems` are `(path, text)`, with dotted paths (`filters.0`), `""` for the whole."""
+    """The arguments of a call are invalid. `problems` holds pairs `(path, text)`: a dotted path (`filters.0`), or `""` for the whole."""
 
     def __init__(self, tool: str, problems: Sequence[tuple[str, str]], expected: str = "") -> None:
         self.tool, self.problems, self.expected = tool, tuple(problems), expected
@@ -73,7 +73,7 @@ class ToolTimeoutError(ToolError, TimeoutError):
 
 
 class ToolExecutionError(ToolError, RuntimeError):
-    """The function that `ToolCall.execute` called raised an error, which is the `__cause__` of this one."""
+    """The function that `ToolCall.execute` called raised an error, which is the `__cause__`."""
 
 
 class ToolRetry(ToolError):  # noqa: N818  a public name
@@ -96,7 +96,7 @@ class ConfirmationRequired(FerruleError):  # noqa: N818  a public name
 
 
 class ConfirmationRejected(FerruleError):  # noqa: N818  a public name
-    """A person denied a call that was made directly, outside a run, or by `call_tool`; or a question of `ask_person`."""
+    """A person denied a call made outside a run or through `call_tool`, or denied a question of `ask_person`."""
 
     def __init__(self, message: str, *, confirmation_id: str = "", tool_call: Any = None) -> None:
         self.message, self.confirmation_id, self.tool_call = message, confirmation_id, tool_call

@@ -1,6 +1,7 @@
-"""Models behind a client of the user: `LM.from_client(openai.OpenAI(...), model="...")`, and litellm.
+"""Models behind the user's own client: `LM.from_client(openai.OpenAI(...), model="...")`, and litellm.
 
-The wire renders the request, the client's public `create` sends it, and the wire reads the answer, object or dict. No client is imported.
+The wire renders the request, the client's public `create` sends it, and the wire reads the answer, an object or a dict. This module imports
+no client.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
 
 
 class _Interface(Record):
-    """Where a kind of client has its `create`, and the wire it speaks."""
+    """The path to `create` in one kind of client, and the wire it speaks."""
 
     package: str
     wire: str
     path: tuple[str, ...]
     """The attributes from the client to its `create`."""
     async_path: tuple[str, ...] = ()
-    """Those to its async `create`, where one client has both."""
+    """The attributes from the client to its async `create`, if one client has both."""
 
 
 _FIRST_ERROR = 400
@@ -51,7 +52,7 @@ _INTERFACES = (
 
 
 class ClientLM(TurnsLM):
-    """A model behind a client of the user. Made by `LM.from_client` and `LM.from_litellm`.
+    """A model behind the user's own client. Made by `LM.from_client` and `LM.from_litellm`.
 
     An async client of an SDK serves only the event loop of its first request; another loop raises `ConfigurationError`.
     """
@@ -156,11 +157,11 @@ class ClientLM(TurnsLM):
         return split_thoughts(wire(self._wire_name).read(_json_of(answer)), request)
 
     def _check(self, settings: Mapping[str, Any]) -> None:
-        if self._package != "litellm":  # it takes settings of its own, an address and retries among them
+        if self._package != "litellm":  # it has its own settings, such as an address and retries
             check_settings(settings)
 
     def _arguments(self, request: Request, create: Callable[..., Any], *, stream: bool = False) -> dict[str, Any]:
-        """The body as keywords: those that the client names as such, all others as its `extra_body`."""
+        """The request's body as keyword arguments: the ones that the client declares; all others go into its `extra_body`."""
         self._check(request.settings)
         body: dict[str, Any] = json.loads(
             wire(self._wire_name).render(request, model=self._model, settings=self.settings, stream=stream, dialect=self._dialect)
@@ -182,9 +183,9 @@ class ClientLM(TurnsLM):
             yield
         except kinds as error:
             response = getattr(error, "response", None)
-            status, told = getattr(error, "status_code", None), getattr(error, "body", None)
-            if isinstance(told, dict) and not (isinstance(status, int) and status >= _FIRST_ERROR):  # an event of a stream with status 200
-                raise with_provider(payload_error({"error": told, **told}), provider=self._package) from error
+            status, body = getattr(error, "status_code", None), getattr(error, "body", None)
+            if isinstance(body, dict) and not (isinstance(status, int) and status >= _FIRST_ERROR):  # an event of a stream with status 200
+                raise with_provider(payload_error({"error": body, **body}), provider=self._package) from error
             if not isinstance(status, int):
                 hint = "Is the server running? Its address, timeouts and retries are set where the client is made."
                 msg = f"the client failed: {type(error).__name__}: {str(error).rstrip('.')}. {hint} Asked `{self._model}`."
@@ -194,7 +195,7 @@ class ClientLM(TurnsLM):
 
 
 class _BoundLoop:
-    """The event loop that a client is bound to: that of its first request. On another loop its connections break, or hang."""
+    """The event loop that a client is bound to, by its first request. On another loop its connections break or hang."""
 
     _known: ClassVar[WeakKeyDictionary[Any, _BoundLoop]] = WeakKeyDictionary()
 
@@ -204,13 +205,13 @@ class _BoundLoop:
 
     @classmethod
     def of(cls, client: Any) -> _BoundLoop:
-        """The loop of a client of an SDK, shared by all models behind it; other clients are not bound."""
+        """The `_BoundLoop` of an SDK's client, shared by all models behind it; other clients are not bound."""
         if not _packages(client) & {"openai", "anthropic"}:
             return cls(is_bound=False)
         return cls._known.setdefault(client, cls())
 
     def check(self) -> None:
-        """Raise `ConfigurationError` on any loop but the first."""
+        """Raise `ConfigurationError` on any loop other than that of the first request."""
         if not self._is_bound:
             return
         from asyncio import get_running_loop
@@ -228,11 +229,11 @@ class _BoundLoop:
 
 
 def _is_async(create: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(inspect.unwrap(create))  # the SDKs wrap theirs to check keywords
+    return inspect.iscoroutinefunction(inspect.unwrap(create))  # the SDKs wrap `create` to check keywords
 
 
 def _is_whole(found: Any, of_iterators: str, of_iterables: str) -> bool:
-    """Whether a client answered at once though it was asked to stream: a wrapper or a stand-in may."""
+    """Whether a client returned a whole answer instead of a stream, as a wrapper or a stand-in may."""
     return not hasattr(found, of_iterators) and (is_answer(found) or not hasattr(found, of_iterables))
 
 
@@ -244,7 +245,7 @@ def _end(answer: Assembly) -> Iterator[Delta | Response]:
 def _interface(client: Any, wire_name: str | None) -> _Interface:
     kinds = _packages(client) | {getattr(client, "__name__", "")}
     found = [each for each in _INTERFACES if each.package in kinds]
-    if not found:  # a tracer's wrapper, a test's stand-in: known by the attributes it has
+    if not found:  # a tracer's wrapper or a test's stand-in: recognised by its attributes
         found = [each for each in _INTERFACES[:3] if callable(_attribute(client, each.path))]
     fitting = [each for each in found if wire_name in {None, each.wire}]
     if fitting:

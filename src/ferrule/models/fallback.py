@@ -1,4 +1,4 @@
-"""`FallbackLM`: several models in order; where one fails, the next is asked."""
+"""`FallbackLM`: several models in order; if one fails, the next gets the request."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _log = logging.getLogger("ferrule.models")
 
 
 class FallbackLM(BaseLM):
-    """Several models in order: if one fails, the next is asked, and observers get the event `ModelFellBack`.
+    """Several models in order: if one fails, the next gets the request, and observers get the event `ModelFellBack`.
 
     ```python
     FallbackLM([LM("openai/gpt-5-mini"), LM("anthropic/claude-haiku-4-5")])
     ```
-    `on` are the errors after which the next model is asked: `UnavailableError`, of which `RateLimitError` is one. A stream that has
+    `on` holds the errors that make it fall back, by default `UnavailableError` with its subclass `RateLimitError`. A stream that has
     begun does not fall back. Each request starts with the first model, which makes its own retries first (`max_retries`). The
-    capabilities are those that all models have. `response.model` names the model that answered.
+    capabilities are those that all models share. `response.model` names the model that answered.
     """
 
     def __init__(self, models: Iterable[Any], *, on: type[LMError] | tuple[type[LMError], ...] = UnavailableError) -> None:
@@ -57,7 +57,7 @@ class FallbackLM(BaseLM):
         raise AssertionError  # the last model returns or raises
 
     async def acomplete(self, request: Request) -> Response:
-        """The same without blocking the loop."""
+        """The same, without blocking the loop."""
         for lm, following in self._in_order():
             try:
                 return _named(lm, await lm.acomplete(request))
@@ -77,7 +77,7 @@ class FallbackLM(BaseLM):
                 _fall_back(lm, following if item is None else None, error)
 
     async def astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
-        """The same without blocking the loop."""
+        """The same, without blocking the loop."""
         for lm, following in self._in_order():
             item = None
             try:
@@ -103,12 +103,12 @@ class FallbackLM(BaseLM):
         return f"FallbackLM([{', '.join(map(repr, self.models))}])"
 
     def _in_order(self) -> Iterator[tuple[Model, Model | None]]:
-        """Each model with the one to ask after it."""
+        """Each model, with the next one or None."""
         return zip(self.models, (*self.models[1:], None), strict=True)
 
 
 def _fall_back(lm: Model, following: Model | None, error: LMError) -> None:
-    """Raise the error if there is no model to ask after this one; else report what happened."""
+    """Raise the error if there is no next model; otherwise send observers `ModelFellBack`."""
     if following is None:
         raise error
     _log.warning("%s failed (%s), so %s is asked", lm.name, error, following.name)
@@ -121,7 +121,7 @@ def _named(lm: Model, item: Any) -> Any:
 
 
 def _shared(each: list[Capabilities]) -> Capabilities:
-    """What all of the models can do."""
+    """The capabilities that all models have."""
     sizes = [one.context_tokens for one in each if one.context_tokens is not None]
     names = ("native_tools", "parallel_tools", "json_schema", "streaming", "images", "audio", "json_object", "constrained_calls")
     return Capabilities(**{name: all(getattr(one, name) for one in each) for name in names}, context_tokens=min(sizes, default=None))

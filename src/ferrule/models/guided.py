@@ -1,7 +1,7 @@
-"""`GuidedLM`: a server that takes a grammar or a schema with a request, held to calls of the declared tools.
+"""`GuidedLM`: a model on a server that takes a grammar or a schema with a request, constrained to calls of the declared tools.
 
-Servers differ in the field that they read, and many ignore one that they do not know. So the first constrained request is preceded by a
-probe for each form: an answer that must be one fixed text. The form of the first that obeys is used, and every answer is validated.
+Servers differ in the field that they read, and many ignore unknown fields. So before the first constrained request, a probe tries each form
+in turn: its answer must be one fixed text. The first form that the server obeys is used, and every answer is validated.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WORD = "ferrule-probe-7f3a"
 """No model writes this by chance."""
 _PROBE_TOKENS = 64
 _FAILED = 500
-"""What llama.cpp answers to a grammar that it cannot read."""
+"""The status with which llama.cpp answers a grammar that it cannot read."""
 
 
 class _Guide(Record):
@@ -42,7 +42,7 @@ class _Guide(Record):
 
     name: str
     fields: Callable[[str, Any], dict[str, Any]]
-    """The fields of the request's body, from a grammar and a schema."""
+    """Makes the fields of the request's body, from a grammar and a schema."""
     has_prose: bool = False
     """Whether text may come before the call."""
 
@@ -56,7 +56,7 @@ GUIDES = (
         lambda _, schema: {"response_format": {"type": "json_schema", "json_schema": {"name": "call", "schema": schema, "strict": True}}},
     ),
 )
-"""In the order in which they are tried."""
+"""All forms, in the order in which they are tried."""
 _OBEYED = f'{{"word":"{_WORD}"}}'
 _PROBES = (
     f"%llguidance {{}}\nstart: {json.dumps(_OBEYED)}\n",
@@ -67,7 +67,7 @@ _PROBES = (
 class GuidedLM(BaseLM):
     """A model behind a server that constrains its calls. Made by `LM(...).constrained()`.
 
-    Raises `ConstraintError` if the server ignores every form of constraint, or this one answer does not keep to it.
+    Raises `ConstraintError` if the server ignores every form of constraint, or if an answer violates its own.
     """
 
     def __init__(self, lm: Any, *, thought_chars: int, partial: bool) -> None:
@@ -75,7 +75,7 @@ class GuidedLM(BaseLM):
         self._form = CallForm(thought_chars=thought_chars, intention=False)
         self._partial = partial
         self._known: list[_Guide] = []
-        """The form that the server obeys, once it is known; copies share it."""
+        """The form that the server obeys, once known; copies share this list."""
         self.name = lm.name
         self.capabilities = replace(lm.capabilities, constrained_calls=True)
         self.settings = lm.settings
@@ -107,7 +107,7 @@ class GuidedLM(BaseLM):
         yield from as_stream(self.complete(request)) if wants_call(request) else self._lm.stream(request)
 
     async def astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
-        """The same in async code."""
+        """The answer piece by piece, without blocking the loop; a constrained one at once."""
         if wants_call(request):
             for item in as_stream(await self.acomplete(request)):
                 yield item
@@ -116,7 +116,7 @@ class GuidedLM(BaseLM):
             yield item
 
     async def _answer(self, request: Request, ask: _Ask) -> Response:
-        """The answer; before the first constrained one, the probes."""
+        """Ask for the answer; before the first constrained one, probe the server."""
         if not wants_call(request):
             return await ask(request)
         if not self._known:
@@ -129,7 +129,7 @@ class GuidedLM(BaseLM):
         if guide.has_prose and choice is None:
             form = replace(form, call=False)
         tools = chosen_tools(request)
-        constraint = Constraint.of_calls(BYTES, tools, form=form, partial=self._partial)  # checked before it is sent
+        constraint = Constraint.of_calls(BYTES, tools, form=form, partial=self._partial)  # raises for a bad schema before anything is sent
         fields = guide.fields(constraint.lark, constraint.grammar.schema)
         sent = _sent(request, [Message("system", tools_as_text(tools)), *map(_as_text, request.messages)], fields)
         return self._read(constraint, guide, await ask(sent))
@@ -144,7 +144,7 @@ class GuidedLM(BaseLM):
                 response = await ask(asked)
             except (BadRequestError, UnavailableError) as error:
                 if isinstance(error, UnavailableError) and error.status != _FAILED:
-                    raise  # not there, or busy: that says nothing about constraints
+                    raise  # unreachable or busy: that says nothing about constraints
                 refusals.append(f"{guide.name}: {str(error).partition(chr(10))[0][:200]}")
                 continue
             if "".join((response.text or "").split()) == _OBEYED:
@@ -168,7 +168,7 @@ class GuidedLM(BaseLM):
 
 
 def _sent(request: Request, messages: list[Message], fields: Mapping[str, Any]) -> Request:
-    """A request without tools: a server takes either declarations or a constraint."""
+    """The request with these fields and without tools: a server takes either declarations or a constraint."""
     extra: Mapping[str, Any] = request.settings.get("extra") or {}
     return Request(Messages(messages), settings={**request.settings, "extra": {**extra, **fields}})
 

@@ -1,4 +1,4 @@
-"""`LM("provider/model")`: a model behind an HTTP API: a wire over the transport."""
+"""`LM("provider/model")`: a model behind an HTTP API, reached through a wire and the HTTP transport."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class LM(TurnsLM):
     LM("openai/gpt-5", wire="openai_responses")
     LM("local:Qwen/Qwen3-0.6B")  # in this process
     ```
-    The wire is the provider's own, and OpenAI's chat completions for a server at an address, unless `wire` names another: `openai_chat`,
-    `openai_responses`, `anthropic` or `gemini`. `strict_tools=True` has the provider enforce the schemas of tools; a tool that its
-    strict mode does not support is sent unchanged, with a warning. Anthropic caches prompts unless `prompt_cache=False`.
+    The wire (the protocol) is the provider's own; for a server at an address, OpenAI's chat completions. `wire` chooses another:
+    `openai_chat`, `openai_responses`, `anthropic` or `gemini`. With `strict_tools=True`, the provider enforces the schemas of tools; a tool
+    that its strict mode does not support is sent unchanged, with a warning. Anthropic caches prompts unless `prompt_cache=False`.
 
-    `max_concurrency` and `requests_per_minute` bound the requests of this model and its copies together, in all threads and event loops of
-    the process; requests wait in order.
+    `max_concurrency` and `requests_per_minute` limit the requests of this model and its copies together, in all threads and event loops of
+    the process; requests over the limit wait in order.
 
-    The key is read from the provider's environment variable with each request, unless `api_key` is given; it is never shown, logged or
+    Each request reads the key from the provider's environment variable, unless `api_key` is given; the key is never shown, logged or
     pickled. All other keywords (`temperature`, `max_tokens`, ...) are settings sent to the provider; `extra={...}` is sent unchecked.
     """
 
@@ -106,9 +106,9 @@ class LM(TurnsLM):
         )
 
     def __new__(cls, model: str = "", /, **settings: Any) -> Self:
-        """The model; one in this process is an `InProcessLM`, which has the methods of every model and no connections."""
+        """Create the model; an `InProcessLM` for `local:` and `llama_cpp:`, which has the methods of every model and no connections."""
         if cls is LM and str(model or settings.get("model", "")).startswith(("local:", "llama_cpp:")):
-            from ferrule.models.local.model import local_lm  # late: it needs what few users have
+            from ferrule.models.local.model import local_lm  # late: it needs packages that few users have
 
             return cast("Self", local_lm(settings.pop("model", "") or model, settings))
         return super().__new__(cls)
@@ -130,7 +130,7 @@ class LM(TurnsLM):
 
     @staticmethod
     def from_litellm(model: str, *, capabilities: Capabilities | None = None, **settings: Any) -> ClientLM:
-        """A model by its litellm name; needs `pip install 'ferrule[litellm]'`."""
+        """A model that litellm calls, by its litellm name; needs `pip install 'ferrule[litellm]'`."""
         from ferrule.models.client import ClientLM
 
         try:
@@ -182,10 +182,11 @@ class LM(TurnsLM):
         return super().copy(**settings)
 
     def constrained(self, *, thought_chars: int = 1_000, partial: bool = False) -> GuidedLM:
-        """The model on a server that takes a grammar or a schema (llama.cpp, vLLM): its calls are valid by construction.
+        """The same model, with calls that are valid by construction: its server takes a grammar or a schema (llama.cpp, vLLM).
 
-        The first constrained request finds out which form the server obeys. One that ignores them all raises `ConstraintError`.
-        `thought_chars` bounds the thought before a call; `partial` validates in the answer what a grammar cannot enforce.
+        The first constrained request finds out which form of constraint the server obeys. If it ignores them all, this raises
+        `ConstraintError`. `thought_chars` limits the thought before a call. With `partial`, keywords that a grammar cannot enforce are
+        only validated in the answer.
         """
         from ferrule.models.guided import GuidedLM
 
@@ -193,13 +194,13 @@ class LM(TurnsLM):
 
     @property
     def url(self) -> str:
-        """Where requests go."""
+        """The address to which requests go."""
         return self._transport.url
 
     def context_tokens(self) -> int | None:
-        """The size of the context window: `capabilities.context_tokens`, or what the server says, which is asked once; None if it does not.
+        """The size of the context window: `capabilities.context_tokens`, else as the server reports it, or None. The server is asked once.
 
-        Not used by requests, and raises nothing.
+        Requests do not use it, and it raises nothing.
         """
         if self.capabilities.context_tokens is None and not self._has_asked_window:
             from ferrule.models.window import find_window
@@ -234,9 +235,9 @@ class LM(TurnsLM):
         self.__dict__.update(state, _wire=wire(state["_provider"].wire))
 
     def _sent(self, request: Request, *, stream: bool = False) -> tuple[str | None, Mapping[str, str], bytes]:
-        """The key, the headers that carry it, and the body.
+        """The key, the headers that carry it, and the body of a request to send.
 
-        Raises `ConfigurationError` where the request's settings hold an argument of `LM`, such as a key.
+        Raises `ConfigurationError` if the request's settings hold an argument of `LM`, such as a key.
         """
         if self._is_strict and request.tools:
             from ferrule.models.wires.strict_tools import strictly
@@ -250,22 +251,22 @@ class LM(TurnsLM):
 
     @property
     def wire(self) -> str:
-        """The name of its protocol."""
+        """The name of the protocol that the model speaks."""
         return self._provider.wire
 
     def thought_settings(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The settings of a call that return this model's thoughts beside its text; None if it cannot, or should not think."""
+        """Settings for a request that make this model return its thoughts with its text; None if it cannot think, or is set not to."""
         return thought_settings(self._provider.wire, self._provider.name, {**self.settings, **settings})
 
     def _read(self, request: Request, body: bytes, headers: Mapping[str, str], key: str | None) -> Response:
-        from ferrule.models.wires.wire import read_body  # late, as in `_reader`: a program without a model's server names `LM`, too
+        from ferrule.models.wires.wire import read_body  # late, as in `_reader`: programs without a model server name `LM`, too
 
         with self._naming_provider(headers, key):
             response = read_body(self._wire, self._provider.wire, body)
             return self._restored(request, split_thoughts(response, request) if response.text else response, headers)
 
     def _restored(self, request: Request, response: Response, headers: Mapping[str, str]) -> Response:
-        """The answer with its cost, and with calls that fit the tools' own schemas."""
+        """The answer with the cost from a gateway's header, and with strict calls converted back to the tools' own schemas."""
         if response.cost is None and "x-litellm-response-cost" in headers:
             from ferrule.models.http.errors import cost_in
 
@@ -300,7 +301,7 @@ class LM(TurnsLM):
 
 @contextmanager
 def _ending(reader: Assembly) -> Generator[None]:
-    """While a stream is read: once the server has said that it is done, a connection that breaks loses nothing."""
+    """Ignore a lost connection once the server has sent the end of its answer: nothing is missing then."""
     try:
         yield
     except UnavailableError:

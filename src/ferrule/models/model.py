@@ -23,16 +23,16 @@ _NONE: Mapping[str, Any] = {}
 
 @runtime_checkable
 class Model(Protocol):
-    """What programs need of a model. Subclass `BaseLM` rather than write all of this."""
+    """The interface of a model. Subclass `BaseLM` rather than implement all of it."""
 
     @property
     def name(self) -> str:
-        """Its name in logs, events and errors."""
+        """The model's name in logs, events and errors."""
         ...
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do."""
+        """The features that the model supports."""
         ...
 
     def complete(self, request: Request) -> Response:
@@ -44,16 +44,16 @@ class Model(Protocol):
         ...
 
     def stream(self, request: Request) -> Iterator[Delta | Response]:
-        """A generator of pieces of the answer; its last item is the whole answer."""
+        """A generator of the answer's pieces; its last item is the whole answer."""
         ...
 
     def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
-        """The same as an async generator."""
+        """`stream` as an async generator."""
         ...
 
 
 class BaseLM:
-    """Base class of models: write `complete`, and the rest works.
+    """Base class of models. A subclass writes `complete`; the other methods call it.
 
     ```python
     class Shouting(BaseLM):
@@ -67,7 +67,7 @@ class BaseLM:
     name: str = ""
     capabilities: Capabilities = Capabilities()
     is_free: bool = False
-    """Whether its answers cost nothing. `Limits(cost=)` refuses other answers without a known cost."""
+    """Whether answers cost nothing. `Limits(cost=)` raises `ConfigurationError` for other answers without a known cost."""
     settings: Mapping[str, Any] = _NONE
     """Settings of every request, such as `temperature`; those of the request override them."""
 
@@ -77,7 +77,7 @@ class BaseLM:
             cls.name = cls.__name__
 
     def complete(self, request: Request) -> Response:
-        """One answer. Subclasses write this method."""
+        """One answer. Subclasses implement this method."""
         raise NotImplementedError(f"`{type(self).__name__}` must define `complete(self, request) -> Response`.")
 
     async def acomplete(self, request: Request) -> Response:
@@ -87,11 +87,11 @@ class BaseLM:
         return await in_worker_thread(lambda: self.complete(request))
 
     def stream(self, request: Request) -> Iterator[Delta | Response]:
-        """The whole answer as one piece."""
+        """`complete` as a stream of one piece."""
         yield from as_stream(answer_of(self, self.complete(request), request))
 
     async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
-        """The whole answer as one piece."""
+        """`complete` as a stream of one piece."""
         for item in as_stream(answer_of(self, await self.acomplete(request), request)):
             yield item
 
@@ -108,9 +108,9 @@ class BaseLM:
     def respond(
         self, prompt: str | None = None, *, messages: Sequence[Message | Mapping[str, Any]] | None = None, **settings: Any
     ) -> Response:
-        """The whole answer to a question, or to a conversation in OpenAI's form: its text, its reasoning, its tokens. Observers see it."""
+        """The whole `Response` to a question, or to a conversation in OpenAI's form: text, reasoning, usage. Observers see the request."""
         request = self._question(prompt, messages, settings)
-        with _told(self, request) as answered:
+        with _recorded(self, request) as answered:
             return answered(answer_of(self, self.complete(request)))
 
     async def arespond(
@@ -118,7 +118,7 @@ class BaseLM:
     ) -> Response:
         """`respond` without blocking the loop."""
         request = self._question(prompt, messages, settings)
-        with _told(self, request) as answered:
+        with _recorded(self, request) as answered:
             return answered(answer_of(self, await self.acomplete(request)))
 
     def context_tokens(self) -> int | None:
@@ -151,8 +151,8 @@ class BaseLM:
 
 
 @contextmanager
-def _told(lm: BaseLM, request: Request) -> Generator[Callable[[Response], Response]]:
-    """A block that asks a model directly and passes the answer on: for observers, and for `inspect_history`."""
+def _recorded(lm: BaseLM, request: Request) -> Generator[Callable[[Response], Response]]:
+    """Record a direct call of a model: the block passes its answer to the function it gets, for observers and `inspect_history`."""
     try:
         with _events(lm, request) if is_observed() else nullcontext(_same) as pass_on:
 
@@ -178,7 +178,7 @@ def _same(response: Response) -> Response:
 
 
 class TurnsLM(BaseLM):
-    """Base class of models behind a wire: each request is asked as the template wants its turns."""
+    """Base class of models behind a chat template: adapts the turns of each request to what the template accepts (see `turns.py`)."""
 
     _turns: Turns
 
@@ -253,7 +253,7 @@ def as_stream(response: Response) -> Iterator[Delta | Response]:
 def answer_of(lm: Any, found: Any, request: Request | None = None) -> Response:
     """The model's answer to `request`, with the thoughts in its text as reasoning.
 
-    Raises a `ConfigurationError` that names the model's class if it is no `Response`.
+    Raises a `ConfigurationError` that names the model's class if `found` is not a `Response`.
     """
     if type(found) is not Response or (found.text is not None and type(found.text) is not str):
         found = _check_answer(lm, found)
@@ -261,7 +261,7 @@ def answer_of(lm: Any, found: Any, request: Request | None = None) -> Response:
 
 
 def as_model(lm: Any) -> Model:
-    """A model from anything that has `complete`; raises `ConfigurationError` for anything else."""
+    """Adapt any object with a method `complete` to `Model`; raises `ConfigurationError` for anything else."""
     if isinstance(lm, BaseLM):
         return cast("Model", lm)
     if isinstance(lm, type):
@@ -275,7 +275,7 @@ def as_model(lm: Any) -> Model:
 
 
 class _Wrapped(BaseLM):
-    """An object with `complete` and perhaps more of the protocol."""
+    """Wraps an object that has `complete` and perhaps other methods of `Model`."""
 
     def __init__(self, lm: Any) -> None:
         self._lm = lm
@@ -323,7 +323,7 @@ def _check_answer(lm: Any, found: Any) -> Response:
 
 def _refuse_coroutine(found: Any, name: str) -> None:
     if callable(getattr(found, "close", None)) and hasattr(found, "__await__"):
-        found.close()  # a coroutine that is never awaited would warn later, and elsewhere
+        found.close()  # otherwise Python would warn later, elsewhere, that it was never awaited
         raise ConfigurationError(f"`{name}.complete` is async. Name it `acomplete`, and write a `complete` beside it.")
 
 
@@ -345,5 +345,5 @@ def _text(response: Response) -> str:
 
 
 def _show_settings(settings: Mapping[str, Any]) -> str:
-    # Texts may be keys and headers.
+    # Only numbers: text settings may hold keys or headers.
     return "".join(f", {name}={value if isinstance(value, (int, float)) else '…'}" for name, value in settings.items())

@@ -1,6 +1,6 @@
-"""Known providers: address, key variable, dialect, and what their models can do.
+"""Known providers: address, key variable, dialect, and the capabilities of their models.
 
-No entry was tested against the live service. A rule that comes from a page or a report names it.
+No entry was tested against the live service. A rule from a page or a report names its source.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ class Dialect(Record):
     """How a provider's chat completions differ from the common form."""
 
     names: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Settings with another name there: ours to theirs."""
+    """Settings that the provider names differently: ours to theirs."""
     stream_usage: bool = True
-    """Counts the tokens of a stream if `stream_options` ask for it; the others always count, or refuse the field."""
+    """Whether a stream reports tokens only if `stream_options` asks for them; if False, it always does, or refuses the field."""
     wants_reasoning: bool = False
-    """Needs the reasoning of its earlier tool calls again."""
+    """Whether the reasoning of earlier tool calls must be sent back."""
     longest_id: int | None = None
-    """Of a call. Elsewhere ids are sent back unchanged: gateways keep signatures in them (litellm, pull request 16895)."""
+    """The longest id of a call; longer ones are shortened. None: no limit, as gateways keep signatures in ids (litellm, PR 16895)."""
 
 
 class Provider(Record):
-    """A provider of models, or a server of your own."""
+    """A provider of models, or your own server."""
 
     name: str
     base_url: str
-    """Without the path that the wire appends, such as `/chat/completions`. Names in braces are environment variables."""
+    """The URL without the wire's path, such as `/chat/completions`. Names in braces are environment variables."""
     key_variable: str | None = None
-    """The environment variable of its key; None for your own servers, which need none."""
+    """The environment variable that holds the key; None for your own servers, which need none."""
     other_variables: tuple[str, ...] = ()
     """Variables to read if the first is not set."""
     dialect: Dialect = Dialect()
@@ -83,7 +83,7 @@ PROVIDERS: Mapping[str, Provider] = {
         Provider("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", ("TOGETHERAI_API_KEY",), capabilities=_READS),
         Provider("xai", "https://api.x.ai/v1", "XAI_API_KEY", capabilities=_SEES),
         Provider("fireworks", "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY", capabilities=_READS),
-        # The addresses of the next three hold names of your own account. "API version lifecycle" (Azure, November 2026): keys go as tokens.
+        # The next three addresses contain names from your own account. "API version lifecycle" (Azure, November 2026): keys go as tokens.
         Provider("azure", "{AZURE_OPENAI_ENDPOINT}/openai/v1", "AZURE_OPENAI_API_KEY", dialect=_OPENAI, capabilities=_SEES),
         # "Invoke a model with the OpenAI Chat Completions API" (Bedrock user guide, November 2026).
         Provider("bedrock", "https://bedrock-runtime.{AWS_REGION}.amazonaws.com/openai/v1", "AWS_BEARER_TOKEN_BEDROCK"),
@@ -101,7 +101,7 @@ PROVIDERS: Mapping[str, Provider] = {
 
 
 class _Profile(Record):
-    """What some models of a provider can do differently from its others."""
+    """Capabilities in which some models of a provider differ from its others."""
 
     provider: str
     pattern: str
@@ -119,7 +119,7 @@ _PROFILES = (
 
 
 def capabilities_of(provider: Provider, model: str) -> Capabilities:
-    """What a model can do, as far as is known."""
+    """The capabilities of a model, as far as they are known."""
     found = provider.capabilities
     for profile in _PROFILES:
         if profile.provider == provider.name and re.match(profile.pattern, model.lower()):
@@ -161,13 +161,13 @@ _ELSEWHERE = {
     }.items()
     for name in names.split()
 }
-"""Names that are no settings of any provider, but options of ferrule or of another library; and what to write in their place."""
+"""Names that are not settings of any provider, but options of ferrule or another library; and what to write instead."""
 
 _MAKERS = frozenset({
     "model", "base_url", "wire", "api_key", "headers", "connect_timeout_s", "read_timeout_s", "timeout_s", "max_retries", "capabilities",
     "strict_tools", "max_concurrency", "requests_per_minute",
 })  # fmt: skip
-"""The arguments of `LM` that are no settings."""
+"""The arguments of `LM` that are not settings of requests."""
 _NO_SETTINGS = _MAKERS.union(_ELSEWHERE)
 _COMMON = frozenset({
     "extra", "frequency_penalty", "logit_bias", "logprobs", "max_completion_tokens", "max_output_tokens", "max_tokens", "metadata", "min_p",
@@ -175,14 +175,14 @@ _COMMON = frozenset({
     "seed", "service_tier", "stop", "store", "temperature", "thinking", "tool_choice", "top_k", "top_logprobs", "top_p", "typical_p",
     "user", "verbosity",
 })  # fmt: skip
-"""Settings that many providers know."""
+"""Settings that many providers accept."""
 _LONGEST_LABEL = 63  # RFC 1035, section 2.3.4
 _SECRET = frozenset({"api_key", "apikey", "key", "token", "headers"})
-"""Those that may hold a key."""
+"""Settings that may hold a key."""
 
 
 def choose(model: object, base_url: str | None, model_at_url: object, wire: str | None = None) -> tuple[Provider, str]:
-    """The provider and its name of the model, from `"provider/model"` or from an address and `model=`."""
+    """The provider, and the model's name there, from `"provider/model"` or from an address and `model=`."""
     provider, name = _chosen(model, base_url, model_at_url)
     if wire is not None and wire != provider.wire:
         found = provider.elsewhere.get(wire, provider.base_url) if base_url is None else base_url
@@ -193,7 +193,7 @@ def choose(model: object, base_url: str | None, model_at_url: object, wire: str 
 
 
 def _filled(provider: Provider) -> str:
-    """The address with the values of its environment variables; raises `ConfigurationError` that names a missing one."""
+    """The address with its environment variables filled in; raises `ConfigurationError` that names a missing one."""
 
     def value(match: re.Match[str]) -> str:
         found = next((text for name in (match[1], *_SAME.get(match[1], ())) if (text := os.environ.get(name, "").strip())), None)
@@ -205,10 +205,10 @@ def _filled(provider: Provider) -> str:
             raise ConfigurationError(msg)
         return found.rstrip("/")
 
-    return re.sub(r"\{(\w+)\}", value, provider.base_url).replace("//global-", "//")  # Google's global place has no name in the host
+    return re.sub(r"\{(\w+)\}", value, provider.base_url).replace("//global-", "//")  # Google's host for "global" has no prefix
 
 
-_SAME = {"AWS_REGION": ("AWS_DEFAULT_REGION",)}  # variables that are read if another one is not set
+_SAME = {"AWS_REGION": ("AWS_DEFAULT_REGION",)}  # alternatives, read if the first variable is not set
 _EXAMPLES = {
     "AZURE_OPENAI_ENDPOINT": "https://my-resource.openai.azure.com", "AWS_REGION": "us-west-2",
     "GOOGLE_CLOUD_LOCATION": "us-central1 or global", "GOOGLE_CLOUD_PROJECT": "my-project",
@@ -245,15 +245,15 @@ def _at(base_url: str) -> Provider:
 
 
 def address(base_url: str, path: str = "/chat/completions") -> str:
-    """The URL of a wire's requests: its path, perhaps with a query, below a base URL that may already end in it."""
+    """The URL of a wire's requests: the base URL and the wire's path, perhaps with a query. The base URL may already end in the path."""
     try:
         parts = urlsplit(base_url)
-        _ = parts.port  # raises if it is out of range, or no number
+        _ = parts.port  # raises if it is out of range or not a number
         if not all(0 < len(each) <= _LONGEST_LABEL for each in (parts.hostname or "none").removesuffix(".").split(".")):
             raise ValueError("a part of its host's name is empty or longer than 63 characters")
     except ValueError as error:
-        told = error if "@" not in base_url else None  # it would quote a part of a password: `pa` of `user:pa/ss@host`
-        raise ConfigurationError(f"{public(base_url)} is not an address: {told or 'it holds no user or password'}.") from told
+        cause = error if "@" not in base_url else None  # it would quote a part of a password: `pa` of `user:pa/ss@host`
+        raise ConfigurationError(f"{public(base_url)} is not an address: {cause or 'it holds no user or password'}.") from cause
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ConfigurationError(f'A base URL looks like "https://host/v1", found {public(base_url)}.')
     if "@" in parts.netloc:
@@ -266,13 +266,13 @@ def address(base_url: str, path: str = "/chat/completions") -> str:
 
 
 def public(base_url: object) -> str:
-    """An address without what may be secret: user, password and query. A password may hold any character, also `/` and `?`."""
+    """An address without its secret parts: user, password and query. A password may hold any character, even `/` and `?`."""
     head, _, rest = str(base_url).partition("://")
     return f"{head}://{rest.rpartition('@')[2].partition('?')[0]}"
 
 
 def check_settings(settings: Iterable[str]) -> None:
-    """Raise `ConfigurationError` for settings that are arguments of ferrule: else the provider would get them, perhaps with a key."""
+    """Raise `ConfigurationError` for settings that are arguments of ferrule: otherwise the provider would get them, perhaps with a key."""
     if _NO_SETTINGS.isdisjoint(settings):
         return
     for name in sorted(_NO_SETTINGS.intersection(settings)):
@@ -281,7 +281,7 @@ def check_settings(settings: Iterable[str]) -> None:
 
 
 def check_spelling(settings: Iterable[str], options: Iterable[str] = ()) -> None:
-    """`check_settings`, and raise for a name that looks like another setting, or like one of the `options` of a program."""
+    """`check_settings`, and raise for a probable misspelling of a setting or of one of a program's `options`."""
     check_settings(settings)
     for name in settings:
         if name in options:
@@ -294,7 +294,7 @@ def check_spelling(settings: Iterable[str], options: Iterable[str] = ()) -> None
 
 def set_attribute(lm: Any, name: str, value: Any) -> None:
     """Set an attribute of a model. Raises `AttributeError` for a setting or an option: no request would see it."""
-    if name in _COMMON | _MAKERS and type(lm).__module__.startswith("ferrule.models.") and not hasattr(lm, name):  # subclasses are free
+    if name in _COMMON | _MAKERS and type(lm).__module__.startswith("ferrule.models.") and not hasattr(lm, name):  # subclasses of users may
         right = f"`lm.copy({name}=...)` is the model with it" if name in _COMMON else f"make the model with it, `LM(..., {name}=...)`"
         raise AttributeError(f"A model has no attribute `{name}`: {right}.")
     object.__setattr__(lm, name, value)
@@ -306,7 +306,7 @@ def check_saved(settings: Iterable[str]) -> None:
 
 
 class Concealed(str):
-    """A secret text: what is sent is the text, what a `repr` shows is not."""
+    """A secret string: it is sent unchanged, but its `repr` does not show it."""
 
     __slots__ = ()
 
@@ -315,7 +315,7 @@ class Concealed(str):
 
 
 def key_for(provider: Provider, key: str | None, *, needed: bool) -> str | None:
-    """The key of a request: the argument (`""` for none), or the environment's. Errors name the variable, never a value."""
+    """The key of a request: the argument (`""` for none), or the environment variable. Errors name the variable, never its value."""
     where = "`api_key`"
     if key is None:
         variables = [name for name in (provider.key_variable, *provider.other_variables) if name]
@@ -327,15 +327,15 @@ def key_for(provider: Provider, key: str | None, *, needed: bool) -> str | None:
         where, key = f"The environment variable {found}", os.environ[found]
     if not isinstance(key, str):
         raise ConfigurationError(f"`api_key` is text, found a value of type `{type(key).__name__}`.")
-    key = key.strip()  # a key read from a file ends in a line end
+    key = key.strip()  # a key read from a file ends with a newline
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ConfigurationError(f"{where} holds characters that no key has (spaces, line ends, or other than ASCII).")
     return key or None
 
 
 def thought_settings(wire: str, provider: str, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What to add to `settings` so that a model returns its thoughts; None if it does not think, or keeps them hidden."""
-    if wire == "anthropic":  # an effort alone turns no thinking on
+    """Settings to add so that a model returns its thoughts; None if it does not think, or keeps them hidden."""
+    if wire == "anthropic":  # effort alone does not turn thinking on
         settings = {name: settings[name] for name in ("thinking", "extra") if name in settings}
     told = thinks(settings)
     if told is None or (wire == "openai_chat" and provider in {"openai", "azure"}):

@@ -1,4 +1,4 @@
-"""`SeveralLM`: a model that is asked for several answers to one request: in one request where its wire has that, else side by side."""
+"""`SeveralLM`: asks a model for several answers, in one request if its wire supports that, else in concurrent ones."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from ferrule.models.model import Model
 
 _CHOICES = {"openai_chat": "choices", "gemini": "candidates"}
-"""The wires that answer a request several times, and where the answers are."""
+"""The wires that can return several answers to one request, and the field that holds them."""
 _NO_USAGE = Usage()
 
 
 class SeveralLM(BaseLM):
-    """Each response has `n - 1` further ones in `others`, and the usage of all."""
+    """Asks `lm` for `n` answers. Each response has the other `n - 1` in `others`, and the usage of all."""
 
     def __init__(self, lm: Model, n: int) -> None:
         self._lm, self._n = lm, n
@@ -45,7 +45,7 @@ class SeveralLM(BaseLM):
     async def _answer(self, request: Request, ask: Callable[[list[Request]], Awaitable[list[Response]]]) -> Response:
         found: list[Response] = []
         if self._wire in _CHOICES:
-            with suppress(BadRequestError):  # not each model of these wires takes it; asked for one answer, it says what else is wrong
+            with suppress(BadRequestError):  # some models of these wires refuse it; a request for one answer shows any other problem
                 found = self._split(*await ask([self._asking(request)]))
         if missing := self._n - len(found):
             found += await ask([request] * missing)
@@ -53,7 +53,7 @@ class SeveralLM(BaseLM):
 
     async def _in_threads(self, requests: list[Request]) -> list[Response]:
         calls = [partial(self._lm.complete, each) for each in requests]
-        if len(calls) == 1 or self._is_instant:  # one after another, the answers of a script keep their order
+        if len(calls) == 1 or self._is_instant:  # in sequence, so that the answers of a script keep their order
             return [each() for each in calls]
         futures = [submit(each) for each in calls]
         return list(map(result_or_run, futures, calls))
@@ -76,14 +76,14 @@ class SeveralLM(BaseLM):
         return Request(request.messages, request.tools, request.tool_choice, request.parallel, request.shape, settings, request.form)
 
     def _split(self, response: Response) -> list[Response]:
-        """The answers in one; a server may give fewer than it was asked for."""
+        """Split a response into its answers; a server may return fewer than requested."""
         from ferrule.models.wires.wire import wire
 
         name, body = _CHOICES[self._wire], response.raw
         read, found = wire(self._wire).read, [response]
         choices: list[Any] = cast("dict[str, Any]", body).get(name) or [] if isinstance(body, dict) else []
         for each in choices[1 : self._n]:
-            with suppress(LMError):  # one that was withheld
+            with suppress(LMError):  # a withheld answer
                 found.append(replace(read({**body, name: [each]}), usage=_NO_USAGE, cost=None))
         return found
 

@@ -1,7 +1,7 @@
-"""Turns as a chat template wants them, learned from its refusals.
+"""Conversations in the turns that a chat template accepts, learned from its refusals.
 
-The templates of Gemma, Mistral and others demand that user and assistant alternate, and some take no system message. A server says so when
-it is asked otherwise. Then adjacent messages of one role are merged, the request is sent once more, and the model does so from then on.
+The templates of Gemma, Mistral and others require user and assistant to alternate, and some take no system message. If a server refuses a
+request for that reason, adjacent messages of one role are merged, and the request is sent again. The model then merges from the start.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ferrule.values.content.parts import Content
     from ferrule.values.conversation.exchange import Request
 
-# As templates (Gemma, Llama, Mistral), vLLM, llama.cpp, Anthropic on Bedrock, Perplexity and DeepSeek word it.
+# The wording of templates (Gemma, Llama, Mistral), vLLM, llama.cpp, Anthropic on Bedrock, Perplexity and DeepSeek.
 _ALTERNATION = (
     r"(?:roles?|messages?|turns?)[^.]{0,20} (?:must|should)(?: be)? (?:alternat|interleav)|roles must alternate|should alternate with"
     r"|(?:successive|consecutive) (?:user|assistant)|multiple \W?user\W? roles in a row|requests alternate between"
@@ -36,20 +36,20 @@ def demands_alternation(error: BadRequestError) -> bool:
 
 
 class Turns:
-    """What one model's template demands; its copies share it."""
+    """The demands of one model's template, as learned so far; copies of the model share them."""
 
     def __init__(self) -> None:
         self.merges = False
         """Whether adjacent messages of one role are merged."""
         self.folds = False
-        """Whether the system message becomes the beginning of the first user message; then `merges` is set, too."""
+        """Whether the system message is put at the start of the first user message; implies `merges`."""
 
     def of(self, request: Request) -> Request:
-        """The request as the template wants it, if `merges`."""
+        """The request in turns that the template accepts. Call it only if `merges`."""
         return request.following(Messages(self._turns(request.messages)))
 
     def learn(self, error: BadRequestError, request: Request, sent: Request) -> bool:
-        """Learn from a refusal. Returns whether the request, sent in another form, may succeed now."""
+        """Learn from a refusal. Returns whether the request may now succeed in another form."""
         folds = re.search(_NO_SYSTEM, str(error), re.IGNORECASE) is not None
         if not folds and not demands_alternation(error):
             return False

@@ -1,4 +1,4 @@
-"""The size of a model's context window, from what its server says about itself."""
+"""The size of a model's context window, as its server reports it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _NAMES = ("max_model_len", "context_length", "context_window", "max_context_length", "n_ctx", "max_input_tokens", "inputTokenLimit")
-"""As vLLM and SGLang, OpenRouter, Groq, Mistral and LM Studio, llama.cpp, Anthropic and Gemini name it."""
+"""The field's names at vLLM and SGLang, OpenRouter, Groq, Mistral and LM Studio, llama.cpp, Anthropic and Gemini."""
 
 
 def find_window(base_url: str, model: str, fetch: Callable[[str], object]) -> int | None:
-    """Tokens of the context window; None if the server does not say. `fetch` returns the JSON at an address, or None.
+    """The context window in tokens; None if the server does not report it. `fetch` returns the JSON at an address, or None.
 
-    Asks for the list of models, then for llama.cpp's `/props`, which stands beside `/v1`.
+    Asks for the list of models, then for llama.cpp's `/props`, which is outside `/v1`.
     """
     listed = mapping(fetch(address(base_url, "/models")))
     entries = [mapping(each) for each in list_of(listed.get("data")) or list_of(listed.get("models"))]

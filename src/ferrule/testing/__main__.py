@@ -1,4 +1,4 @@
-"""`python -m ferrule.testing`: an OpenAI-compatible server on loopback, as a process of its own."""
+"""`python -m ferrule.testing`: an OpenAI-compatible server on loopback, in its own process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stdout.flush()
         try:
             while True:
-                time.sleep(3600)  # on Windows Ctrl-C ends a sleep, and no wait for an event
+                time.sleep(3600)  # on Windows, Ctrl-C interrupts a sleep, but not a wait for an event
         except KeyboardInterrupt:
             return
 

@@ -1,4 +1,4 @@
-"""A vocabulary of bytes: constrained answers without a model."""
+"""A vocabulary of single bytes, for testing constrained answers without a model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def byte_vocabulary(size: int | None = None) -> Vocabulary:
 
 
 def random_walk(constraint: Constraint, chance: random.Random, budget: int | None = None) -> Matcher:
-    """A finished matcher of this constraint, whose tokens a model without any knowledge chose."""
+    """A finished matcher of this constraint, with tokens chosen at random."""
     matcher = constraint.matcher(budget)
     while not matcher.is_finished:
         mask = matcher.mask()

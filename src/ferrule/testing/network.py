@@ -24,8 +24,8 @@ _real: dict[str, Any] = {}
 def block_network() -> Generator[None]:
     """For a `with` block, refuse all connections of the process except to loopback and Unix sockets.
 
-    It watches Python's `socket` module: an event loop written in C (uvloop) goes past it, and that of Windows with an
-    address in numbers.
+    It patches Python's `socket` module. An event loop written in C (uvloop) bypasses it, and so does that of Windows for a numeric
+    address.
     """
     global _blocking  # noqa: PLW0603  blocks the whole process
     with _guards:
@@ -92,4 +92,4 @@ def _check(host: Any) -> None:
         raise NetworkBlockedError(msg)
 
 
-NetworkBlocked = NetworkBlockedError  # its name in 0.1.0, kept for one version
+NetworkBlocked = NetworkBlockedError  # the name in 0.1.0, kept for one version

@@ -1,7 +1,7 @@
 """Recordings of a model's answers: `RecordLM` writes the file, `ReplayLM` answers from it.
 
-The file is JSON lines. The first names the model; each other holds `key` (the request's digest), `asked` (the request as lines of text, to
-compare by), and `answer`. Requests hold no keys of providers; a key in a text is removed.
+The file has JSON lines. The first names the model; each of the others holds `key` (the request's digest), `asked` (the request as lines of
+text, for diffs), and `answer`. Requests hold no keys of providers; a key in a text is removed.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _DIFF_LINES = 60
 
 
 class RecordLM(BaseLM):
-    """A model that writes its answers to a file. Errors are raised and not recorded.
+    """Wraps a model, and writes its answers to a file. Errors are raised, not recorded.
 
-    `mode="append"` adds them to what the file holds; with `"new"`, the first answer replaces the file. With `"once"`, a file that
-    exists answers in the model's place and stays unchanged, as `ReplayLM`; without the file, the answers are recorded.
+    `mode="append"` adds answers to the file; with `"new"`, the first answer replaces it. With `"once"`, a file that exists answers in
+    place of the model, like `ReplayLM`, and stays unchanged; if there is none, answers are recorded.
     """
 
     def __init__(self, lm: Any, path: str | Path, *, mode: Literal["once", "new", "append"] = "append") -> None:
@@ -80,9 +80,9 @@ class RecordLM(BaseLM):
 
 
 class ReplayLM(LocalLM):
-    """Answers requests from a file; another request raises a `ScriptError` that shows a diff to the nearest recording.
+    """Answers requests from a file; an unknown request raises a `ScriptError` that shows a diff to the nearest recording.
 
-    A request that was recorded several times gets its answers in that order; then it raises, or with `repeat=True` gets the last one again.
+    A request recorded several times gets its answers in that order; after the last, it raises or, with `repeat=True`, gets the last again.
     """
 
     def __init__(self, path: str | Path, *, repeat: bool = False) -> None:
@@ -136,7 +136,7 @@ class ReplayLM(LocalLM):
 
 
 class _File:
-    """A recording to append to."""
+    """A recording file, to which answers are appended."""
 
     def __init__(self, path: Path, name: str, capabilities: Capabilities, *, is_new: bool) -> None:
         self._path = path
@@ -159,7 +159,7 @@ class _File:
                 line = json_bytes(self._head) + b"\n" + line
             else:
                 file.seek(size - 1)
-                if file.read(1) != b"\n":  # the last writer was killed in the middle of a line
+                if file.read(1) != b"\n":  # an earlier recorder was killed in the middle of a line
                     line = b"\n" + line
             file.write(line)
 
@@ -176,7 +176,7 @@ def _without_keys(line: bytes) -> bytes:
 
 
 def _lines(request: Request) -> list[str]:
-    """A request as lines of text to compare by, without settings that may be secret."""
+    """A request as lines of text for diffs, without settings that may be secret."""
     lines = [f"tool {json_text(tool)}" for tool in request.tools]
     settings = {name: value if isinstance(value, (bool, int, float)) else "…" for name, value in sorted(request.settings.items())}
     rest = {"tool_choice": request.tool_choice, "parallel": request.parallel, "shape": request.shape, "settings": settings}

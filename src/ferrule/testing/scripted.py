@@ -1,4 +1,4 @@
-"""`ScriptedLM`: a model that gives the answers of a script."""
+"""`ScriptedLM`: a model that answers from a script."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WORDS = pattern(r"\S+\s*|\s+")
 
 
 class LocalLM(BaseLM):
-    """Base of models without a provider: they answer at once and stream word by word."""
+    """Base class of models without a provider: they answer at once and stream word by word."""
 
     is_instant = True
     is_free = True
@@ -55,17 +55,17 @@ class LocalLM(BaseLM):
 
 
 class ScriptedLM(LocalLM):
-    """Gives its answers in order, whatever the request; a request without an answer left raises `ScriptError`.
+    """Gives the answers of a script in order, whatever the requests; when none is left, a request raises `ScriptError`.
 
     ```python
     with ScriptedLM([{"name": "add", "args": {"a": 1, "b": 2}}, "It is 3."]) as lm: ...
     ```
     An answer is text, a call, a list of calls, `{"text": ..., "tool_calls": [...]}`, a `Response`, an exception (raised), or a function
     of the `Request` that returns any of these. `{"outputs": {"answer": "42"}}` is written as text in the form that the program's adapter
-    asks for. Calls without an id get `call_0`, `call_1` and so on. As a context manager it asserts on exit that every answer was used.
+    expects. Calls without an id get `call_0`, `call_1` and so on. As a context manager it asserts on exit that every answer was used.
 
-    `by=function` answers every request by that function and holds no state, so one instance serves any number of concurrent runs.
-    `requests` holds the requests of a script, and those of `by` only if `record=True`: they keep every conversation in memory.
+    With `by=function`, the function answers every request. The model is then stateless: one instance serves any number of concurrent runs.
+    `requests` holds the requests of a script; with `by`, only if `record=True`, because they keep every conversation in memory.
     """
 
     name = "scripted"
@@ -93,7 +93,7 @@ class ScriptedLM(LocalLM):
         self._record = by is None if record is None else record
         self._place = _Place()
         self.requests: list[Request] = []
-        """The requests, in order."""
+        """The requests so far, in order."""
 
     def complete(self, request: Request) -> Response:
         """The next answer."""
@@ -131,7 +131,7 @@ class ScriptedLM(LocalLM):
 
 
 def _in_words(response: Response) -> Iterator[Delta | Response]:
-    """An answer as a stream of words."""
+    """A whole answer as a stream of words."""
     for whole in response.deltas():
         for word in _WORDS.findall(whole.reasoning):
             yield Delta(reasoning=word)
@@ -154,13 +154,13 @@ class _Place:
 
 
 def _numbering(stem: str) -> _Numbering:
-    """A function that gives each call without an id the next one."""
+    """A function that gives each call without an id the next id."""
     numbers = count()
     return lambda call: call if call.id else call.with_id(f"{stem}{next(numbers)}")
 
 
 def _numbering_of(request: Request) -> _Numbering:
-    """Ids that are new in their conversation, without a counter outside the request."""
+    """A numbering with ids that are new in the conversation, without a counter outside the request."""
     return _numbering(f"call_{len(request.messages)}_")
 
 
@@ -172,7 +172,7 @@ def _has_ids(calls: Sequence[ToolCall]) -> bool:
 
 
 def _prepare(item: Any, where: str, add_id: _Numbering) -> Any:
-    """An item of a script as a `Response`; exceptions and functions stay unchanged until they are used."""
+    """Convert an item of a script to a `Response`; exceptions and functions stay unchanged until they are used."""
     if type(item) is str:
         return Response(item, finish_reason="stop", usage=_ONE)
     if isinstance(item, Response):

@@ -1,1 +1,1 @@
-"""The protocols of chat front ends: a run's events as AG-UI and as the AI SDK's message stream, and their requests."""
+"""The protocols of chat front ends: encode a run's events for AG-UI and for Vercel's AI SDK, and read their requests."""

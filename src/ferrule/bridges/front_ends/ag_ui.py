@@ -1,6 +1,6 @@
-"""AG-UI 1.0: a run's events as its events, and what its client sends.
+"""AG-UI 1.0: encodes a run's events as AG-UI events, and reads requests of its clients.
 
-Its rules are those of docs.ag-ui.com, read in November 2026.
+The rules are from docs.ag-ui.com, read in November 2026.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class AGUI(FrontEnd):
 
 
 def _edit(question: Question, edited: dict[str, Any]) -> Decision:
-    """`editedArgs` replace all arguments; those that the model left out may stay out."""
+    """Decide with `editedArgs`, which replace all arguments; ones that the model omitted may stay omitted."""
     args = question.call.args
     written = question.raw if question.raw is not None else args
     missing = [name for name in args if name in written and name not in edited]
@@ -104,13 +104,13 @@ class _Events(Page):
         self._known_ids = {str(message.get("id")) for message in given} | {
             f"{m.get('toolCallId')}/result" for m in given if m.get("role") == "tool"
         }
-        """What the client has already: it is not sent again, but restated if it grew."""
+        """The ids of messages and results that the client already has. They are not sent again, but restated if they grew."""
         self._messages: dict[str, tuple[dict[str, Any], list[str] | None]] = {
             str(message.get("id")): (message, None) for message in given if message.get("role") != "activity"
         }
-        """The messages of the conversation, those of this run with the pieces of their text or of their call's arguments."""
+        """The messages of the conversation; those of this run come with the pieces of their text or of their call's arguments."""
         self._is_stale = False
-        """Whether the client's messages are to be restated."""
+        """Whether the client's messages are out of date, and must be sent again as a whole."""
         self._at: float = 0.0
         self._usage: dict[str, Usage] = {}
 
@@ -211,7 +211,7 @@ class _Events(Page):
         self.say("TOOL_CALL_END", toolCallId=call.id, subagentRunId=self._agent(call.agent))
 
     def ready(self, call: ShownCall, checked: ToolCall) -> None:
-        if call.is_known and _is_cut_off(*self._messages.get(call.id, ({}, []))):  # the client lost its connection
+        if call.is_known and _is_cut_off(*self._messages.get(call.id, ({}, []))):  # the client lost its connection while they streamed
             self._keep_call(call, [json_text(checked.args)])
             self._is_stale = True
 
@@ -276,7 +276,7 @@ def _answer_schema(question: Question) -> Mapping[str, Any] | None:
     if question.kind in {"clarify", "input"}:
         return _CLARIFY if question.kind == "clarify" else question.form
     edited = {"editedArgs": {"description": "Replaces all arguments of the call.", **(question.schema or {"type": "object"})}}
-    properties = {**_APPROVED, **(edited if question.kind != "unknown" else {})}  # a call that may have run is not edited
+    properties = {**_APPROVED, **(edited if question.kind != "unknown" else {})}  # a call that may have run cannot be edited
     return {"type": "object", "properties": properties, "required": ["approved"]}
 
 
@@ -285,7 +285,7 @@ def _outputs(prediction: Any) -> Any:
 
 
 def _is_cut_off(message: dict[str, Any], pieces: list[str] | None) -> bool:
-    """Whether the arguments of the call in a client's message are no JSON."""
+    """Whether the arguments of the call in a client's message are not valid JSON."""
     if pieces is not None:
         return False
     try:
@@ -296,7 +296,7 @@ def _is_cut_off(message: dict[str, Any], pieces: list[str] | None) -> bool:
 
 
 def _joined(message: dict[str, Any], pieces: list[str] | None) -> dict[str, Any]:
-    """A message with its pieces as text."""
+    """A message with its pieces joined into its text or arguments."""
     if pieces is None:
         return message
     text = "".join(pieces)

@@ -1,4 +1,4 @@
-"""`FrontEnd`: one request of a chat page, and the encoder of its response. The protocols are subclasses."""
+"""`FrontEnd`: reads one request of a chat page, and encodes its response. Each protocol is a subclass."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class FrontEnd:
-    """Call it with the events of a run to encode them; see docs/how-to/running/front-ends.md."""
+    """One request of a chat page. Call it with the events of a run to encode the response; see docs/how-to/running/front-ends.md."""
 
     via: ClassVar[str]
-    """What signs the decisions."""
+    """The name of the front end in the signatures of decisions."""
     headers: ClassVar[Mapping[str, str]]
     """The headers of a response, besides its `media_type`."""
     media_type: ClassVar[str] = "text/event-stream"
@@ -33,25 +33,25 @@ class FrontEnd:
         """Read a request.
 
         Args:
-            body: The request, as JSON data. None encodes only.
-            error_text: What the page shows of a run's error. By default the name of its class, because its text may show what is private.
+            body: The request, as JSON data. With None, the object only encodes.
+            error_text: Returns the text for a run's error. By default it has only the class's name: an error's text may be private.
 
         """
         self.thread_id = ""
-        """The conversation, as the page names it."""
+        """The page's id of the conversation."""
         self.run_id = ""
         """The run whose questions the request decides; empty for a request that starts a run."""
         self.content: Any = ""
         """The person's last message: a text, or a list of parts in OpenAI's form."""
         self.history = History()
-        """The messages before it, without those of the system."""
+        """The messages before the last one, without system messages."""
         self._error_text = error_text or _kind_of
         self._messages: list[dict[str, Any]] = []
         """The messages that the page holds."""
         self._answers: dict[str, Any] = {}
-        """By the id of the question, or of its call on the page."""
+        """The answers in the request, by the id of the question, or of its call on the page."""
         if body is not None:
-            if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  of a stranger
+            if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  from an unknown client
                 raise InputError(f"A request is a JSON object; found {shown(body)}.")
             self._read(body)
 
@@ -61,10 +61,10 @@ class FrontEnd:
         return content_text(read_content(self.content))
 
     def decisions(self, run: Waiting, *, by: str = "") -> list[Decision]:
-        """The decisions in the request on questions of this run, signed; pass each to `run.answer`.
+        """The request's decisions on questions of this run, signed; pass each to `run.answer`.
 
-        Answers to other questions are left out, as a page may send its earlier ones again. Raises `DecisionError` if none is left, and for
-        an answer that does not fit its question.
+        Answers to other questions are left out, because a page may resend earlier ones. Raises `DecisionError` if none is left, and for an
+        answer that does not fit its question.
         """
         found: list[Decision] = []
         for question in run.pending:
@@ -78,14 +78,14 @@ class FrontEnd:
         return found
 
     def __call__(self, events: AsyncIterable[Event] | Iterable[Event]) -> Chunks:
-        """The response, in chunks of text: for `async for`, and for `for` if the events can be iterated so."""
+        """Encode the response in chunks of text, for `async for`, or for `for` if the events support it."""
         return Chunks(events, Narrator(self._page(), self._known_calls(), self._error_text), self._last)
 
     def _put_answer(self, key: str, answer: Mapping[str, Any]) -> None:
         if self._answers.setdefault(key, answer) != answer:
             raise InputError(f"A request answers each question once; found two answers to {shown(key)}.")
 
-    # -- what a protocol has ------------------------------------------------------------------------------------------
+    # -- what a protocol implements -----------------------------------------------------------------------------------
 
     def _read(self, body: Mapping[str, Any]) -> None:
         raise NotImplementedError
@@ -102,7 +102,7 @@ class FrontEnd:
 
 
 class Chunks:
-    """The encoded events. Leaving early leaves the events, which cancels the run of a stream."""
+    """The encoded events, as an iterable. Stopping early closes the events, which cancels the run if they are its stream."""
 
     def __init__(self, events: AsyncIterable[Event] | Iterable[Event], narrator: Narrator, last: str) -> None:
         self._events = events
@@ -161,7 +161,7 @@ def _json(message: dict[str, Any]) -> str:
     plain = json.dumps(json.loads(text), ensure_ascii=False)  # joins surrogate pairs
     return plain.encode("utf-16-le", "surrogatepass").decode(
         "utf-16-le", "replace"
-    )  # a lone surrogate has no UTF-8, and many readers refuse it
+    )  # UTF-8 has no lone surrogates, and many readers refuse their escapes
 
 
 def _kind_of(error: BaseException) -> str:
@@ -169,7 +169,7 @@ def _kind_of(error: BaseException) -> str:
 
 
 def read_text(body: Mapping[str, Any], name: str) -> str:
-    """A field of a request that is a text and not empty. Raises `InputError` otherwise."""
+    """A field of a request that must be a non-empty text. Raises `InputError` otherwise."""
     found = body.get(name)
     if not isinstance(found, str) or not found:
         raise InputError(f"`{name}` of a request is a text; found {shown(found)}.")
@@ -177,7 +177,7 @@ def read_text(body: Mapping[str, Any], name: str) -> str:
 
 
 def read_list(body: Mapping[str, Any], name: str, *, is_required: bool = False) -> list[dict[str, Any]]:
-    """A field of a request that is a list of objects. Raises `InputError` otherwise."""
+    """A field of a request that must be a list of objects. Raises `InputError` otherwise."""
     found = body.get(name)
     if found is None and not is_required:
         return []

@@ -1,7 +1,7 @@
-"""The messages of a page as a `History`: what the person and the model said, the calls, and their results.
+"""Converts the messages of a page to a `History`: texts of the person and the model, calls, and their results.
 
-What a page calls a system message is left out: the program's own prompt is not the page's to change. So are thoughts, what agents inside
-said, calls without a result, and parts that OpenAI's form does not have.
+System messages are left out: a page must not change the program's prompt. So are thoughts, texts of nested agents, calls without a result,
+and parts that do not exist in OpenAI's form.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MessageForm = dict[str, Any]
 
 
 def read_ag_ui(messages: list[MessageForm]) -> tuple[Any, History]:
-    """The last user message's content, and the messages before it, from AG-UI's."""
+    """The content of the last user message, and the history before it, from AG-UI messages."""
     results = {each["toolCallId"]: each for each in messages if each.get("role") == "tool" and isinstance(each.get("toolCallId"), str)}
 
     def spoken(message: MessageForm) -> Iterable[MessageForm]:
@@ -36,12 +36,12 @@ def read_ag_ui(messages: list[MessageForm]) -> tuple[Any, History]:
 
 
 def read_ui_messages(messages: list[MessageForm]) -> tuple[Any, History]:
-    """The last user message's content, and the messages before it, from those of Vercel's AI SDK."""
+    """The content of the last user message, and the history before it, from messages of Vercel's AI SDK."""
     return _split(messages, lambda message: _content(message.get("parts"), _ui_part), _spoken_in_steps)
 
 
 def _spoken_in_steps(message: MessageForm) -> Iterable[MessageForm]:
-    """An assistant message of the AI SDK holds all steps of a run."""
+    """Split an assistant message of the AI SDK, which holds all steps of a run, into the messages of each step."""
     parts: list[MessageForm] = []
     calls: list[tuple[MessageForm, MessageForm]] = []
     for part in [*objects(message.get("parts")), {"type": "step-start"}]:
@@ -57,7 +57,7 @@ def _spoken_in_steps(message: MessageForm) -> Iterable[MessageForm]:
 
 
 def _ui_call(part: MessageForm) -> tuple[MessageForm, MessageForm] | None:
-    """A call and its result."""
+    """A call and its result as messages; None for other parts, and for calls without a result."""
     kind, call_id = str(part.get("type")), part.get("toolCallId")
     name = str(part.get("toolName")) if kind == "dynamic-tool" else kind.removeprefix("tool-")
     is_call = kind == "dynamic-tool" or kind.startswith("tool-")
@@ -77,7 +77,7 @@ def _ui_call(part: MessageForm) -> tuple[MessageForm, MessageForm] | None:
 
 
 def _facts(part: MessageForm, name: str) -> MessageForm:
-    """What ferrule wrote into the metadata of a part."""
+    """The metadata that ferrule wrote into a part."""
     found = part.get(name)
     own = cast("MessageForm", found).get("ferrule") if isinstance(found, dict) else None
     return cast("MessageForm", own) if isinstance(own, dict) else {}
@@ -126,12 +126,12 @@ def _result(call_id: str, content: Any) -> MessageForm:
 
 
 def objects(value: Any) -> list[MessageForm]:
-    """The objects in a list; nothing of any other value."""
+    """The objects in a list; none for any other value."""
     return [each for each in cast("list[Any]", value) if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _content(value: Any, read: Callable[[MessageForm], MessageForm | None]) -> Any:
-    """A text, or parts in OpenAI's form; a text if all parts are."""
+    """Content as parts in OpenAI's form, or as one text if all parts are texts."""
     if value is None or isinstance(value, str):
         return value or ""
     if not isinstance(value, list):
@@ -156,7 +156,7 @@ def _ag_ui_part(part: MessageForm) -> MessageForm | None:
 
 
 def _media(address: str, kind: str, name: str = "") -> MessageForm | None:
-    """A picture, a sound or a document, in OpenAI's form. None for what it does not have, and for addresses that are not the web's."""
+    """An image, a sound or a document in OpenAI's form. None for other media, and for addresses outside the web."""
     head, _, inline = address.partition(";base64,")
     if not address.startswith(("https://", "http://")) and not (head.startswith("data:") and inline):
         return None

@@ -1,4 +1,4 @@
-"""`Narrator`: from the events of a run to what a chat page shows of it: texts, thoughts, tool calls, questions.
+"""`Narrator`: turns the events of a run into the texts, thoughts, tool calls and questions that a chat page shows.
 
 A narrator serves one response, and is not thread-safe.
 """
@@ -27,46 +27,46 @@ if TYPE_CHECKING:
     Piece = events.TextDelta | events.FieldDelta | events.ThoughtDelta | events.CallDelta
 
 _HIDDEN_CALLS = frozenset({"finish"})
-"""A call of `finish` is the answer, whose fields are texts."""
+"""Calls that are not shown: `finish` is the answer, whose fields are shown as texts."""
 _HIDDEN_FIELDS = frozenset({"next_tool_name", "next_tool_args"})
-"""Fields of `ReAct` with calls in text; the call itself is shown."""
+"""Fields that are not shown: `ReAct` with calls in text uses them, and the call itself is shown."""
 
 
 class Narrator:
-    """Tells a page one stream of events. `take` and `end` return the messages."""
+    """Passes one stream of events to a page. `take` and `end` return the page's messages."""
 
     def __init__(self, page: Page, known_calls: Iterable[str], error_text: Callable[[BaseException], str]) -> None:
         self.raised: tuple[type[BaseException], ...] = (FerruleError,)
-        """What the events may raise, because the run did: the page shows it."""
+        """Errors that iterating over the events may raise because the run failed: the page shows them."""
         self._page = page
         self._error_text = error_text
         self._known = set(known_calls)
         self._run_id = ""
         self._texts: dict[str, ShownText] = {}
-        """The open ones."""
-        self._told: dict[str, ShownText] = {}
-        """The last text of each output."""
+        """The open texts and thoughts, by id."""
+        self._outputs: dict[str, ShownText] = {}
+        """The latest text of each output."""
         self._unshown: set[tuple[str, str | None]] = set()
-        """Model calls, with the output that each writes while another program writes one of this name: the page shows the first."""
+        """Texts that the page does not show, by model call and output: another program was already writing an output of this name."""
         self._calls: dict[str, ShownCall] = {}
-        """Those without a result, by id."""
+        """Calls without a result, by id."""
         self._settled: dict[str, int] = {}
-        """How many calls with this id had a result: some servers give each call the same."""
+        """How many calls with this id have had a result: some servers give every call the same id."""
         self._places: dict[str, str] = {}
-        """The ids of calls on the page, by their path."""
+        """The ids of calls on the page, by the path of the call."""
         self._agents: dict[str, None] = {}
-        """The open agents."""
+        """The paths of the open agents, in order."""
         self._questions: dict[str, tuple[Question, ShownCall]] = {}
-        """Those that wait."""
+        """The questions that wait for a decision, by id."""
         self._fields: Mapping[str, Any] | None = None
         """The outputs of the run's program, if known."""
         self._asked: set[str] = set()
-        """The paths of the model calls whose pieces came."""
+        """The paths of model calls that began in this stream: their answers come in pieces."""
         self._ending: events.RunFinished | None = None
         self._is_over = False
 
     def take(self, event: Event) -> list[dict[str, Any]]:
-        """The messages for one event."""
+        """Return the messages for one event."""
         self._page.at(event.at)
         if not self._run_id:
             self._page.run_id = self._run_id = event.root_id or event.run_id
@@ -76,7 +76,7 @@ class Narrator:
             if event.error is not None:
                 self.raised += (type(event.error),)
         else:
-            self._ending = None  # a run that waited goes on
+            self._ending = None  # a waiting run has resumed
             agent = agent_path(event.path) if event.depth else ""
             if agent:
                 self._enter(agent, event.parent_id)
@@ -84,7 +84,7 @@ class Narrator:
         return self._said()
 
     def end(self, error: BaseException | None = None) -> list[dict[str, Any]]:
-        """The messages that end the response; `error` is what the events raised."""
+        """Return the messages that end the response; `error` is the exception that the events raised."""
         if not self._is_over:
             self._is_over = True
             ending = self._ending
@@ -179,7 +179,7 @@ class Narrator:
             case events.ThoughtDelta(text=text):
                 self._add(event.path, program, None, text, agent)
             case events.CallDelta(name=name, tool_call_id=call_id):
-                if call_id and name and name not in _HIDDEN_CALLS:  # otherwise it is shown when it starts
+                if call_id and name and name not in _HIDDEN_CALLS:  # otherwise it is shown when the call starts
                     self._close_thoughts(program)
                     shown_id = self._shown_id(program, call_id)
                     call = self._calls.get(shown_id) or self._open(shown_id, program, call_id, name, agent, number=event.index)
@@ -189,7 +189,7 @@ class Narrator:
     # -- texts ----------------------------------------------------------------------------------------------------
 
     def _add(self, path: str, program: str, name: str | None, text: str, agent: str) -> None:
-        is_output = bool(name) and not agent  # has one id, whether it is streamed or read from a journal
+        is_output = bool(name) and not agent  # its id is the same, streamed or read from a journal
         key = f"{self._run_id}#{name}" if is_output else f"{self._run_id}/{path}#{'thoughts' if name is None else name or 'text'}"
         found = self._texts.get(key)
         if (path, name) in self._unshown or (found is not None and found.program != program):
@@ -201,7 +201,7 @@ class Narrator:
             found = ShownText(key, program, agent, name)
             if name and is_output:
                 self._replace(name)
-                self._told[name] = found
+                self._outputs[name] = found
             self._texts[key] = found
             self._page.open_text(found)
         found.pieces.append(text)
@@ -217,24 +217,24 @@ class Narrator:
         for text in texts:
             del self._texts[text.id]
             void = is_void and text.name is not None
-            if void and text.name and self._told.get(text.name) is text:
-                del self._told[text.name]
+            if void and text.name and self._outputs.get(text.name) is text:
+                del self._outputs[text.name]
             self._page.close_text(text, is_void=void)
 
     def _replace(self, name: str) -> None:
-        told = self._told.pop(name, None)
-        if told is not None:
-            self._page.replace_text(told)
+        latest = self._outputs.pop(name, None)
+        if latest is not None:
+            self._page.replace_text(latest)
 
     def _tell_outputs(self, prediction: Any) -> None:
-        """The outputs that were not streamed, or whose value is another text."""
+        """Show outputs that were not streamed, or whose value differs from the streamed text."""
         for name, value in prediction.items() if isinstance(prediction, Prediction) else ():
-            told = self._told.get(name)
-            is_told = told is not None and (not isinstance(value, str) or "".join(told.pieces).strip() == value.strip())
+            latest = self._outputs.get(name)
+            is_shown = latest is not None and (not isinstance(value, str) or "".join(latest.pieces).strip() == value.strip())
             text = value if isinstance(value, str) else json_text(form_of(value))
-            if is_told or not text or isinstance(value, Type):  # a picture is in the result
+            if is_shown or not text or isinstance(value, Type):  # an image, for example, is in the result
                 continue
-            self._close([each for each in (told,) if each is not None and each.id in self._texts], is_void=True)
+            self._close([each for each in (latest,) if each is not None and each.id in self._texts], is_void=True)
             self._add("", "", name, text, "")
 
     # -- calls and questions ----------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class Narrator:
                     self._page.end_arguments(call)
 
     def _ready(self, program: str, made: ToolCall, agent: str) -> ShownCall:
-        """The call with its arguments. A page that has it from an earlier response is not told again."""
+        """Show a call with its arguments. If the page has it from an earlier response, it is not sent again."""
         shown_id = self._shown_id(program, made.id)
         call = self._calls.get(shown_id)
         if call is None:
@@ -287,9 +287,9 @@ class Narrator:
     def _decide(self, question: Question, decision: Decision, agent: str) -> None:
         self._questions.pop(question.id, None)
         if decision.via.startswith(("grant:", "policy")):
-            return  # the page was not asked
+            return  # the page did not get the question
         program = question.path.strip("/")
-        self._known.add(self._shown_id(program, question.call.id))  # it was asked, if not here, then in an earlier response
+        self._known.add(self._shown_id(program, question.call.id))  # the page got the question, here or in an earlier response
         call = self._ready(program, question.call, agent)
         if decision.kind == "deny":
             self._forget(call)
@@ -310,7 +310,7 @@ class Narrator:
 
     def _leave(self, agents: Iterable[str], status: str, prediction: Any = None) -> None:
         for agent in agents:
-            self._close([text for text in self._texts.values() if text.agent == agent])  # a journal has no end of them
+            self._close([text for text in self._texts.values() if text.agent == agent])  # events from a journal do not end them
             self._end_calls([call for call in self._calls.values() if call.agent == agent])
             del self._agents[agent]
             self._page.leave(agent, status, prediction, [question for question, call in self._questions.values() if call.agent == agent])

@@ -1,4 +1,4 @@
-"""`Page`: what a chat page can show of a run. Each protocol is a subclass, which says it in its own messages."""
+"""`Page`: the parts of a run that a chat page can show. Each protocol is a subclass, which writes them as its own messages."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ UNUSED = "The model's answer could not be used, and this call did not run."
 
 @dataclass(slots=True)
 class ShownText:
-    """A text or a thought that streams, or was streamed."""
+    """A text or thought that is streaming, or has been streamed."""
 
     id: str
     program: str
     """The path of the program."""
     agent: str
-    """The path of the agent that a tool call started, if the program is inside one."""
+    """The path of the innermost agent that a tool call started, if the program is inside one."""
     name: str | None
-    """The output field; empty for a text that is none. None for a thought."""
+    """The output field; empty for text outside any field; None for a thought."""
     pieces: list[str] = field(default_factory=list[str])
 
 
@@ -43,11 +43,11 @@ class ShownCall:
     agent: str
     name: str
     made_id: str | None
-    """The model's id of it."""
+    """The id that the model gave the call."""
     number: int | None = None
-    """Which call of the model's answer it is, if it streams: some servers give all of them one id."""
+    """If the call streams, its position among the calls of the answer: some servers give all of them the same id."""
     is_known: bool = False
-    """Whether the page has it from an earlier response."""
+    """Whether the page has the call from an earlier response."""
     streams: bool = True
     """Whether more of its arguments may come."""
     is_ready: bool = False
@@ -55,17 +55,17 @@ class ShownCall:
 
 
 def tool_call_id(run_id: str, program: str, call_id: str | None) -> str:
-    """The id of a call on a page, unique in a conversation: the model's own may come again in another run, or in another agent."""
+    """The id of a call on a page, unique in a conversation: the model's id may be repeated in another run or agent."""
     return "/".join(filter(None, (run_id, program, call_id or "call")))
 
 
 def question_id(run_id: str, question: Question) -> str:
-    """The id of a question on a page: it names the run, so that the run is found when the decision comes."""
+    """The id of a question on a page. It names the run, which must be found when the decision arrives."""
     return f"{run_id}:{question.id}"
 
 
 def run_of(shown_id: str) -> str:
-    """The run that asks the question with this id on a page. Raises `InputError` for an id that `question_id` did not make."""
+    """The id of the run that asked the question with this id. Raises `InputError` for an id that `question_id` did not make."""
     run_id, _, own = shown_id.rpartition(":")
     if not run_id or not own:
         raise InputError(f"The id of a question names its run, as in the response that asked it; found {shown(shown_id)}.")
@@ -73,7 +73,7 @@ def run_of(shown_id: str) -> str:
 
 
 def agent_path(path: str) -> str:
-    """The path of the innermost program around this place that a tool call started; empty if there is none."""
+    """The path of the innermost program around `path` that a tool call started; empty if there is none."""
     places = path.split("/")
     last = max((k for k, place in enumerate(places) if _CALL.fullmatch(place) and k + 1 < len(places)), default=len(places))
     at = next((k for k in range(last + 1, len(places)) if not _NO_NAME.fullmatch(places[k])), None)
@@ -81,56 +81,56 @@ def agent_path(path: str) -> str:
 
 
 class Page:
-    """One response to a page. The methods add messages to `out`."""
+    """One response to a page. The narrator calls its methods, which add messages to `out`."""
 
     def __init__(self) -> None:
         self.run_id = ""
         self.out: list[dict[str, Any]] = []
 
     def say(self, kind: str, /, **fields: Any) -> None:
-        """Add a message. Fields that are None are left out."""
+        """Add a message. Fields that are None are omitted."""
         self.out.append({"type": kind, **{name: value for name, value in fields.items() if value is not None}})
 
     def at(self, seconds: float) -> None:
-        """When the event that comes next was sent."""
+        """Set the time of the next event."""
 
     def begin(self) -> None:
         """Begin the response."""
         raise NotImplementedError
 
     def step(self, agent: str) -> None:
-        """A model is asked."""
+        """A model call begins."""
 
     def answered(self, event: events.ModelAnswered) -> None:
         """A model answered."""
 
     def enter(self, agent: str, outer: str, call_id: str | None) -> None:
-        """A tool call began a program."""
+        """A tool call started a program."""
 
     def leave(self, agent: str, status: str, prediction: Any, questions: Iterable[Question]) -> None:
-        """That program ended, or waits for a decision on these questions."""
+        """A program that a tool call started has ended, or waits for decisions on these questions."""
 
     def open_text(self, text: ShownText) -> None:
         """A text or a thought begins."""
         raise NotImplementedError
 
     def add_text(self, text: ShownText, piece: str) -> None:
-        """A text or a thought goes on."""
+        """A text or a thought continues."""
         raise NotImplementedError
 
     def close_text(self, text: ShownText, *, is_void: bool) -> None:
-        """A text or a thought ends. If it is void, another one takes its place."""
+        """A text or a thought ends. If it is void, another one replaces it."""
         raise NotImplementedError
 
     def replace_text(self, text: ShownText) -> None:
-        """A text that ended is void: the output has another value, which follows."""
+        """A text that has ended is void: another value of the output follows."""
 
     def open_call(self, call: ShownCall) -> None:
         """A call begins."""
         raise NotImplementedError
 
     def add_arguments(self, call: ShownCall, piece: str) -> None:
-        """The arguments of a call go on, as JSON text."""
+        """The next piece of a call's arguments, as JSON text."""
         raise NotImplementedError
 
     def end_arguments(self, call: ShownCall) -> None:
@@ -151,11 +151,11 @@ class Page:
         """A person must decide on a call."""
 
     def custom(self, name: str, value: Any, agent: str) -> None:
-        """A tool or a program tells something of its own."""
+        """A tool or a program sent its own event."""
         raise NotImplementedError
 
     def finish(self, ending: events.RunFinished, questions: Iterable[tuple[Question, ShownCall]], unsettled: list[str]) -> None:
-        """The run ended without an error, or waits."""
+        """The run ended without an error, or waits for decisions."""
         raise NotImplementedError
 
     def fail(self, text: str, kind: str) -> None:
@@ -173,7 +173,7 @@ class Waiting(Protocol):
 
 
 def result_content(result: ToolResult) -> Any:
-    """What a call returned: a text, or parts in OpenAI's form."""
+    """The result of a call: a text, or parts in OpenAI's form."""
     from ferrule.values.run.forms import form_of
 
     return form_of(result)["content"]

@@ -1,6 +1,6 @@
-"""The UI message stream of Vercel's AI SDK (`ai`, versions 6 and 7): a run's events as its chunks, and what `useChat` sends.
+"""The UI message stream of Vercel's AI SDK (`ai`, versions 6 and 7): encodes a run's events as chunks, and reads requests of `useChat`.
 
-The chunks and messages are those of the packages' own schemas, read in November 2026.
+Chunks and messages follow the packages' own schemas, read in November 2026.
 """
 
 from __future__ import annotations
@@ -85,13 +85,13 @@ class VercelAI(FrontEnd):
 
 
 class _Chunks(Page):
-    """The chunks of one assistant message, whose id is that of the run."""
+    """The chunks of one assistant message, whose id is the run's."""
 
     def __init__(self) -> None:
         super().__init__()
         self._is_in_step = False
         self._open: set[str] = set()
-        """The texts and thoughts that are open: a step ends when none is, because the SDK forgets them with their step."""
+        """The open texts and thoughts. A step ends only when there is none, because the SDK drops open ones at the end of a step."""
         self._usage = Usage()
         self._written: dict[str, list[str]] = {}
         """The arguments of calls, as they stream."""
@@ -116,7 +116,7 @@ class _Chunks(Page):
         if event.response is not None:
             self._usage += event.response.usage
 
-    # -- parts: what an agent inside writes is in the result of its call ----------------------------------------------
+    # -- parts: the texts of a nested agent are in the result of its call ---------------------------------------------
 
     def open_text(self, text: ShownText) -> None:
         if not text.agent:
@@ -134,7 +134,7 @@ class _Chunks(Page):
             self.say("text-end" if text.name is not None else "reasoning-end", id=text.id, providerMetadata=facts)
 
     def open_call(self, call: ShownCall) -> None:
-        # A page can tell the calls of an agent inside from the others; their history leaves them out.
+        # `agent` marks the calls of a nested agent: a page can tell them apart, and the history leaves them out.
         self.say("tool-input-start", toolCallId=call.id, toolName=call.name, toolMetadata=_facts(agent=call.agent))
 
     def add_arguments(self, call: ShownCall, piece: str) -> None:
@@ -170,7 +170,7 @@ class _Chunks(Page):
     def ask(self, question: Question, call: ShownCall) -> None:
         shown_id = question_id(self.run_id, question)
         facts = {"kind": question.kind, "text": question.text, "expiresAt": question.expires_at}
-        if question.kind in {"clarify", "input"}:  # the output of the call is the answer
+        if question.kind in {"clarify", "input"}:  # the person's answer will be the output of the call
             more = {"toolCallId": call.id, "form": question.form, "url": question.url or None}
             self.say("data-question", id=shown_id, data={name: each for name, each in {**facts, **more}.items() if each is not None})
         else:

@@ -1,6 +1,6 @@
-"""`import ferrule.compat.dspy as dspy`: DSPy's names with DSPy's manners, over ferrule.
+"""`import ferrule.compat.dspy as dspy`: DSPy's names with DSPy's behaviour, over ferrule.
 
-A name that is not here is ferrule's own, or raises an error that says what to use instead.
+Any other name is ferrule's own, or raises an error that says what to use instead.
 """
 
 # pyright: basic, reportUnusedImport=false
@@ -56,7 +56,7 @@ _RENAMED = (
     "LMTimeoutError:UnavailableError LMTransportError:UnavailableError LMUnsupportedModelError:BadRequestError"
 )
 RENAMED = {name: core for name, _, core in (pair.partition(":") for pair in _RENAMED.split())}
-"""Names for what ferrule has under another one."""
+"""DSPy's names for things that ferrule names differently."""
 MISSING = {
     "ferrule has no optimizers: write instructions and `demos`": "AvatarOptimizer BetterTogether BootstrapFewShot BootstrapRS COPRO "
     "BootstrapFewShotWithOptuna BootstrapFewShotWithRandomSearch BootstrapFinetune Ensemble GEPA InferRules KNN KNNFewShot LabeledFewShot "
@@ -68,7 +68,7 @@ MISSING = {
     "subclass `Type` or `ChatAdapter`": "BAMLAdapter Citations Document TwoStepAdapter TypeSafe",
     "use `get_lm_usage()`, `stream(...)` or `callbacks`": "UsageTracker apply_sync_streaming streaming_response track_usage with_callbacks",
 }
-"""What is not here: what to do instead, and the names."""
+"""Missing names: what to do instead, and the names."""
 _PAGES = (
     "adapters adapters.base adapters.chat_adapter adapters.json_adapter adapters.xml_adapter adapters.types adapters.types.audio "
     "adapters.types.base_type adapters.types.code adapters.types.file adapters.types.history adapters.types.image adapters.types.reasoning "
@@ -81,7 +81,7 @@ _PAGES = (
 
 
 def __getattr__(name: str) -> Any:
-    """A name of ferrule's, or an error that says what to use instead of DSPy's."""
+    """Look up a name of ferrule, or raise an error that says what to use instead of DSPy's."""
     if not name.startswith("_") and hasattr(ferrule, RENAMED.get(name, name)):
         return getattr(ferrule, RENAMED.get(name, name))
     for instead, names in MISSING.items():
@@ -91,7 +91,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _Page(ModuleType):
-    """A submodule of DSPy's: each has all names of the facade."""
+    """A submodule of DSPy: each has all names of the facade."""
 
     def __getattr__(self, name: str) -> Any:
         return sys.modules.get(f"{self.__name__}.{name}") or getattr(sys.modules[__name__], name)

@@ -1,6 +1,6 @@
 """DSPy's modules, streams and saved states, each in a few lines over the core."""
 
-# The names of DSPy override those of the core, and take anything.
+# DSPy's names override those of the core, and accept anything.
 # pyright: basic, reportIncompatibleMethodOverride=false, reportIncompatibleVariableOverride=false, reportAttributeAccessIssue=false
 # pyright: reportArgumentType=false, reportCallIssue=false, reportAssignmentType=false, reportReturnType=false
 
@@ -86,7 +86,7 @@ class Predict(Module, ferrule.Predict):
         return Prediction.dressed((yield from ferrule.Predict.flow_for(program, module, inputs)))
 
     def loosened(self, inputs: Any) -> tuple[Any, dict[str, Any]]:
-        """The program that takes these inputs, and the inputs. DSPy warns about what the core refuses."""
+        """The program and inputs, changed so that the core accepts them: DSPy only warns about inputs that the core refuses."""
         given = {**inputs, **({"config": without_rollout(inputs["config"])} if "config" in inputs else {})}
         signature = as_signature(given.pop("signature", self.signature))
         fields = signature.plan.inputs
@@ -130,7 +130,7 @@ class Predict(Module, ferrule.Predict):
 
 
 _is_of_tools = lambda field: bool(ferrule.Tool.extract_custom_type_from_annotation(field.annotation))
-"""Functions are given for tools, too."""
+"""Whether a field takes tools. DSPy accepts functions for them, too."""
 
 
 def _field(name: str, field: Any) -> dict[str, Any]:
@@ -187,7 +187,7 @@ class _Call(ferrule.Module):
 
 asyncify = lambda program: lambda *args, **inputs: in_worker_thread(lambda: program(*args, **inputs))
 syncify = lambda program, in_place=True: program
-"""Sync code calls a program that has only an `aforward` like any other."""
+"""Returns the program: sync code can call one that has only an `aforward` like any other."""
 
 
 StatusMessage = namedtuple("StatusMessage", "message")
@@ -196,7 +196,7 @@ StreamListener = namedtuple("StreamListener", "signature_field_name predict pred
 
 
 class StatusMessageProvider:
-    """Override its methods; None says nothing."""
+    """Override its methods; None sends no message."""
 
     tool_start_status_message = lambda self, instance, inputs: f"Calling tool {instance.name}..."
     tool_end_status_message = lambda self, outputs: "Tool calling finished! Querying the LLM with tool calling results..."
@@ -205,7 +205,7 @@ class StatusMessageProvider:
 
 
 class _Status(BaseCallback):
-    """The provider's messages, as a callback."""
+    """A callback that collects the provider's messages."""
 
     def __init__(self, provider: Any) -> None:
         self.provider, self.told = provider or StatusMessageProvider(), list[Any]()
@@ -216,7 +216,7 @@ class _Status(BaseCallback):
 
 
 class _Chunks:
-    """Events of a run as DSPy's stream has them."""
+    """Converts the events of a run to the items of DSPy's stream."""
 
     def __init__(self, program: Any, listeners: Any, provider: Any) -> None:
         self.status, self.around, self.held, self.extracts = _Status(provider), dict[str, Any](), list[Any](), False
@@ -258,7 +258,7 @@ _has = lambda predictor, field: field in {*predictor.signature.output_fields, "n
 
 
 def streamify(program, status_message_provider=None, stream_listeners=(), async_streaming=True, **options):
-    """A function that returns the pieces of listened fields, status messages, and at last the prediction, as a generator."""
+    """A function that returns a generator of pieces of the fields listened to, status messages, and finally the prediction."""
     ends = options.get("include_final_prediction_in_output_stream", True) or not stream_listeners
 
     def run(*args, **inputs):

@@ -1,6 +1,6 @@
 """DSPy's values, settings and models, each in a few lines over the core. `docs/coming-from/dspy.md` says what differs."""
 
-# The names of DSPy override those of the core, and take anything.
+# DSPy's names override those of the core, and accept anything.
 # pyright: basic, reportIncompatibleMethodOverride=false, reportIncompatibleVariableOverride=false, reportAttributeAccessIssue=false
 # pyright: reportArgumentType=false, reportCallIssue=false, reportAssignmentType=false, reportReturnType=false
 
@@ -62,7 +62,7 @@ class Example(ferrule.Prediction[Any]):
 class Prediction(Example):
     @classmethod
     def dressed(cls, found: ferrule.Prediction[Any]) -> Prediction:
-        """A prediction of the core: the steps become a dict, whose observations are the values that tools returned."""
+        """Convert a prediction of the core: the steps become a dict, whose observations are the values that tools returned."""
         steps = {"trajectory": {name: _observed(value) for name, value in found.trajectory.items()}} if found.trajectory.steps else {}
         return recast(found, cls, {**steps, **found})
 
@@ -78,7 +78,7 @@ def _observed(value: Any) -> Any:
 
 
 _plain = lambda found: found if not isinstance(found, ferrule.MCPResult) else None if found.is_error else found.value
-"""What a direct call of the tool returns; None for an error."""
+"""The value that a direct call of the tool returns; None for an error."""
 
 
 class Code(ferrule.Type):
@@ -125,7 +125,7 @@ class ContextWindowExceededError(ferrule.ContextOverflowError):
 
 @contextmanager
 def under_dspys_names():
-    """The two errors with another constructor leave the block as DSPy's: the same objects, with their data and tracebacks."""
+    """A block that raises the two errors with other constructors as DSPy's: the same objects, with their data and tracebacks."""
     names: dict[Any, Any] = {ferrule.AdapterParseError: AdapterParseError, ferrule.ContextOverflowError: ContextWindowExceededError}
     try:
         yield
@@ -144,7 +144,7 @@ without_rollout = lambda settings: {name: each for name, each in settings.items(
 
 
 class Settings:
-    """The core's settings, and DSPy's others in its setting `extra`."""
+    """The core's settings, and DSPy's other settings in the core's `extra`."""
 
     configure = staticmethod(lambda **changes: ferrule.configure(**_of_core(changes)))
     context = staticmethod(lambda **changes: ferrule.context(**_of_core(changes)))
@@ -171,7 +171,7 @@ _callbacks = lambda: [each.callback if isinstance(each, Observer) else each for 
 
 
 class Observer:
-    """Calls a callback's hooks with what DSPy gives them."""
+    """Calls a callback's hooks with the arguments that DSPy passes."""
 
     def __init__(self, callback: BaseCallback) -> None:
         self.callback, self.tools = callback, dict[str, Any]()
@@ -209,7 +209,7 @@ def _outputs(response: ferrule.Response) -> list[Any]:
 
 
 class _Manners(ferrule.BaseLM):
-    """`lm(...)` returns a list; `history` has the model's calls among the latest 100 of the process."""
+    """DSPy's behaviour of models: `lm(...)` returns a list; `history` has the model's calls among the last 100 of the process."""
 
     model_type = "chat"
     model, kwargs = property(lambda self: self.name), property(lambda self: dict(self.settings))
@@ -243,7 +243,7 @@ class LM(_Manners, ferrule.LM):
 
 
 class BaseLM(_Manners):
-    """Subclass it and write `forward(prompt, messages, **kwargs)`, which answers in OpenAI's form."""
+    """Base class of your own models. Write `forward(prompt, messages, **kwargs)`, which answers in OpenAI's form."""
 
     capabilities = ferrule.Capabilities(native_tools=False)
 

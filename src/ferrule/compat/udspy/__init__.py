@@ -1,4 +1,4 @@
-"""udspy's names and manners over ferrule. docs/coming-from/udspy.md has each name. The submodules are this one module."""
+"""udspy's names and behaviour over ferrule. docs/coming-from/udspy.md lists each name. All submodules are this one module."""
 
 import sys
 

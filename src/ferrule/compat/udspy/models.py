@@ -1,6 +1,6 @@
 """udspy's models, settings and callbacks over the core's: `LM("gpt-4o")`, `OpenAILM(client=...)`, `settings.configure(aclient=...)`."""
 
-# udspy's names override those of the core, and take anything.
+# udspy's names override those of the core, and accept anything.
 # pyright: basic, reportIncompatibleMethodOverride=false, reportIncompatibleVariableOverride=false, reportAttributeAccessIssue=false
 # pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false, reportIndexIssue=false
 
@@ -13,7 +13,7 @@ from ferrule.values.conversation.message import openai_message
 
 
 def OpenAILM(api_key="", base_url=None, default_model="gpt-4o-mini", client=None, provider="openai", **options):
-    """A model of your `client`, or, without one, of a server that ferrule itself asks."""
+    """A model behind your `client` or, without one, on a server that ferrule itself connects to."""
     client = client if client is not None or isinstance(api_key, str) else api_key
     if client is not None:
         made = ferrule.LM.from_client(client, default_model)
@@ -32,7 +32,7 @@ def LM(model, api_key=None, base_url=None, **options):
 
 
 def of_model(lm, model):
-    """Another model of the same server."""
+    """Another model on the same server."""
     made = lm.copy()
     vars(made).update(_model=model, model=model, name=f"{lm.name.partition('/')[0]}/{model}")
     return made
@@ -43,7 +43,7 @@ class BaseCallback:
 
 
 def as_hooks(own):
-    """A callback of udspy's as the core calls it."""
+    """Adapt a callback of udspy to the core's hooks."""
 
     def on_lm_start(call_id, lm, inputs):
         asked = inputs["request"]
@@ -58,7 +58,7 @@ def as_hooks(own):
 
 
 class Settings:
-    """The core's settings. Sampling settings are set on the model, and on one that replaces it."""
+    """The core's settings. Sampling settings go to the model, and to one that replaces it."""
 
     callbacks = property(lambda _: [getattr(each, "own", each) for each in ferrule.settings.callbacks])
     default_kwargs = property(lambda _: dict(getattr(ferrule.settings.lm, "defaults_of_all", {})))

@@ -1,6 +1,6 @@
-"""udspy's modules over the core's programs: calls with `history=` and `resume_state=`, events of udspy's, tools that stay loaded."""
+"""udspy's modules over the core's programs: calls with `history=` and `resume_state=`, udspy's events, tools that stay loaded."""
 
-# udspy's names override those of the core, and take anything.
+# udspy's names override those of the core, and accept anything.
 # pyright: basic, reportIncompatibleMethodOverride=false, reportIncompatibleVariableOverride=false, reportAttributeAccessIssue=false
 # pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false, reportIndexIssue=false, reportGeneralTypeIssues=false
 
@@ -13,7 +13,7 @@ from ferrule.runs.run import is_inside_run
 
 
 class Module(ferrule.Module):
-    """A module of your own writes `aexecute`, or `forward`. The core runs it as a program."""
+    """Base class of your own modules, which write `aexecute` or `forward`. The core runs them as programs."""
 
     adapter = model = callbacks = loaded = None
     itself = property(lambda self: self)
@@ -36,13 +36,13 @@ class Module(ferrule.Module):
     async def astream(self, *, resume_state=None, history=None, **inputs):
         with self._asked(resume_state, inputs, history) as (program, given):
             async with program.stream(**given) as stream:
-                events, told = aiter(stream), _Told(self)
+                events, convert = aiter(stream), _Events(self)
                 while True:
-                    with self._settings():  # left before each `yield`: they are not the caller's
+                    with self._settings():  # ends before each `yield`: the caller must not get these settings
                         event = await anext(events, None)
                     if event is None:
                         break
-                    for each in told(event):
+                    for each in convert(event):
                         yield each
             yield self._finished(stream.prediction, history)
 
@@ -76,7 +76,7 @@ class Module(ferrule.Module):
 
     @contextmanager
     def _asked(self, state, inputs, history):
-        """The core's program and keywords for a call. A call whose question was decided since it was asked goes on."""
+        """The core's program and keywords for a call. If the same call asked a question that is decided by now, its run resumes."""
         inputs.pop("stream", None)
         said, waiting, made = inputs.pop("user_response", "yes"), vars(self).setdefault("_waiting", []), self
         if not inputs.pop("auto_execute_tools", True):
@@ -116,7 +116,7 @@ class Module(ferrule.Module):
         return values.Prediction(self, calls, found, **found, **more)
 
 
-Module.is_flow, Module.is_async = True, False  # then the core raises for a module without a method of its own
+Module.is_flow, Module.is_async = True, False  # so that the core raises for a module without its own method
 
 
 class _WithTools(Module):
@@ -152,8 +152,8 @@ class ReAct(_WithTools, ferrule.ReAct):
         return super()._prediction(found, reasoning=steps[-1]["thought"] if steps else "", trajectory=steps, **more)
 
 
-class _Told:
-    """The core's events as udspy's."""
+class _Events:
+    """Converts the core's events to udspy's."""
 
     def __init__(self, module):
         self.modules, self.open = {"": module}, None
@@ -177,7 +177,7 @@ class _Told:
                 yield module._prediction(found)
 
     def _piece(self, kind, module, name, text):
-        """The next piece of a field, after the end of the one before; no name for the end alone."""
+        """Yield the end of the previous field, if another one begins, and the next piece; without a name, only the end."""
         last, said = self.open, ""
         if last and last.field_name == name:
             said = last.content

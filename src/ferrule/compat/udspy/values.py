@@ -1,6 +1,6 @@
-"""udspy's values over the core's: signatures, predictions that can be set, histories that grow, events, confirmations, adapters."""
+"""udspy's values over the core's: signatures, mutable predictions, growing histories, events, confirmations, adapters."""
 
-# udspy's names override those of the core, and take anything.
+# udspy's names override those of the core, and accept anything.
 # pyright: basic, reportIncompatibleMethodOverride=false, reportIncompatibleVariableOverride=false, reportAttributeAccessIssue=false
 # pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false, reportIndexIssue=false, reportGeneralTypeIssues=false
 
@@ -32,14 +32,14 @@ class Signature(ferrule.Signature):
 
 
 def make_signature(input_fields, output_fields, instructions=""):
-    """A signature of types, or of fields, by name."""
+    """Make a signature from types or fields by name."""
     types = {name: getattr(each, "annotation", each) for name, each in {**input_fields, **output_fields}.items()}
     fields = {**{name: ferrule.InputField() for name in input_fields}, **{name: ferrule.OutputField() for name in output_fields}}
     return type(Signature)("Signature", (Signature,), {**fields, "__annotations__": types, "__doc__": instructions, "__module__": __name__})
 
 
 class ToolCall(ferrule.ToolCall):
-    """A call that is read like a dict too."""
+    """A call that can also be read like a dict."""
 
     call_id = property(lambda self: self.id)
 
@@ -48,7 +48,7 @@ class ToolCall(ferrule.ToolCall):
 
 
 class Tools:
-    """Tools, and all of them as text."""
+    """A list of tools, which `format` renders as text."""
 
     def __init__(self, tools):
         self.tools = list(tools)
@@ -58,7 +58,7 @@ class Tools:
 
 
 class History(ferrule.History):
-    """A history that grows with each call that it is given to."""
+    """A history that grows with each call it is passed to."""
 
     set_system_message = lambda self, content: ferrule.History.add_message(self, "system", content)
     add_system_message = lambda self, content: self.add_message("system", content)
@@ -75,11 +75,11 @@ class History(ferrule.History):
 
 
 class StreamEvent:
-    """Base class of what a stream yields, and of your own events."""
+    """Base class of the items of a stream, and of your own events."""
 
 
 class StreamChunk(StreamEvent):
-    """A piece of a field; the last one of a field is empty and complete."""
+    """A piece of a field. The last piece of each field is empty and has `is_complete`."""
 
     def __init__(self, module, field_name, delta, content, is_complete):
         self.module, self.field_name, self.delta, self.content, self.is_complete = module, field_name, delta, content, is_complete
@@ -90,15 +90,15 @@ class StreamChunk(StreamEvent):
 
 
 class OutputStreamChunk(StreamChunk):
-    """Of an output."""
+    """A piece of an output."""
 
 
 class ThoughtStreamChunk(StreamChunk):
-    """Of the model's reasoning."""
+    """A piece of the model's reasoning."""
 
 
 class Prediction(StreamEvent, dict):
-    """The outputs as a dict with attributes; what else the core's prediction has (`usage`, `history`) is an attribute too."""
+    """The outputs as a dict with attributes. The other attributes of the core's prediction (`usage`, `history`) are there, too."""
 
     is_final = property(lambda self: bool(self) and not self.native_tool_calls)
 
@@ -124,12 +124,12 @@ def episodes(trajectory):
 
 
 def emit_event(event):
-    """Put an event of your own into the stream; nothing without one."""
+    """Put your own event into the stream; without a stream, do nothing."""
     ferrule.emit_event(type(event).__name__, event)
 
 
 def module_callback(function):
-    """The core's. The tools that it loads stay with the module after the run."""
+    """The core's `module_callback`, but the tools that it loads stay with the module after the run."""
 
     async def in_run(found):
         said = function(replace(found, trajectory=episodes(found.trajectory)))
@@ -145,7 +145,7 @@ def is_module_callback(found):
 
 
 _responses = {}
-"""What was responded, by id, until it is used or cleared. The core decides by its own record."""
+"""Responses to confirmations by id, until they are used or cleared. The core decides by its own record."""
 
 
 def get_confirmation_context():
@@ -176,7 +176,7 @@ def clear_all_confirmations():
 
 
 class ChatAdapter(ferrule.JSONAdapter):
-    """Asks for JSON, as udspy's does. Its methods, under udspy's names, may be overridden."""
+    """Asks for JSON, as udspy's `ChatAdapter` does. Subclasses may override its methods under udspy's names."""
 
     honoured = frozenset({
         "format_instructions", "format_inputs", "format_output_instructions", "format_user_request", "format_tool_schemas", "parse_outputs",
@@ -200,7 +200,7 @@ def _user_request(self, signature, inputs):
     return "\n\n".join(filter(None, (self.format_inputs(signature, inputs), self.format_output_instructions(signature))))
 
 
-# Set after the class is made: the adapter itself overrides nothing, and so renders in one go.
+# Set after the class is created: so the adapter itself overrides nothing, and keeps the faster rendering.
 _JSON = ferrule.JSONAdapter
 ChatAdapter.format_instructions, ChatAdapter.format_inputs = _JSON.format_system_message, _JSON.format_user_message_content
 ChatAdapter.format_output_instructions, ChatAdapter.parse_outputs = _JSON.user_message_output_requirements, _JSON.parse

@@ -1,7 +1,7 @@
-"""HTTP connections of one provider: a client for all threads, single connections for each event loop, new ones after a fork.
+"""HTTP connections to one provider: one client for all threads, separate connections for each event loop, new ones after a fork.
 
-`httpx2` is imported with the first connection. It reads proxies and certificates from the environment, and its errors do not name the
-variable: those raised here do.
+`httpx2` is imported with the first connection. It reads proxies and certificates from the environment, but its errors do not name
+the variable. The errors raised here do.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 _MAX_CONNECTIONS = 200
 _LONGEST_IDLE_S = 60.0
-"""Servers close connections that are idle for about that long, and a closed one still takes a file descriptor of ours."""
+"""Servers close connections after about this time, and a connection that the server closed still takes a file descriptor here."""
 
 
 class Timeouts(Record):
@@ -41,12 +41,12 @@ class Timeouts(Record):
 
     connect_s: float | None = 10.0
     read_s: float | None = 300.0
-    """For the next bytes: a reasoning model sends none for minutes."""
+    """How long to wait for the next bytes: a reasoning model may send none for minutes."""
     total_s: float | None = 600.0
-    """For one attempt; waits between attempts do not count.
+    """How long one attempt may take; waits between attempts do not count.
 
-    Sync code checks it while it waits for the answer, so making the connection may add `connect_s`. An async stream by way of a
-    proxy checks it whenever bytes come, so it may be late by `read_s`.
+    Sync code checks it only while it waits for the answer, so connecting may add `connect_s`. An async stream through a proxy
+    checks it when bytes arrive, so it may be late by `read_s`.
     """
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class Timeouts(Record):
 
 
 class _LoopConnections:
-    """The connections of one event loop, without a pool: a pool looks at all its connections, twice for every request."""
+    """The connections of one event loop. Not a pool: a pool examines all its connections, twice for every request."""
 
     __slots__ = ("all", "free", "places")
 
@@ -71,11 +71,11 @@ class _LoopConnections:
 
         self.all: set[DirectConnection | ClientConnection] = set()
         self.free: deque[tuple[DirectConnection | ClientConnection, float]] = deque()
-        """Those that carry no request, and since when; the one used last is the next: it is the least likely to be closed."""
+        """The idle connections, and since when. The last one used is reused first: the server is least likely to have closed it."""
         self.places = Semaphore(_MAX_CONNECTIONS)
 
     async def close_idle(self) -> None:
-        """Close the one that has been idle for longest, if that is too long: after a crowd of requests each later one closes one."""
+        """Close the longest idle connection, if idle for too long. Each request calls this, so the extra ones of a burst go one by one."""
         if self.free and self.free[0][1] < time.monotonic() - _LONGEST_IDLE_S:
             connection, _ = self.free.popleft()
             self.all.discard(connection)
@@ -83,7 +83,7 @@ class _LoopConnections:
 
 
 class Lent:
-    """A connection for the time of a block."""
+    """An async context manager that lends a connection for one request."""
 
     __slots__ = ("_clients", "_connection", "_deadline", "_mine")
 
@@ -116,7 +116,7 @@ class Lent:
 
 
 class Clients:
-    """The HTTP clients of one provider."""
+    """The HTTP client for threads, and the connections of each event loop, for one provider."""
 
     def __init__(self, timeouts: Timeouts) -> None:
         self._timeouts = timeouts
@@ -133,13 +133,13 @@ class Clients:
         return (Clients, (self._timeouts,))
 
     def of_threads(self) -> httpx2.Client:
-        """The client of sync code, for all threads."""
+        """The client for sync code, shared by all threads."""
         client = self._client
         if client is None or self._process != os.getpid():
             import httpx2
 
             with self._lock:
-                if self._process != os.getpid():  # forked: the sockets are the parent's
+                if self._process != os.getpid():  # after a fork: the sockets belong to the parent
                     self._reset()
                 client = self._client
                 if client is None:
@@ -153,11 +153,11 @@ class Clients:
         return client
 
     def of_loop(self, deadline: float) -> Lent:
-        """Lends a connection of the running loop for one request; raises `TimeoutError` if all are in use until `deadline`."""
+        """Lend a connection of the running loop for one request; entering raises `TimeoutError` if all are in use until `deadline`."""
         return Lent(self, deadline)
 
     async def connections(self) -> _LoopConnections:
-        """Those of the running loop."""
+        """The connections of the running loop."""
         from asyncio import get_running_loop
 
         found = self._of_loops.get(get_running_loop())
@@ -191,7 +191,7 @@ class Clients:
         return connections
 
     def connect(self, connections: _LoopConnections) -> DirectConnection | ClientConnection:
-        """One more connection of a loop, which it opens for its first request."""
+        """Add a connection to a loop; it opens with its first request."""
         import httpx2
 
         from ferrule.models.http.loop_connection import ClientConnection, DirectConnection
@@ -220,7 +220,7 @@ class Clients:
 
 
 async def _closer(connections: _LoopConnections) -> AsyncGenerator[None]:
-    """Closes the connections of a loop that shuts down: `asyncio.run` closes the async generators of its loop, and this is one."""
+    """Close the connections when their loop shuts down: `asyncio.run` closes the async generators of its loop, and so this one."""
     try:
         yield
     finally:
@@ -233,7 +233,7 @@ async def _closer(connections: _LoopConnections) -> AsyncGenerator[None]:
 
 @lru_cache(maxsize=4)
 def _read_certificates(file: str | None, folder: str | None) -> ssl.SSLContext:
-    """The certificates to trust, by the variables that `httpx2` reads. All models share them: reading took 50 ms where it was measured."""
+    """The trusted certificates, from the variables that `httpx2` reads. All models share them: reading took 50 ms when measured."""
     import httpx2
 
     del file, folder
@@ -250,12 +250,12 @@ def _with_proxies(make: Callable[[], T]) -> T:
         error = _proxy_error()
         if error is None:
             raise
-    raise error  # outside `except`: errors of `httpx2` show parts of the address, and it may hold a password
+    raise error  # outside `except`: errors of `httpx2` show parts of the address, which may hold a password
 
 
 @contextmanager
 def _naming_certificates() -> Generator[None]:
-    """While certificates are read: raises `ConfigurationError` that names the variable of a file that cannot be read."""
+    """A block that reads certificates: raises `ConfigurationError` that names the variable if its file cannot be read."""
     try:
         yield
     except OSError as error:  # `ssl.SSLError` is one
@@ -270,7 +270,7 @@ def _naming_certificates() -> Generator[None]:
 
 
 def _proxies() -> dict[str, str]:
-    """The proxies of the environment by kind, as `httpx2` reads them; on macOS and Windows, also those of the system's settings."""
+    """The environment's proxies by kind, as `httpx2` reads them; on macOS and Windows, also those in the system settings."""
     from urllib.request import getproxies
 
     found = getproxies()
@@ -278,9 +278,10 @@ def _proxies() -> dict[str, str]:
 
 
 def past_proxies() -> dict[str, Any]:
-    """The `mounts` of a client of `httpx2`: servers on this machine are not asked by way of a proxy of the system's settings.
+    """The `mounts` for a client of `httpx2`: servers on this machine are reached directly, past a proxy in the system settings.
 
-    Python does not read the exceptions of these settings, and other programs ask this machine directly. Variables have `NO_PROXY`.
+    Python does not read the exceptions in these settings, and other programs reach this machine directly. For proxies in environment
+    variables there is `NO_PROXY`.
     """
     return {} if any(map(_proxy_variable, _proxies())) else {f"all://{host}": None for host in HOSTS}
 
@@ -308,13 +309,13 @@ def _proxy_error() -> ConfigurationError | None:
 
 
 def _proxy_variable(kind: str) -> str | None:
-    """The variable that holds it: `urllib` takes any case, and prefers lower case."""
+    """The variable that holds a proxy: `urllib` accepts any case, and prefers lower case."""
     names = [name for name in os.environ if name.lower() == f"{kind}_proxy" and os.environ[name]]
     return min(names, key=lambda name: not name.islower(), default=None)
 
 
 def _public_proxy(value: str) -> str:
-    """The address without user, password and query, even where it is malformed."""
+    """A proxy's address without user, password and query, even if it is malformed."""
     scheme = value.partition("://")[0]
     place = value.rpartition("@")[2].rpartition("://")[2].partition("?")[0]
     return shown(f"{scheme}://{place}" if "://" in value and scheme.isalnum() else place)

@@ -1,4 +1,4 @@
-"""Errors of providers as `LMError`s: the right class, with the provider's own message and without the key.
+"""Errors of providers as `LMError`s: of the matching class, with the provider's message and without the key.
 
 Pure functions of a status, headers and a body in any of the shapes that providers use.
 """
@@ -32,7 +32,7 @@ E = TypeVar("E", bound=LMError)
 _REQUEST_IDS = ("x-request-id", "request-id", "x-amzn-requestid", "cf-ray")
 _LONGEST = 1000
 _HARMLESS = 4
-"""This many characters of a key may be shown. A shorter key counts as none."""
+"""Errors may show this many characters of a key. A shorter key is not treated as secret."""
 
 _OVERFLOW_CODES = frozenset(
     {"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded", "string_above_max_length"}
@@ -55,18 +55,18 @@ _REFUSAL = re.compile(
 )
 _QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "budget_exceeded"})
 _QUOTA = re.compile(r"insufficient_quota|exceeded your current quota, please check your plan", re.IGNORECASE)
-"""A gateway keeps the words and not always the code. Gemini says them of limits by the minute too, with the time to wait."""
+"""Gateways keep the words, but not always the code. Gemini uses them for per-minute limits too, then with the time to wait."""
 _PERMANENT = re.compile(
     r"(?:not|n't|un) ?support|requires (?:the )?--|jinja|(?:must|should) alternate|does not match the expected [\w.-]+ format",
     re.IGNORECASE,
 )
-"""What a server cannot do, as llama.cpp words it, with status 500: the same request fails again."""
+"""How llama.cpp words requests that it can never serve, with status 500: a retry would fail again."""
 _ADVICE: Mapping[type[LMError], str] = {
     UnavailableError: "The server failed: ask again later, or look at its log.",
     ContextOverflowError: "Shorten the inputs, the demos or the history, or use a model with a larger context window.",
 }
 _DELAY = re.compile(rb'"retryDelay":\s*"([0-9]{1,6}(?:\.[0-9]{1,9})?)s"')
-"""`google.rpc.RetryInfo`, in the body of a 429."""
+"""Google's `google.rpc.RetryInfo`, in the body of a 429."""
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
 
 
@@ -74,10 +74,10 @@ def status_error(
     status: int, headers: Mapping[str, str], body: bytes, *, provider: str | None = None, secret: str | None = None
 ) -> tuple[LMError, bool]:
     """The error for an answer with an error status, and whether the same request may succeed later."""
-    said, codes = _read_body(body)  # with the key: one such as `x` would take parts of the words
+    said, codes = _read_body(body)  # before the key is removed: a key such as `x` would change the words
     kind = _kind(status, said, codes)
     if _is_secret(secret):
-        for each in {secret, secret.replace("/", "\\/")}:  # JSON may write a slash with a backslash before it
+        for each in {secret, secret.replace("/", "\\/")}:  # JSON may escape a slash
             body = body.replace(each.encode(), b"[key]")
     message = redact_key(_read_body(body)[0], secret) or f"HTTP {status} and no message"
     wait_s = retry_after_s(headers)
@@ -87,13 +87,13 @@ def status_error(
     error = kind(message, provider=provider, status=status, request_id=found_id, retry_after_s=wait_s)
     is_elsewhere = status in {404, 405} and "model" not in said.lower()
     add_advice(error, "Is the base URL right? Most end in `/v1`." if is_elsewhere else _ADVICE.get(kind))
-    is_spent = codes & _QUOTA_CODES or (wait_s is None and _QUOTA.search(said))  # does not come back by waiting
+    is_spent = codes & _QUOTA_CODES or (wait_s is None and _QUOTA.search(said))  # waiting does not help
     error.is_retryable = issubclass(kind, UnavailableError) and not is_spent
     return error, error.is_retryable
 
 
 def payload_error(payload: Mapping[str, Any]) -> LMError:
-    """The error in the `error` field of a body with a success status: gateways send that once an answer has begun."""
+    """The error in the `error` field of a body with a success status: gateways send it once an answer has begun."""
     message, codes = _message_of(dict(payload))
     status = next((int(code) for code in codes if re.fullmatch("[45][0-9][0-9]", code)), None)
     guess = next((number for word, number in _WORDS if any(word in code for code in codes)), 500)
@@ -105,7 +105,7 @@ _WORDS = (("rate_limit", 429), ("authentication", 401), ("permission", 403), ("i
 
 
 def add_advice(error: E, *sentences: str | None) -> E:
-    """Add sentences to an error's message: what was asked, what to do. Returns the error."""
+    """Add sentences to an error's message, such as where the request went and what to do. Returns the error."""
     for sentence in filter(None, sentences):
         message = str(error)
         error.args = (f"{message}{'' if message.endswith(('.', '?', '!')) else '.'} {sentence}",)
@@ -115,7 +115,7 @@ def add_advice(error: E, *sentences: str | None) -> E:
 def with_provider(
     error: E, *, provider: str | None, found_request_id: str | None = None, secret: str | None = None, asked: str | None = None
 ) -> E:
-    """The error of a wire with its provider, its request id and what was `asked`: wires do not know these."""
+    """Add the provider, the request id and what was `asked` to an error from a wire, which does not know these."""
     if error.provider is not None:
         return error
     named = add_advice(type(error)(redact_key(str(error), secret), provider=provider), asked)
@@ -127,14 +127,14 @@ def with_provider(
 
 
 def request_id(headers: Mapping[str, str]) -> str | None:
-    """The provider's id of the request, which its support asks for."""
+    """The provider's id of the request, for its support."""
     return next((headers[name] for name in _REQUEST_IDS if headers.get(name)), None)
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait, from `retry-after-ms` or `Retry-After` as seconds or date (RFC 9110, section 10.2.3).
 
-    LiteLLM's proxy passes its provider's header on with a prefix.
+    LiteLLM's proxy forwards the provider's header with a prefix.
     """
     for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0), ("llm_provider-retry-after", 1.0)):
         value = headers.get(name)
@@ -159,7 +159,7 @@ def _until(date: str) -> float | None:
 
 
 def cost_in(headers: Mapping[str, str]) -> float | None:
-    """The cost of an answer in US dollars, where a gateway (LiteLLM's proxy) reports it in the headers."""
+    """The cost of an answer in US dollars, if a gateway (LiteLLM's proxy) reports it in the headers."""
     try:
         return float(headers.get("x-litellm-response-cost", ""))
     except ValueError:
@@ -172,7 +172,7 @@ def _is_secret(key: str | None) -> TypeIs[str]:
 
 
 def redact_key(message: str, secret: str | None) -> str:
-    """The message without the key, which a server may echo, and without a part of the key that `shown` has cut."""
+    """The message without the key, which a server may echo, and without a key that `shown` has shortened."""
     if not _is_secret(secret):
         return message
     message = message.replace(secret, "[key]")
@@ -183,7 +183,7 @@ def redact_key(message: str, secret: str | None) -> str:
 
 
 def redact_error(error: BaseException, secret: str | None) -> None:
-    """Remove the key from all texts of an error, its causes and its contexts: a traceback shows them."""
+    """Remove the key from all texts of an error and of its causes and contexts, which a traceback shows."""
     for each in with_causes(error) if _is_secret(secret) else ():
         each.args = tuple(redact_key(arg, secret) if isinstance(arg, str) else arg for arg in each.args)
         for name, value in vars(each).items():

@@ -1,6 +1,6 @@
-"""HTTP/1.1 as bytes (RFC 9112): a request is written, answers are read. No input and output of its own.
+"""HTTP/1.1 as bytes (RFC 9112): writes requests and reads answers, without doing any I/O.
 
-`h11` reads and writes all of HTTP/1.1, for both sides, and took two fifths of what a request costs. A client that only posts needs little
+`h11` implements all of HTTP/1.1, for both sides, and took two fifths of the cost of a request. A client that only posts needs little
 of it. The tests compare the two on random answers, cut anywhere.
 """
 
@@ -43,7 +43,7 @@ class Head(Record):
 def request_head(host: str, target: str, headers: Mapping[str, str]) -> bytes:
     """The head of a POST, up to the length of its body; names of headers are in lower case.
 
-    Raises `HTTPSyntaxError` for what no header may hold: a line end would end it.
+    Raises `HTTPSyntaxError` for characters that a header may not hold, such as a line end.
     """
     lines = [f"POST {target} HTTP/1.1"] if "host" in headers else [f"POST {target} HTTP/1.1", f"host: {host}"]
     for name, value in headers.items():
@@ -54,7 +54,7 @@ def request_head(host: str, target: str, headers: Mapping[str, str]) -> bytes:
 
 
 def own_headers(given: Mapping[str, str]) -> dict[str, str]:
-    """The headers that a user adds to every request, with names in lower case. Raises `ConfigurationError` for one that cannot be sent."""
+    """The headers that the user adds to every request, names in lower case. Raises `ConfigurationError` for one that cannot be sent."""
     for name, value in given.items():
         if not isinstance(name, str) or not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
             found = f"{type(name).__name__} and {type(value).__name__}"
@@ -72,19 +72,19 @@ class AnswerReader:
     def __init__(self) -> None:
         self._bytes = bytearray()
         self._looked_at = 0
-        """How many bytes were searched for a blank line: the next search goes on there."""
+        """How many bytes were searched for a blank line: the next search starts there."""
         self._has_ended = False
         self._is_broken = False
         self._is_kept = False
         self._left: int | None = 0
-        """How many bytes are to come, of the body or of its chunk; None: all until the connection closes."""
+        """How many bytes of the body, or of its chunk, are still to come; None: all until the connection closes."""
         self._is_chunked = False
         self._is_after_chunk = False
         self.is_read = True
         """Whether the last answer was read to its end."""
 
     def feed(self, data: bytes, *, is_broken: bool = False) -> None:
-        """Take bytes; none means that the connection was closed. If it broke, a body that ends with the connection was cut off."""
+        """Take the next bytes; empty means that the connection closed. If it broke, a body that ends with the connection was cut off."""
         if data:
             self._bytes += data
         else:
@@ -97,7 +97,7 @@ class AnswerReader:
         return self.is_read and self._is_kept and not self._bytes and not self._has_ended
 
     def head(self) -> Head | None:
-        """The next head; None if it needs more bytes. Raises `HTTPSyntaxError`."""
+        """Return the next head; None if it needs more bytes. Raises `HTTPSyntaxError`."""
         while (text := self._until_blank_line()) is not None:
             first, *lines = _LINE_END.split(_FOLD.sub(" ", text))
             found = _STATUS.fullmatch(first)
@@ -112,7 +112,7 @@ class AnswerReader:
         return None
 
     def piece(self) -> bytes | None:
-        """The next piece of the body, `b""` at its end; None if it needs more bytes. Raises `HTTPSyntaxError`."""
+        """Return the next piece of the body, `b""` at its end; None if it needs more bytes. Raises `HTTPSyntaxError`."""
         while self._left == 0 and not self.is_read:
             if not self._is_chunked:
                 self.is_read = True
@@ -137,7 +137,7 @@ class AnswerReader:
     # -- the parts ----------------------------------------------------------------------------------------------
 
     def _until_blank_line(self, start: int = 0) -> str | None:
-        """Take what comes before the next blank line, and the line."""
+        """Take the text before the next blank line, and drop the line; None if it has not arrived."""
         found = _BLANK.search(self._bytes, max(start, self._looked_at))
         if found is None:
             self._looked_at = max(len(self._bytes) - 3, 0)
@@ -182,7 +182,7 @@ class AnswerReader:
             raise HTTPSyntaxError(f"the server closed the connection {where}")
 
     def _frame(self, status: int, headers: dict[str, str], *, is_newer: bool) -> None:
-        """How the body ends (RFC 9112, 6.3)."""
+        """Find out how the body ends (RFC 9112, 6.3)."""
         self._left, self._is_chunked, self._is_after_chunk, self.is_read = 0, False, False, False
         options = headers.get("connection", "").lower()
         self._is_kept = is_newer and "close" not in options

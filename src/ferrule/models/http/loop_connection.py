@@ -1,7 +1,7 @@
 """One connection of an event loop to a model's server. Imported with the first connection: it imports `httpx2`.
 
-Most of what a request costs is the HTTP client. So async code speaks HTTP/1.1 over a transport of asyncio, without the layers for what a
-model's server never gets: redirects, cookies, log-ins, a pool. `ClientConnection` has those layers, for the proxies of the environment.
+Most of the cost of a request is the HTTP client. So async code speaks HTTP/1.1 over an asyncio transport, without layers that requests to a
+model never need: redirects, cookies, log-ins, a pool. `ClientConnection` has those layers, and serves proxies from the environment.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ T = TypeVar("T")
 
 _NOT_STALE = (".connect_tcp.started", ".receive_response_headers.complete")
 _KEEPALIVE_S = 5.0
-"""How long a connection without a request is used again. The default of httpx2."""
+"""How long an idle connection can be reused. The default of httpx2."""
 _MOST_UNREAD = 256 * 1024
-"""Unread bytes of an answer, after which the server has to wait."""
+"""How many bytes of an answer may be unread before reading is paused, so that the server waits."""
 _MOST_UNWRITTEN = 256 * 1024
-"""Bytes of a request that are written at once: the server has the write timeout for each of these parts, not for a long body."""
+"""How many bytes of a request are written at once: the write timeout is for each such part, not for the whole body."""
 _NO_LIMIT = nullcontext()
 
 
 class DirectConnection:
-    """A connection to the server itself."""
+    """A connection straight to the server, without a proxy."""
 
     def __init__(self, tls: ssl.SSLContext, timeouts: httpx2.Timeout) -> None:
         self._tls = tls
@@ -48,21 +48,24 @@ class DirectConnection:
         self._deadline = NEVER
 
     def until(self, deadline: float) -> AbstractAsyncContextManager[None]:
-        """A block for requests that end by then, in `time.monotonic()`, and so do reads of their answers, also behind the block.
+        """Set a deadline, in the time of `time.monotonic()`, for a block's requests and for reading their answers, even after the block.
 
-        Each wait looks at the deadline: a timer for each request would cost more.
+        Each wait checks the deadline: a timer for each request would cost more.
         """
         self._deadline = deadline
         return _NO_LIMIT
 
     async def send(self, url: httpx2.URL, headers: Mapping[str, str], body: bytes) -> HTTPAnswer:
-        """An answer, its body to come. The request is sent once more if its connection was closed: servers close idle ones at any time."""
+        """Send a request; return its answer, of which the body is still unread.
+
+        If an idle connection was closed, which servers may do at any time, the request is sent once more over a new one.
+        """
         wire = self._wire
         if wire is not None and wire.is_open_to(url):
             try:
                 return await wire.ask(url, headers, body, self._deadline)
             except (httpx2.NetworkError, httpx2.RemoteProtocolError):
-                pass  # on a connection that was open already
+                pass  # only on a connection that was already open
         await self.aclose()
         self._wire = wire = await self._connect(url)
         return await wire.ask(url, headers, body, self._deadline)
@@ -72,7 +75,7 @@ class DirectConnection:
         wire, self._wire = self._wire, None
         if wire is not None:
             wire.close()
-            await wire.is_closed.wait()  # or the loop ends before its socket does
+            await wire.is_closed.wait()  # otherwise the loop could end before its socket is closed
 
     async def _connect(self, url: httpx2.URL) -> _Wire:
         host, tls = url.raw_host.decode("ascii"), None
@@ -86,7 +89,7 @@ class DirectConnection:
                 opened = await open_socket(host, url.port or (80 if tls is None else 443))
                 try:
                     transport, wire = await loop.create_connection(lambda: _Wire(url, self._timeouts), sock=opened)
-                    if tls is not None:  # `create_connection(ssl=...)` goes on with the socket if it is cancelled as its handshake ends
+                    if tls is not None:  # `create_connection(ssl=...)` keeps the socket if it is cancelled just as the handshake ends
                         wire.connection_made(await loop.start_tls(transport, wire, tls, server_hostname=host))
                 except BaseException:
                     opened.close()
@@ -101,16 +104,16 @@ class DirectConnection:
 
 
 class _Wire(Protocol):
-    """A transport of asyncio and what is said on it: one request at a time."""
+    """The protocol of an asyncio transport: sends one request at a time and reads its answer."""
 
     def __init__(self, url: httpx2.URL, timeouts: httpx2.Timeout) -> None:
         self._url = url
         self._begun: tuple[httpx2.URL, Mapping[str, str], bytes] | None = None
-        """Where the last request went, with which headers, and its head except for the length of the body."""
+        """The URL and headers of the last request, and its head up to the length of the body, for reuse."""
         self._limit_s = timeouts.read
-        """For the next bytes, there or back."""
+        """How long to wait for the next bytes, in either direction."""
         self._deadline = NEVER
-        """For the whole answer."""
+        """When the whole answer must have arrived."""
         self._loop = get_running_loop()
         self._reader = AnswerReader()
         self._transport: Any = None
@@ -119,13 +122,13 @@ class _Wire(Protocol):
         self.is_closed = Event()
         self._unread = 0
         self._is_full = False
-        """Whether the transport takes no more bytes for now."""
+        """Whether the transport's buffer is full, so that writing has to wait."""
         self._waiter: Future[None] | None = None
         self._waits_since = 0.0
         self._late: type[httpx2.TimeoutException] = httpx2.ReadTimeout
         self._timer: TimerHandle | None = None
         self._looks_at = 0.0
-        """When the timer runs out."""
+        """When the timer fires."""
         self._idle_since: float | None = None
 
     # -- what asyncio calls -------------------------------------------------------------------------------------
@@ -163,7 +166,7 @@ class _Wire(Protocol):
     # -- a request and its answer -------------------------------------------------------------------------------
 
     def is_open_to(self, url: httpx2.URL) -> bool:
-        """Whether it is idle, not for too long, and leads there."""
+        """Whether the connection leads to this URL's server, and is idle, but not for too long."""
         mine, since = self._url, self._idle_since
         if since is None or not self._reader.is_reusable or monotonic() - since >= _KEEPALIVE_S:
             return False
@@ -187,7 +190,7 @@ class _Wire(Protocol):
             raise
 
     async def piece(self) -> bytes:
-        """The next piece of the body; nothing at its end."""
+        """The next piece of the body; empty at its end."""
         return await self._read(self._reader.piece)
 
     async def _write(self, message: bytes) -> None:
@@ -196,7 +199,7 @@ class _Wire(Protocol):
             while self._is_full and not self._has_ended:
                 await self._wait(httpx2.WriteTimeout)
             if self._has_ended:
-                return  # an answer may have come before
+                return  # the answer may have come before the end
 
     async def _read(self, read: Callable[[], T | None]) -> T:
         while True:
@@ -214,7 +217,7 @@ class _Wire(Protocol):
             await self._wait(httpx2.ReadTimeout)
 
     def finish(self) -> None:
-        """The answer was read, or is left: keep the connection for the next request if it may carry one."""
+        """End an answer, read or abandoned: keep the connection if it can carry another request, else close it."""
         if self._reader.is_reusable:
             self._idle_since = monotonic()
         else:
@@ -229,7 +232,7 @@ class _Wire(Protocol):
     # -- waiting ------------------------------------------------------------------------------------------------
 
     async def _wait(self, late: type[httpx2.TimeoutException]) -> None:
-        """Until something happens on the connection. Raises its timeout, or at the deadline."""
+        """Wait until something happens on the connection. Raises `late` after the time limit, or at the deadline."""
         self._waits_since, self._late = monotonic(), late
         if self._waits_since >= self._deadline:
             raise late("")
@@ -246,7 +249,7 @@ class _Wire(Protocol):
             self._waiter.set_result(None)
 
     def _look_later(self) -> None:
-        """Set the timer for when this wait will be too long. One serves many waits: to set and cancel one for each costs more."""
+        """Set the timer to when this wait becomes too long. One timer serves many waits: one for each wait would cost more."""
         self._stop_timer()
         if self._limit_s is not None:
             self._looks_at = min(self._waits_since + self._limit_s, self._deadline)
@@ -266,7 +269,7 @@ class _Wire(Protocol):
 
 
 class HTTPAnswer:
-    """The head of an answer, and its body to come: what is used of an `httpx2.Response`."""
+    """The head of an answer, and its unread body: the part of `httpx2.Response` that the transport uses."""
 
     def __init__(self, wire: _Wire, head: Head) -> None:
         self._wire = wire
@@ -276,7 +279,7 @@ class HTTPAnswer:
         self.headers = head.headers
 
     async def aiter_bytes(self) -> AsyncGenerator[bytes]:
-        """The body, decompressed, as it comes."""
+        """The body, decompressed, as it arrives."""
         encodings = self.headers.get("content-encoding", "").lower().split(",")
         decompressors = [_decompressor(each) for name in reversed(encodings) if (each := name.strip()) in {"gzip", "deflate"}]
         while piece := await self._wire.piece():
@@ -286,20 +289,20 @@ class HTTPAnswer:
                 yield piece
 
     async def aclose(self) -> None:
-        """Leave the answer; the connection may carry another one by the second time."""
+        """Stop reading the answer. A second call does nothing: the connection may already carry another answer."""
         if not self._is_left:
             self._is_left = True
             self._wire.finish()
 
 
 def _decompressor(encoding: str) -> Callable[[bytes], bytes]:
-    """Decompresses `gzip` or `deflate`, the encodings that a request accepts."""
+    """A function that decompresses `gzip` or `deflate`, the encodings that a request accepts."""
     of: Any = None
 
     def decompress(piece: bytes) -> bytes:
         nonlocal of
         if of is None:
-            # Some servers send `deflate` without its header: 4 bits of 8, a method of compression.
+            # Some servers send `deflate` without the zlib header, whose first byte names the method in 4 of its 8 bits.
             is_bare = encoding == "deflate" and piece[0] & 15 != zlib.DEFLATED
             of = zlib.decompressobj(wbits=-zlib.MAX_WBITS if is_bare else zlib.MAX_WBITS | 32)
         try:
@@ -311,18 +314,18 @@ def _decompressor(encoding: str) -> Callable[[bytes], bytes]:
 
 
 class ClientConnection:
-    """A connection by a client of httpx2, which knows which addresses go through which proxy of the environment."""
+    """A connection through an httpx2 client, which knows the environment's proxy for each address."""
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self._client = client
         self.aclose = client.aclose
 
     def until(self, deadline: float) -> AbstractAsyncContextManager[Any]:
-        """A block that ends by then; reads behind it are not limited."""
+        """A block that ends by the deadline; later reads have no deadline."""
         return timeout(left_until(deadline))
 
     async def send(self, url: httpx2.URL, headers: Mapping[str, str], body: bytes) -> httpx2.Response:
-        """As above."""
+        """See `DirectConnection.send`."""
         is_stale = True
 
         async def trace(event: str, _: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
-"""Which requests a server on this machine answers: those that name it in `Host` and, if a web page sends them, in `Origin`.
+"""The requests that a server on this machine accepts: they name it in `Host` and, if a web page sends them, in `Origin`.
 
-Otherwise a web page could reach the server under a host name of its own (DNS rebinding; MCP specification, "Streamable HTTP", security
+Otherwise a web page could reach the server under its own host name (DNS rebinding; MCP specification, "Streamable HTTP", security
 warning).
 """
 
@@ -16,7 +16,7 @@ ORIGINS = tuple(f"http://{each}" for each in HOSTS)
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches a server that listens on this address."""
+    """Whether a server that listens on this address can be reached only from this machine."""
     return address in {*HOSTS, "::1"}
 
 
@@ -28,7 +28,7 @@ def with_ports(names: Iterable[str]) -> list[str]:
 def refusal(host: str | None, origin: str | None) -> tuple[int, str] | None:
     """The status and the reason for a request that names another host or comes from another page; None for any other request.
 
-    A request without `Origin` comes from no page. The statuses are those of the MCP SDK's servers.
+    A request without `Origin` does not come from a web page. The statuses are those of the MCP SDK's servers.
     """
     if not _is_one_of(host or "", HOSTS):
         return 421, "`Host` names another machine"

@@ -1,4 +1,4 @@
-"""How many requests of one model go out at once, and in a minute: callers wait in their order, in threads and on event loops alike."""
+"""Limits on the requests of one model, at once and per minute. Callers wait in order, in threads and on event loops alike."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MINUTE_S = 60.0
 
 
 class Slots:
-    """A number of places. Who finds none waits; a place that is left goes to the one who has waited longest."""
+    """A semaphore for threads and tasks alike: a freed place goes to the caller who has waited longest."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -62,7 +62,7 @@ class Slots:
         """A future that is done when the caller has a place."""
         place: Future[None] = Future()
         with self._lock:
-            if self._process != os.getpid():  # forked: the places and those who wait for them are the parent's
+            if self._process != os.getpid():  # after a fork: places and waiting callers belong to the parent
                 self._reset()
             if self._free:
                 self._free -= 1
@@ -72,7 +72,7 @@ class Slots:
         return place
 
     def _leave(self, place: Future[None]) -> None:
-        """Give the place to the next one; a caller that was cancelled before it had one leaves the queue."""
+        """Give the place to the next caller; a caller that was cancelled before it had a place leaves the queue."""
         with self._lock:
             if place.cancel() or place.cancelled():
                 return
@@ -94,7 +94,7 @@ class Pace:
                 raise ConfigurationError(f"`{name}` is a whole number of at least 1, or None for no limit; found {shown(limit)}.")
         self._slots = Slots(max_concurrency) if max_concurrency is not None else None
         self._gate = Slots(1)
-        """Held by the one whose request goes out next."""
+        """Held by the caller whose request goes out next."""
         self._per_minute = None if requests_per_minute is None else int(requests_per_minute)
         self._sent: deque[float] = deque(maxlen=self._per_minute or 1)
         """When the latest requests went out."""
@@ -103,11 +103,11 @@ class Pace:
         return (Pace, (self._slots.number if self._slots is not None else None, self._per_minute))
 
     def slot(self) -> AbstractContextManager[None]:
-        """A place among the requests that go out at once, in this thread."""
+        """A block that holds one of the `max_concurrency` places in this thread."""
         return _NO_LIMIT if self._slots is None else self._slots.held()
 
     def aslot(self) -> AbstractAsyncContextManager[None]:
-        """The same in this task."""
+        """A block that holds one of the places in this task."""
         return _NO_LIMIT if self._slots is None else self._slots.aheld()
 
     def wait(self) -> None:
@@ -118,7 +118,7 @@ class Pace:
                 self._sent.append(time.monotonic())
 
     async def await_(self) -> None:
-        """The same without blocking the loop."""
+        """`wait` without blocking the loop."""
         if self._per_minute is not None:
             from asyncio import sleep
 

@@ -1,7 +1,7 @@
-"""What bounds the reading of an answer: a deadline, and its size.
+"""Bounds on reading an answer: a deadline, and its size.
 
-`httpx2` bounds the wait for each read, not the number of reads. So in sync code each new connection learns from the request that opened it
-to wait no longer than until the deadline of the thread that reads. Async code has the deadlines of `loop_connection.py`.
+`httpx2` limits the wait for each read, not the number of reads. So in sync code, the request that opens a connection wraps its `read`, so
+that it waits no longer than until the deadline of the reading thread. Async code has the deadlines of `loop_connection.py`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Mapping
 
 _LARGEST = 256 * 1024 * 1024
-"""The most bytes of an answer, decompressed. Pictures and sounds that a model makes take a few megabytes each."""
+"""The most bytes of an answer, decompressed. Images and audio from a model take a few megabytes each."""
 _NEW_STREAM = (".connect_tcp.complete", ".start_tls.complete")
-"""The events of httpcore2 that bring a new stream."""
+"""The events of httpcore2 that carry a new network stream."""
 _NOT_STALE = (".connect_tcp.started", ".receive_response_headers.complete")
 
 
 def check_bounds(deadline: float, size: int) -> None:
-    """Raise `TimeoutError` after the deadline, and `httpx2.RequestError` for an answer of too many bytes."""
+    """Raise `TimeoutError` after the deadline, and `httpx2.RequestError` for an answer that is too large."""
     if time.monotonic() > deadline:
         raise TimeoutError
     if size > _LARGEST:
@@ -46,16 +46,16 @@ async def read_whole(pieces: AsyncIterator[bytes], deadline: float) -> bytes:
 
 
 class Trace:
-    """The `trace` of one request of sync code: whether it may be sent again, and until when it reads."""
+    """The `trace` extension of one sync request: finds out whether it may be sent again, and gives new connections the deadline."""
 
     __slots__ = ("is_stale",)
 
     def __init__(self) -> None:
         self.is_stale = True
-        """Whether a request that failed used an open connection and got no answer: the server had closed that connection."""
+        """If the request fails: whether it used an open connection that the server had closed, so that it got no answer."""
 
     def __call__(self, event: str, info: Mapping[str, Any]) -> None:
-        """Note what httpcore2 reports of the connection."""
+        """Take an event of the connection from httpcore2."""
         if event.endswith(_NEW_STREAM):
             stream = info["return_value"]
             stream.read = partial(_read, stream.read)
@@ -64,7 +64,7 @@ class Trace:
 
 
 class _Reading(threading.local):
-    """The deadline of this thread: `httpx2` does a sync exchange in the thread that asks."""
+    """The deadline of this thread: `httpx2` does a sync exchange in the calling thread."""
 
     deadline = NEVER
 
@@ -74,7 +74,7 @@ _reading = _Reading()
 
 @contextmanager
 def reading_until(deadline: float) -> Generator[None]:
-    """Bound all reads of this thread in the block by the deadline."""
+    """A block in which all reads of this thread end by the deadline."""
     before, _reading.deadline = _reading.deadline, deadline
     try:
         yield
@@ -88,5 +88,5 @@ def _read(read: Callable[..., bytes], max_bytes: int, timeout: float | None = No
         return read(max_bytes, timeout=timeout)
     if time.monotonic() > deadline:
         raise TimeoutError
-    left_s = max(deadline - time.monotonic(), 0.001)  # a timeout of 0 means no wait at all, which is another error
+    left_s = max(deadline - time.monotonic(), 0.001)  # a timeout of 0 would mean non-blocking, which fails differently
     return read(max_bytes, timeout=left_s if timeout is None else min(timeout, left_s))

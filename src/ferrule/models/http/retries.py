@@ -1,6 +1,6 @@
-"""The attempts after one that failed: when each is made, and how often a request was tried in the end.
+"""Retries after a failed attempt: when each is made, and an error that says how often the request was tried.
 
-The first attempt is made without this module. `stamina` is imported with the first retry.
+The first attempt does not need this module. `stamina` is imported with the first retry.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LONGEST_WAIT_S = 60.0
-"""A provider that asks for a longer wait is not tried again; the error says how long the wait would be."""
+"""If a provider asks for a longer wait, there is no retry; the error says how long the wait would be."""
 _BACKOFF: Mapping[str, Any] = {"timeout": None, "wait_initial": 0.5, "wait_max": 20.0, "wait_jitter": 0.5}
 
 
 class RetryableError(Exception):
-    """An attempt failed, and another may succeed."""
+    """An attempt failed, and another one may succeed."""
 
     def __init__(self, error: LMError) -> None:
         self.error = error
@@ -34,7 +34,7 @@ class RetryableError(Exception):
 
 
 def retry(attempt: Callable[[], T], first: RetryableError, max_retries: int) -> T:
-    """Attempt again, at most `max_retries` times. Raises the `LMError` of the last attempt."""
+    """Retry, at most `max_retries` times. Raises the `LMError` of the last attempt."""
     with _Attempts(first, max_retries) as attempts:
         for number in attempts.backoff():
             with number:
@@ -54,7 +54,7 @@ async def aretry(attempt: Callable[[], Awaitable[T]], first: RetryableError, max
 
 
 class _Attempts:
-    """Counts the attempts of one request; where the last one fails, raises its `LMError` and says how often it was tried."""
+    """Counts the attempts of one request; if the last one fails, raises its `LMError` with the number of attempts."""
 
     def __init__(self, first: RetryableError, max_retries: int) -> None:
         self._first = first
@@ -62,7 +62,7 @@ class _Attempts:
         self._made = 1
 
     def backoff(self) -> Any:
-        """Stamina's attempts, of which the first was made already."""
+        """Stamina's attempts. The first one has already been made."""
         if self._max_retries < 1:
             raise self._first
         import logging
@@ -70,19 +70,19 @@ class _Attempts:
         import stamina
 
         log = logging.getLogger("stamina")
-        if not log.hasHandlers():  # without logging configured, Python would print stamina's notes to stderr
+        if not log.hasHandlers():  # if logging is not configured, Python would print stamina's records to stderr
             log.addHandler(logging.NullHandler())
         return stamina.retry_context(on=wait_s, attempts=self._max_retries + 1, **_BACKOFF)
 
     def begin(self, number: int) -> None:
-        """Count an attempt; the first raises its error again, so that stamina waits as after any other."""
+        """Count an attempt. The first raises its error again, so that stamina waits as after any other."""
         self._made = number
         if number == 1:
             raise self._first
         import logging
 
         log, provider = logging.getLogger("ferrule.models"), self._first.error.provider
-        if log.hasHandlers():  # as above: a retry alone is no news for standard error
+        if log.hasHandlers():  # as above: a retry alone should not be printed to stderr
             fields = {"provider": provider, "attempt": number, "error_type": type(self._first.error).__name__}
             log.warning("%s is asked again (attempt %d of %d)", provider, number, self._max_retries + 1, extra=fields)
 
@@ -96,7 +96,7 @@ class _Attempts:
 
 
 def wait_s(error: BaseException) -> bool | float:
-    """How long to wait before the next attempt: what the provider asked for and up to a tenth more; True for stamina's own backoff."""
+    """How long to wait before the next attempt: as the provider asked, and up to a tenth longer; True for stamina's own backoff."""
     if not isinstance(error, RetryableError):
         return False
     asked = error.error.retry_after_s

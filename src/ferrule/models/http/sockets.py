@@ -1,7 +1,7 @@
 """Sockets of clients and servers.
 
-`open_socket` tries the addresses of IPv6 and IPv4 in turns, each a moment after the one before (RFC 8305). `create_connection` of asyncio
-can do so, but loses its socket if it is cancelled (python/cpython#128479); that of uvloop cannot.
+`open_socket` tries IPv6 and IPv4 addresses alternately, each a moment after the one before (RFC 8305). `create_connection` of asyncio can
+do so too, but leaks its socket if it is cancelled (python/cpython#128479); uvloop's cannot.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _HEAD_START_S = 0.25
-"""How long an address of the server has before the next one is tried beside it."""
+"""How long an address is tried alone before the next one is tried too."""
 _LAST_PORT = 65535
 
 
 async def open_socket(host: str, port: int) -> socket.socket:
-    """A connected socket. Raises `OSError`, the first one if several addresses fail."""
+    """Open a connected socket. Raises `OSError`: the first one if all addresses fail."""
     loop = get_running_loop()
     found = _numeric(host, port) or await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = deque(each for pair in zip_longest(*_by_family(found)) for each in pair if each is not None)
@@ -57,7 +57,7 @@ async def open_socket(host: str, port: int) -> socket.socket:
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket of a server. Raises `ConfigurationError` where it cannot listen: a web server would exit the process."""
+    """A listening socket for a server. Raises `ConfigurationError` if it cannot listen, where a web server would exit the process."""
     bare = host.strip("[]")
     if not 0 <= port <= _LAST_PORT:  # `create_server` would leave its socket open
         raise ConfigurationError(f"Cannot listen on `{host}`, port {port}: ports go from 0 to {_LAST_PORT}.")
@@ -68,14 +68,14 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 def _numeric(host: str, port: int) -> list[Any]:
-    """The address that is written as a number, which needs no name server and so no thread."""
+    """The address of a host written as numbers, which needs no name server and so no thread."""
     with suppress(OSError):
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     return []
 
 
 def _by_family(found: Sequence[Any]) -> list[list[tuple[int, Any]]]:
-    """The addresses of each family; that of the first comes first."""
+    """The addresses grouped by family, in the order in which the families first appear."""
     families: dict[int, list[tuple[int, Any]]] = {}
     for family, _, _, _, address in found:
         families.setdefault(family, []).append((family, address))
@@ -94,6 +94,6 @@ async def _open(family: int, address: Any) -> socket.socket:
 
 
 def _drop(late: Task[socket.socket]) -> None:
-    """Close what was opened too late."""
+    """Close a socket that was opened too late."""
     if not late.cancelled() and late.exception() is None:
         late.result().close()

@@ -1,7 +1,7 @@
-"""Server-sent events: bytes in any pieces to events, and events to bytes.
+"""Server-sent events: reads them from bytes cut anywhere, and writes them.
 
-Format: https://html.spec.whatwg.org/multipage/server-sent-events.html (parsing). Not `httpx2.EventSource`: that reads responses of its own
-client alone, drops a last event without an empty line behind it, and refuses other content types, which some servers send.
+Format: https://html.spec.whatwg.org/multipage/server-sent-events.html (parsing). Not `httpx2.EventSource`: it reads only its own client's
+responses, drops a last event without an empty line after it, and refuses other content types, which some servers send.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def event(body: Any, name: str | None = None) -> bytes:
-    """The bytes of one event that carries JSON, with its name in protocols that have names."""
+    """The bytes of one event that carries JSON; with its name, for protocols that name events."""
     head = b"event: %b\n" % name.encode() if name else b""
     return head + b"data: " + json_bytes(body) + b"\n\n"
 
@@ -28,7 +28,7 @@ class Events:
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
-        """The pieces of the line that has not ended: joined once, as it may come in many."""
+        """The pieces of the unfinished line: joined once, as there may be many."""
         self._after_cr = False
         self._data: list[bytes] = []
         self._fresh = True
@@ -36,7 +36,7 @@ class Events:
     def feed(self, piece: bytes) -> Iterator[bytes]:
         """The data of each event that is now complete."""
         if self._after_cr and piece.startswith(b"\n"):
-            piece = piece[1:]  # the second half of a line end that was cut in two
+            piece = piece[1:]  # the line feed of a `\r\n` that was cut in two
         if not piece:
             return
         self._after_cr = piece.endswith(b"\r")
@@ -49,7 +49,7 @@ class Events:
             self._rest = [line]
 
     def end(self) -> Iterator[bytes]:
-        """The last event, if the stream ended without an empty line behind it."""
+        """The last event, if the stream ended without an empty line after it."""
         yield from self._line(b"".join(self._rest))
         yield from self._line(b"")
         self._rest = []
@@ -64,24 +64,24 @@ class Events:
                 yield data
         elif line.startswith(b"data:"):
             self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
-        elif line.startswith(b"{"):  # not a field: JSON that a gateway sent without an event around it, mostly an error
+        elif line.startswith(b"{"):  # not a field: JSON that a gateway sent outside an event, usually an error
             yield line
 
 
 class EventAssembly:
-    """What all `Assembly` classes share: bytes to events, each of which goes to `_event`."""
+    """Base class of `Assembly` classes: reads events from bytes, and passes each to `_event`."""
 
     def __init__(self) -> None:
         self._events = Events()
         self.is_done = False
-        """Whether the server has said that nothing more will come."""
+        """Whether the server has sent the end of its answer."""
 
     def feed(self, piece: bytes) -> Iterator[Delta]:
-        """The next bytes of the body, cut anywhere."""
+        """Take the next bytes of the body, cut anywhere; yield the pieces in them."""
         return self._deltas(self._events.feed(piece))
 
     def end(self) -> Iterator[Delta]:
-        """The body has ended."""
+        """End the body; yield the remaining pieces."""
         return self._deltas(self._events.end())
 
     def _deltas(self, events: Iterator[bytes]) -> Iterator[Delta]:
@@ -89,7 +89,7 @@ class EventAssembly:
             said = data.strip()
             if self.is_done or not said:
                 continue
-            if said == b"[DONE]":  # OpenAI's end of chat completions; gateways send it in all protocols, after the last event or instead
+            if said == b"[DONE]":  # OpenAI's end of chat completions; gateways send it in all protocols, after or instead of the last event
                 self._done()
             else:
                 yield from self._event(data)
@@ -108,7 +108,7 @@ class EventAssembly:
 
 
 class WholeAnswer:
-    """An `Assembly` for an answer that was requested as a stream and came at once: some servers do not stream."""
+    """An `Assembly` for an answer that came whole though a stream was requested: some servers do not stream."""
 
     is_done = False
 
@@ -118,12 +118,12 @@ class WholeAnswer:
         self._response: Response | None = None
 
     def feed(self, piece: bytes) -> Iterator[Delta]:
-        """The next bytes of the body."""
+        """Take the next bytes of the body; yields nothing yet."""
         self._pieces.append(piece)
         yield from ()
 
     def end(self) -> Iterator[Delta]:
-        """The body has ended."""
+        """End the body; yield the answer's pieces."""
         yield from self.response().deltas()
 
     def response(self) -> Response:

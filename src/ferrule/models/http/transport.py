@@ -1,4 +1,4 @@
-"""One provider's address over HTTP: bytes there and back, with timeouts, retries and `LMError`s.
+"""HTTP requests to one address of a provider, with timeouts, retries and `LMError`s.
 
 `httpx2` is imported with the first request, `stamina` with the first retry.
 """
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 _SIDE_TIMEOUT_S = 5.0
 _END_S = 1.0
-"""How long a stream is read behind its last event, so that its connection can be used again. Some gateways keep theirs open."""
+"""How long to read a stream after its last event, so that the connection can be reused. Some gateways never end the stream."""
 _DEFAULT_TIMEOUTS = Timeouts()
 _NOT_REACHED = "Is the server running, and can this machine reach it? `base_url=` names another address."
 _BROKE_OFF = "The answer broke off in the middle: ask again. If it happens often, look at the server's log."
@@ -40,7 +40,7 @@ _NO_HTTP = "Is there a model server at this address? `base_url=` names another o
 
 
 class HTTPTransport:
-    """One address of one provider. Safe for threads; each event loop and each forked process has connections of its own."""
+    """Sends requests to one address of a provider. Thread-safe; each event loop and each forked process has its own connections."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class HTTPTransport:
         self._urls: dict[str, httpx2.URL] = {}
 
     def post(self, body: bytes, auth: Headers, key: str | None) -> tuple[bytes, Headers]:
-        """Send with the headers `auth`; returns the body and the headers of the answer. Raises `LMError`s, which never show the key."""
+        """Send a body with the headers `auth`; return the answer's body and headers. Raises `LMError`s, which never show the key."""
 
         def attempt() -> tuple[bytes, Headers]:
             if self._pace is not None:
@@ -109,7 +109,7 @@ class HTTPTransport:
 
     @contextmanager
     def stream(self, body: bytes, auth: Headers, key: str | None, is_done: IsDone = bool) -> Generator[tuple[Headers, Iterator[bytes]]]:
-        """The headers of an answer, and its body piece by piece, until `is_done`. Only a failure before the first byte is retried."""
+        """The headers of an answer, and its body piece by piece, until `is_done()`. Only a failure before the first byte is retried."""
 
         def attempt() -> tuple[httpx2.Response, float]:
             if self._pace is not None:
@@ -166,7 +166,7 @@ class HTTPTransport:
                 yield response.headers, pieces()
 
     def fetch(self, url: str, auth: Headers) -> object:
-        """The JSON at another address of the server, or None, whatever fails: for what is only good to know."""
+        """The JSON at another address of the server, or None if anything fails: for optional information."""
         import httpx2
 
         try:
@@ -176,7 +176,7 @@ class HTTPTransport:
             return None
 
     def asked(self, key: str | None) -> str:
-        """What was asked where, for error messages: without secrets."""
+        """A sentence for error messages about the model and address of a request, without secrets."""
         return redact_key(f"Asked {f'`{self.model}` at ' if self.model else ''}{self.url.partition('?')[0]}.", key)
 
     def close(self) -> None:
@@ -201,7 +201,10 @@ class HTTPTransport:
         return response
 
     def _send(self, body: bytes, auth: Headers, *, stream: bool) -> httpx2.Response:
-        """An answer, its body to come. The request is sent once more if its connection was closed: servers close idle ones at any time."""
+        """Send a request; return the response, of which the body is still unread.
+
+        If an idle connection was closed, which servers may do at any time, the request is sent once more over a new one.
+        """
         from httpx2 import NetworkError, RemoteProtocolError
 
         client, trace = self._clients.of_threads(), Trace()
@@ -229,7 +232,7 @@ class HTTPTransport:
     def _pieces(self, response: httpx2.Response, deadline: float, is_done: IsDone = bool) -> Iterator[bytes]:
         pieces, until, size = response.iter_bytes(), deadline, 0
         while True:
-            with reading_until(until):  # not around the `yield`: meanwhile the thread may send another request
+            with reading_until(until):  # not around the `yield`: the thread may send another request meanwhile
                 piece = next(pieces, None)
             if piece is None:
                 return
@@ -240,7 +243,7 @@ class HTTPTransport:
                 until = min(deadline, time.monotonic() + _END_S)
 
     def _check(self, response: HTTPAnswer | httpx2.Response, body: bytes, key: str | None) -> None:
-        """Raise the error of an answer with an error status."""
+        """Raise the error for an answer with an error status."""
         if response.is_success:
             return
         error, may_pass = status_error(response.status_code, response.headers, body, provider=self.provider, secret=key)

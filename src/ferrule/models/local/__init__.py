@@ -1,1 +1,1 @@
-"""Models in this process: transformers and llama.cpp, and the constraint that keeps their calls valid."""
+"""Models in this process, through transformers and llama.cpp, and the constraints that keep their calls valid."""

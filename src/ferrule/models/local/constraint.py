@@ -1,4 +1,4 @@
-"""What a local model may write: a call of one of several tools, or a value of one schema; and the reading of such answers."""
+"""`Constraint`: limits a model's answer to a call of one of several tools, or to a value of one schema, and reads such answers."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "CallForm", "Constraint"]
 
 CONSTRAINTS: Cache[Constraint] = Cache(64)
-"""The constraints that were used last, by vocabulary, schemas and form."""
+"""The most recently used constraints, by vocabulary, schemas and form."""
 _PROBLEMS: Cache[str] = Cache(1_000)
 _VALUE = CallForm(intention=False)
 
 
 class Constraint:
-    """A grammar of answers over a vocabulary. Immutable, and shared by threads: each sequence has a `matcher()` of its own.
+    """A grammar of answers over a vocabulary. Immutable, and shared by threads: each sequence has its own `matcher()`.
 
     Make one with `Constraint.of_calls(...)` or `Constraint.of_schema(...)`, which return the same object for the same content.
     """
@@ -50,7 +50,7 @@ class Constraint:
         self._validators: dict[str, Validator] = {}
         lowered = {name: lower_schema(each, "grammar") for name, each in schemas.items()}
         self.losses: Mapping[str, tuple[SchemaLoss, ...]] = {name: each.losses for name, each in lowered.items() if each.losses}
-        """By tool: what the grammar narrows, and what it cannot enforce (`breaking`), which is validated in the answer."""
+        """For each tool: the rules that the grammar narrows, or cannot enforce (`breaking`); the answer is validated against these."""
         self.level: Mapping[str, Literal["exact", "rewritten", "partial"]] = {name: each.level for name, each in lowered.items()}
         if not partial:
             self._check_enforced(lowered)
@@ -59,7 +59,7 @@ class Constraint:
         schema = call_union(lowered, intention=form.intention) if calls else lowered[""].schema
         self.grammar = grammar_of(schema, form, vocabulary.special_id(form.opener) if form.prose_chars else None)
         self.longest_bytes = None if bounds is None else longest_bytes(schema) + form.most_bytes
-        """Bytes of the longest answer; None without `bounds`."""
+        """The bytes of the longest possible answer; None without `bounds`."""
         self._check_taken(lowered)
 
     @classmethod
@@ -67,17 +67,17 @@ class Constraint:
         cls, vocabulary: Vocabulary, declarations: Iterable[Mapping[str, Any]], *,
         form: CallForm | None = None, partial: bool = False, bounds: Bounds | None = None,
     ) -> Constraint:  # fmt: skip
-        """Calls of these tools.
+        """The constraint of calls of these tools.
 
         Args:
             vocabulary: The tokens of the model.
-            declarations: `{"type": "function", "function": {"name", "parameters"}}` each, as `Declarations` has them.
-            form: What stands around the call.
-            partial: Whether a keyword that a grammar cannot enforce is only validated in the answer.
-            bounds: What limits texts, lists and recursion that the schemas leave open; without them an answer may have any length.
+            declarations: Each is `{"type": "function", "function": {"name", "parameters"}}`, as in `Declarations`.
+            form: The thought and text around the call.
+            partial: Whether to accept keywords that a grammar cannot enforce, and only validate them in the answer.
+            bounds: Limits for texts, lists and recursion that the schemas leave open; without them an answer may have any length.
 
         Raises:
-            ConstraintError: A schema has such a keyword, which the message names with its tool and place.
+            ConstraintError: Without `partial`, a schema has such a keyword; the message names it with its tool and path.
 
         """
         schemas: dict[str, Schema] = {
@@ -92,7 +92,7 @@ class Constraint:
     def of_schema(
         cls, vocabulary: Vocabulary, schema: Schema, *, form: CallForm | None = None, partial: bool = False, bounds: Bounds | None = None
     ) -> Constraint:
-        """One value of this schema, which may be of any type. See `of_calls`."""
+        """The constraint of one value of this schema, which may be of any type. See `of_calls`."""
         return cls._kept(vocabulary, {"": schema}, form or _VALUE, partial=partial, bounds=bounds, calls=False)
 
     @classmethod
@@ -101,7 +101,7 @@ class Constraint:
         return CONSTRAINTS.get(key, lambda: cls(vocabulary, schemas, form, **options))
 
     def matcher(self, budget: int | None = None) -> Matcher:
-        """The matcher of one new sequence. With a `budget`, the answer ends within so many tokens, not counting the one that ends it."""
+        """A matcher for one new sequence. With a `budget`, the answer has at most so many tokens, not counting the end token."""
         if budget is None:
             return Matcher(self.vocabulary, self.grammar, self._start, self.read)
         least = self.shortest_tokens
@@ -112,7 +112,7 @@ class Constraint:
 
     @cached_property
     def _start(self) -> Any:
-        """The engine's matcher before the first token, which every sequence copies."""
+        """The engine's matcher before the first token; every sequence copies it."""
         return make_matcher(self.vocabulary.tokenizer, self.lark)
 
     @cached_property
@@ -122,18 +122,18 @@ class Constraint:
 
     @property
     def shortest_tokens(self) -> int | None:
-        """Tokens of the shortest answer, without the one that ends it; None if no answer ends."""
+        """The number of tokens in the shortest answer, without the end token; None if no answer ends."""
         return self.plans.shortest_tokens
 
     @property
     def lark(self) -> str:
-        """The grammar as llguidance reads it, also in servers. The engine has taken it."""
+        """The grammar in llguidance's notation, which servers with llguidance also read. The engine has accepted it."""
         return self.grammar.lark
 
     # -- reading an answer ----------------------------------------------------------------------------------------
 
     def read(self, text: str) -> Answer:
-        """Read a whole answer, of a matcher or of a server, and validate it. Raises `ToolCallError` with the text as `raw`."""
+        """Read and validate a whole answer, from a matcher or from a server. Raises `ToolCallError` with the text as `raw`."""
         thought, found = "", text
         if self.form.prose_chars:
             thought, opener, found = text.partition(self.form.opener)
@@ -167,7 +167,7 @@ class Constraint:
         about = f"call of `{tool}`" if tool else "answer"
         raise ToolCallError(code, f"The {about} breaks its constraint: {why}. The answer was: {shown(text, 600)}", raw=text, tool=tool)
 
-    # -- what cannot be enforced ----------------------------------------------------------------------------------
+    # -- schemas without a grammar --------------------------------------------------------------------------------
 
     def _check_enforced(self, lowered: Mapping[str, LoweredSchema]) -> None:
         lines = [
@@ -183,7 +183,7 @@ class Constraint:
             )
 
     def _check_taken(self, lowered: Mapping[str, LoweredSchema]) -> None:
-        """Raise for a schema that the engine does not take. In a union it leaves out the ones that no value fits, without a word."""
+        """Raise for a schema that the engine rejects. Each is checked alone: in a union the engine silently drops an unsatisfiable one."""
         tokenizer = self.vocabulary.tokenizer
         for name, each in lowered.items():
             alone = grammar_of(each.schema, _VALUE).lark

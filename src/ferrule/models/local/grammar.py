@@ -16,53 +16,53 @@ if TYPE_CHECKING:
     from ferrule.values.schema.lowering.lower import LoweredSchema
 
 OPENER = "<tool_call>"
-"""What announces a call, in prompts and in answers, unless a `CallForm` names another text."""
+"""The text that announces a call in prompts and answers, unless a `CallForm` names another."""
 _LONGEST_INTENTION = 400
 _COMPACT = {"whitespace_flexible": False}
-"""No whitespace between the tokens of JSON: a model that may write spaces may write nothing else."""
+"""No whitespace between JSON tokens: a model that may write spaces could write nothing else."""
 
 
 class CallForm(Record, kw_only=True):
     """The form of a constrained answer: a thought, the call and the text around it. Lengths are in characters."""
 
     call: bool = True
-    """Whether a call must come; otherwise free text may come instead."""
+    """Whether the answer must be a call; otherwise it may be free text."""
     thought_chars: int = 0
-    """Characters of a thought before the call; with 0 there is none, and the answer is the JSON of the call alone."""
+    """The most characters of a thought before the call; with 0 there is none, and the answer is only the JSON of the call."""
     opener: str = OPENER
-    """Between thought or text and the call: a special token if the vocabulary has it, else text. Neither thought nor text contains it."""
+    """Comes before the call, after the thought: a special token if the vocabulary has it, else text. Thought and free text exclude it."""
     closer: str = ""
-    """After the call."""
+    """Comes after the call."""
     text_chars: int = 4_000
-    """Characters of free text, if no call must come."""
+    """The most characters of free text, if the answer need not be a call."""
     intention: bool = True
     """Whether a call begins with the model's reason for it."""
 
     @property
     def prose_chars(self) -> int:
-        """Characters before the opener; 0 if the call stands alone."""
+        """The most characters before the opener; 0 if the answer is only the call."""
         return self.thought_chars if self.call else max(self.thought_chars, self.text_chars)
 
     @property
     def most_bytes(self) -> int:
-        """Bytes around the call at most."""
+        """The most bytes around the call."""
         return 4 * self.prose_chars + len(self.opener.encode()) + len(self.closer.encode())
 
 
 class Grammar(Record):
-    """What the engine compiles, and the names that stand in it."""
+    """The grammar that the engine compiles, and the schema and form that it is made from."""
 
     lark: str
-    """In the notation of llguidance, which its servers read as well."""
+    """The grammar in llguidance's notation, which servers with llguidance also read."""
     schema: Schema
-    """Of a call, or of the value. Shared; do not change it."""
+    """The schema of a call, or of the value. Shared; do not change it."""
     form: CallForm
     opener_id: int | None = None
-    """The special token that is the opener; None if it is text, or there is none."""
+    """The id of the special token that is the opener; None if the opener is text, or there is none."""
 
 
 class Answer(Record):
-    """An answer that was read and validated."""
+    """A parsed and validated answer."""
 
     thought: str = ""
     """The text before a call."""
@@ -74,7 +74,7 @@ class Answer(Record):
 
 
 def call_union(lowered: Mapping[str, LoweredSchema], *, intention: bool) -> Schema:
-    """One schema of a call of any of these tools."""
+    """One schema for a call of any of these tools."""
     calls: list[Schema] = []
     definitions: Schema = {}
     for i, (name, each) in enumerate(lowered.items()):
@@ -87,7 +87,7 @@ def call_union(lowered: Mapping[str, LoweredSchema], *, intention: bool) -> Sche
 
 
 def numbered(schema: Schema, prefix: str = "") -> tuple[Schema, Schema]:
-    """The schema without its definitions, and these under numbers, as the engine takes names for parts of a URI."""
+    """The schema without its definitions, and the definitions with numbers as names, because the engine reads names as parts of a URI."""
     own: dict[str, Any] = schema.get("$defs", {})
     numbers = {"": f"{prefix}root", **{escape_step(name): f"{prefix}{i}" for i, name in enumerate(own)}}
     to_root: list[Schema] = []
@@ -106,7 +106,7 @@ def numbered(schema: Schema, prefix: str = "") -> tuple[Schema, Schema]:
 
 
 def grammar_of(schema: Schema, form: CallForm, opener_id: int | None = None) -> Grammar:
-    """The grammar of an answer, with the schema of a call or of a value."""
+    """The grammar of an answer, from the schema of a call or of a value."""
     body, definitions = numbered(schema)
     lines = ["%llguidance {}"]
     opener = f"<[{opener_id}]>" if opener_id is not None else json_text(form.opener)
@@ -119,7 +119,7 @@ def grammar_of(schema: Schema, form: CallForm, opener_id: int | None = None) -> 
             spelled = f"~/(?s:.*){re.escape(form.opener).replace('/', chr(92) + '/')}(?s:.*)/"
             called, before = f"PROSE {opener} call{closer}", f"PROSE: {prose} & {spelled}"
         else:
-            # Lazy: a greedy text would run into the opener, which it must not contain.
+            # Lazy (`suffix`): a greedy match would run past the opener, which the text must not contain.
             called, before = f"before call{closer}", f"before[suffix={opener}]: PROSE\nPROSE: {prose}"
         lines += [f"start: {called}" if form.call else f"start: {called} | PROSE", before]
     lines.append(f"call: %json {json_text({**body, '$defs': definitions, 'x-guidance': _COMPACT})}")

@@ -1,4 +1,4 @@
-"""One sequence under a constraint: which tokens may come next."""
+"""`Matcher`: decides which tokens may come next in one sequence under a constraint."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ if TYPE_CHECKING:
 class Matcher:
     """The state of one sequence. Not shared between threads.
 
-    Everything unexpected raises `ConstraintError`, and the matcher stays failed: a refused token, an engine that gives up, a mask without
-    any token.
+    A refused token, a failed engine or a mask without any token raises `ConstraintError`. From then on, the matcher stays failed.
     """
 
     def __init__(
         self, vocabulary: Vocabulary, grammar: Grammar, start: Any, read: Callable[[str], Answer], *, guard: BudgetGuard | None = None
     ) -> None:
         self.tokens: list[int] = []
-        """The accepted tokens, without the one that ended the answer."""
+        """The accepted tokens, without the end token."""
         self._vocabulary, self._grammar, self._read = vocabulary, grammar, read
         self._eos = frozenset(self._vocabulary.eos)
         self._engine = start.deep_copy()
@@ -39,7 +38,7 @@ class Matcher:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the answer is whole: it was ended, or nothing but its end can follow."""
+        """Whether the answer is complete: it has ended, or only its end can follow."""
         if self._failure or self._engine.is_error():
             return False
         return self._ended or self._engine.is_stopped() or (self._is_spent() and self._engine.is_accepting())
@@ -49,7 +48,7 @@ class Matcher:
 
     @property
     def text(self) -> str:
-        """What was written so far. A special token that opens a call is written out; others have no text."""
+        """The text so far. A special token that opens a call has its text here; other special tokens have none."""
         opener = self._grammar.opener_id
         if opener is None or opener not in self.tokens:
             return self._vocabulary.decode(self.tokens).decode(errors="replace")
@@ -78,7 +77,7 @@ class Matcher:
         ctypes.memmove(address, made, len(made))
 
     def apply(self, row: Any) -> None:
-        """Set the logits of the tokens that may not come next to minus infinity, in a row of numpy or torch, in place."""
+        """Set the logits of tokens that cannot come next to minus infinity, in place, in a row of numpy or torch."""
         made = self.mask()
         if hasattr(row, "ctypes"):
             np: Any = import_module("numpy")
@@ -94,7 +93,7 @@ class Matcher:
         row[len(allowed) :] = float("-inf")
 
     def accept(self, token: int) -> None:
-        """Go on with this token. Raises `ConstraintError` for one that may not come."""
+        """Advance by this token. Raises `ConstraintError` if it cannot come next."""
         if self._failure:
             self._fail(self._failure)
         if token in self._eos:
@@ -113,13 +112,13 @@ class Matcher:
             self._guard.accept(token, b"" if token in self._vocabulary.special else self._vocabulary.tokens[token])
 
     def answer(self) -> Answer:
-        """The answer, read and validated. Raises `ConstraintError` if it is cut, `ToolCallError` if it does not fit its schema."""
+        """The answer, read and validated. Raises `ConstraintError` if it is incomplete, `ToolCallError` if it does not fit its schema."""
         if not self.is_finished:
             raise ConstraintError(f"The answer is incomplete and has no call: {self._failure or self.text[-200:]!r}")
         return self._read(self.text)
 
     def copy(self) -> Matcher:
-        """A matcher in the same state, which goes on by itself."""
+        """An independent matcher in the same state."""
         made = copy.copy(self)
         made.tokens, made._engine = list(self.tokens), self._engine.deep_copy()  # noqa: SLF001  its own class
         made._guard = self._guard.copy() if self._guard is not None else None  # noqa: SLF001
@@ -137,7 +136,7 @@ class Matcher:
             self._fail(error)
 
     def _engine_error(self) -> str:
-        """Why the engine has failed; empty if it has not."""
+        """Why the engine failed; empty if it did not."""
         return str(self._engine.get_error()).partition("\n")[0] if self._engine.is_error() else ""
 
     def _fail(self, why: str) -> None:

@@ -27,16 +27,16 @@ _FROM_A_SERVER = frozenset({
     "base_url", "wire", "api_key", "headers", "connect_timeout_s", "read_timeout_s", "timeout_s", "max_retries", "max_concurrency",
     "requests_per_minute", "strict_tools",
 })  # fmt: skip
-"""Arguments of `LM` that only a model behind an address has."""
+"""Arguments of `LM` that only apply to a model behind an address."""
 _OPTIONS = Options()
 _ENDLESS = 1 << 20
-"""Tokens of an answer of a model whose window is unknown."""
+"""The most tokens of an answer if the model's window is unknown."""
 
 
 class InProcessLM(TurnsLM):
     """A model in this process. Copies and threads share its weights.
 
-    The answer is generated token by token. Leaving a stream, or cancelling a task, ends the work before the next token.
+    The answer is generated token by token. Leaving a stream, or cancelling a task, stops the generation before the next token.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class InProcessLM(TurnsLM):
             stopped.set()
 
     def _pieces(self, request: Request, is_stopped: Callable[[], bool]) -> Iterator[Delta | Response]:
-        """The answer piece by piece, then whole."""
+        """The answer piece by piece, and the whole `Response` last."""
         sampling = Sampling.of({**self.settings, **request.settings})
         backend = self._backend
         prompt = backend.prompt(*self._shown(request), sampling.extra or {})
@@ -108,7 +108,7 @@ class InProcessLM(TurnsLM):
         return self.capabilities.json_schema and (request.form is not None or request.shape is not None)
 
     def _shown(self, request: Request) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
-        """The messages and the declarations for the chat template; a template that knows no tools gets all of it as text."""
+        """The messages and tool declarations for the chat template; a template without tool support gets it all as text."""
         tools = [*request.tools] if request.tools and request.tool_choice != "none" else None
         if self._backend.reads_tools:
             return [template_message(each) for each in request.messages], tools
@@ -124,7 +124,7 @@ class InProcessLM(TurnsLM):
 
 
 def local_lm(name: str, settings: dict[str, Any]) -> InProcessLM:
-    """The model that a name such as `"local:PATH_OR_ID"` means. Loads its weights."""
+    """Load the model with a name such as `"local:PATH_OR_ID"`."""
     kind, _, source = name.partition(":")
     if refused := sorted(_FROM_A_SERVER.intersection(settings)):
         raise ConfigurationError(f"`{name}` runs in this process and takes no `{refused[0]}`: only a model behind an address does.")

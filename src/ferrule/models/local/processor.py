@@ -1,4 +1,4 @@
-"""`ConstraintProcessor`: a constraint in your own `generate`, of transformers or of llama-cpp-python."""
+"""`ConstraintProcessor`: a constraint for your own call of `generate`, with transformers or llama-cpp-python."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class ConstraintProcessor:
-    """A logits processor: only tokens that the constraint admits are generated. For one `generate`; make another one for the next.
+    """A logits processor that admits only tokens that fit the constraint. For one call of `generate`; create a new one for the next.
 
     ```text
     processor = ConstraintProcessor(constraint, budget=300)
     model.generate(**inputs, logits_processor=[processor], max_new_tokens=300)         # transformers, also with several rows
     llama.create_completion(prompt, logits_processor=LogitsProcessorList([processor]))  # llama-cpp-python
     ```
-    With a `budget`, each answer ends within so many tokens. Beam search raises `ConstraintError`: it goes back to tokens that were left.
+    With a `budget`, each answer ends within so many tokens. Beam search raises `ConstraintError`: it returns to abandoned tokens.
     """
 
     def __init__(self, constraint: Constraint, *, budget: int | None = None) -> None:
@@ -33,7 +33,7 @@ class ConstraintProcessor:
         self._matchers: list[Matcher] = []
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
-        """Set the scores of tokens that may not come next to minus infinity, in place."""
+        """Set the scores of tokens that cannot come next to minus infinity, in place."""
         is_batch = len(input_ids.shape) > 1
         rows: list[list[int]] = input_ids.tolist() if is_batch else [input_ids.tolist()]
         self._follow(rows)
@@ -42,7 +42,7 @@ class ConstraintProcessor:
         return scores
 
     def answers(self, sequences: Any) -> list[Answer]:
-        """The answers in what `generate` returned, prompts included. Raises `ConstraintError` for one that was cut."""
+        """The answers in the result of `generate`, which includes the prompts. Raises `ConstraintError` for an answer that was cut off."""
         rows: list[list[int]] = sequences.tolist() if hasattr(sequences, "tolist") else [list(each) for each in sequences]
         self._follow(rows)
         return [each.answer() for each in self._matchers]
@@ -62,5 +62,5 @@ class ConstraintProcessor:
 def _accept(matcher: Matcher, tokens: Sequence[int]) -> None:
     for token in tokens:
         if matcher.is_finished:
-            return  # what follows is padding
+            return  # the rest is padding
         matcher.accept(token)

@@ -1,4 +1,4 @@
-"""One answer of a local model, from its tokens: text as soon as it is certain, stop sequences, thoughts, calls in the model's own form."""
+"""Streams one answer of a local model from its tokens: handles stop sequences, thoughts, and calls in the model's own form."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 _INCOMPLETE = "\ufffd"
 _MAY_ANNOUNCE = re.compile(r"[<\[{`(\n|]")
-"""A call in any of the forms of models begins with one of these, or on a line of its own."""
+"""A call in any form that models use begins with one of these characters, or on a new line."""
 
 
 class AnswerStream:
-    """Takes tokens and gives the pieces of text that are certain: no half character, no beginning of a stop sequence, no call."""
+    """Turns tokens into pieces of text, without incomplete characters, possible beginnings of stop sequences, or calls."""
 
     def __init__(self, text_of: Callable[[Sequence[int]], str], request: Request, sampling: Sampling, task: ConstrainedTask | None) -> None:
         self.tokens: list[int] = []
@@ -34,18 +34,18 @@ class AnswerStream:
         self._request = request
         self._sampling = sampling
         self._task = task
-        self._told_chars = 0
+        self._streamed_chars = 0
         self._splitter = ThoughtSplitter(request, unopened=False)
         self._texts: list[str] = []
         self._kept = ""
-        """Text that may be the beginning of a stop sequence."""
+        """Text that may begin a stop sequence."""
         self._read = self._done = 0
-        """Tokens up to here are text; tokens before the first are decoded no more, but for the blank between words."""
+        """The text of the first `_read` tokens was taken. Decoding starts at `_done`, a step earlier: the blank before a word needs it."""
         self._held: list[str] | None = [] if task is not None and not task.is_call else None
-        """Text that may be a call, and is not streamed."""
+        """Text that may be a call, kept back from the stream; None before any."""
 
     def feed(self, token: int) -> Iterator[Delta]:
-        """The next token."""
+        """Take the next token; yield the text that is now certain."""
         self.tokens.append(token)
         before = self._text_of(self.tokens[self._done : self._read])
         whole = self._text_of(self.tokens[self._done :])
@@ -54,17 +54,17 @@ class AnswerStream:
             yield from self._take(whole[len(before) :])
 
     def end(self) -> Iterator[Delta]:
-        """No more tokens."""
+        """End the answer; yield the rest of its text, and its calls."""
         if not self.is_stopped:
             before = self._text_of(self.tokens[self._done : self._read])
             rest, self._kept = self._kept + self._text_of(self.tokens[self._done :])[len(before) :], ""
             self._texts.append(rest)
-            yield from self._told(self._splitter.feed(rest))
-        yield from self._told(self._splitter.finish())
+            yield from self._deltas(self._splitter.feed(rest))
+        yield from self._deltas(self._splitter.finish())
 
         response = self.response()
         if self._task is not None:
-            rest = (response.text or "")[self._told_chars :]
+            rest = (response.text or "")[self._streamed_chars :]
         else:
             rest = "".join(self._held or ()) if not response.tool_calls else ""
         if rest:
@@ -74,7 +74,7 @@ class AnswerStream:
                 yield delta
 
     def response(self) -> Response:
-        """The whole answer. Raises `ToolCallError` for a constrained one that its schema refuses."""
+        """The whole answer. Raises `ToolCallError` for a constrained answer that does not fit its schema."""
         text = "".join(self._texts)
         if self._task is not None:
             return self._task.response(text)
@@ -98,9 +98,9 @@ class AnswerStream:
                 keep = max(_overlap(text, each) for each in self._sampling.stop)
                 text, self._kept = text[: len(text) - keep], text[len(text) - keep :]
         self._texts.append(text)
-        yield from self._told(self._splitter.feed(text))
+        yield from self._deltas(self._splitter.feed(text))
 
-    def _told(self, pieces: Sequence[tuple[Kind, str]]) -> Iterator[Delta]:
+    def _deltas(self, pieces: Sequence[tuple[Kind, str]]) -> Iterator[Delta]:
         for kind, piece in pieces:
             if not piece:
                 continue
@@ -114,10 +114,10 @@ class AnswerStream:
                 if found:
                     self._held = [piece[found.start() :]]
                 if said:
-                    self._told_chars += len(said)
+                    self._streamed_chars += len(said)
                     yield Delta(said)
 
 
 def _overlap(text: str, stop: str) -> int:
-    """How many characters at the end of the text are a beginning of the stop sequence."""
+    """How many characters at the end of the text could begin the stop sequence."""
     return next((size for size in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:size])), 0)

@@ -1,4 +1,4 @@
-"""What the answer to a request must be: a call of one of its tools, or its outputs; and the constraint that makes it so."""
+"""`task_of`: the constraint that holds the answer to a request to a call of its tools, or to its outputs."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Options(Record):
     """How a model in this process constrains its answers."""
 
     thought_chars: int = 1_000
-    """Characters of the thought before a call; 0 for none."""
+    """The most characters of the thought before a call; 0 for none."""
     partial: bool = False
     """Whether keywords of a tool's schema that a grammar cannot enforce are only validated in the answer."""
 
 
 class ConstrainedTask:
-    """One constrained answer."""
+    """One answer under a constraint."""
 
     matcher: Matcher
 
@@ -44,7 +44,7 @@ class ConstrainedTask:
     def begin(self, budget: int, *, is_rest: bool) -> None:
         """Make the matcher.
 
-        Raises `ConstraintError` for a budget in which no answer ends; `ContextOverflowError` if it is the rest of the context window.
+        Raises `ConstraintError` if no answer fits in the budget, or `ContextOverflowError` if the budget is the rest of the context window.
         """
         least = self._constraint.shortest_tokens
         if is_rest and least is not None and budget < least:
@@ -52,7 +52,7 @@ class ConstrainedTask:
         self.matcher = self._constraint.matcher(budget)
 
     def response(self, text: str) -> Response:
-        """The answer that was written; one that was cut has no call and no outputs."""
+        """The answer from the generated text. An answer that was cut off has no call and no outputs."""
         if not self.matcher.is_finished:
             return Response(None if self.is_call else text or None, finish_reason="length")
         answer = self._constraint.read(text)
@@ -65,7 +65,7 @@ class ConstrainedTask:
 
 
 def task_of(request: Request, vocabulary: Vocabulary, options: Options) -> ConstrainedTask | None:
-    """The constraint of a request; None if any text is an answer, or if the model is to call tools in its own form.
+    """The constrained task of a request; None if any text is a valid answer, or if the model calls tools in its own form.
 
     Raises `ConstraintError` for a tool whose schema a grammar cannot enforce.
     """
@@ -91,7 +91,7 @@ def wants_call(request: Request) -> bool:
 
 
 def chosen_tools(request: Request) -> list[dict[str, Any]]:
-    """The declarations that the request's `tool_choice` leaves: all, or those of the tool that it names."""
+    """The declarations that `tool_choice` allows: all of them, or only that of the tool it names."""
     named = _named_tool(request)
     return [each for each in request.tools if named in {None, each["function"]["name"]}]
 
@@ -102,5 +102,5 @@ def _named_tool(request: Request) -> str | None:
 
 
 def can_constrain() -> bool:
-    """Whether the engine of constraints is installed: the extra `ferrule[local]`."""
+    """Whether the engine for constraints is installed (the extra `ferrule[local]`)."""
     return find_spec("llguidance") is not None

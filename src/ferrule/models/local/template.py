@@ -1,4 +1,4 @@
-"""Messages as chat templates take them, with or without tools."""
+"""Converts messages for chat templates, with or without tool support."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def template_message(message: Message) -> dict[str, Any]:
-    """A message as chat templates take it: text content, arguments of calls as objects, ids that all templates accept."""
+    """A message in the form that chat templates take: text content, arguments of calls as objects, ids that all templates accept."""
     shape = openai_message(message)
     shape["content"] = message.text
     if message.tool_calls:
@@ -35,7 +35,7 @@ def _template_call(call: dict[str, Any]) -> dict[str, Any]:
     function = call["function"]
     try:
         arguments = json.loads(function["arguments"])
-    except ValueError:  # a call that could not be read
+    except ValueError:  # the arguments are not JSON
         arguments = function["arguments"]
     own = {"id": _template_id(call["id"])} if "id" in call else {}
     return {**call, **own, "function": {**function, "arguments": arguments}}
@@ -46,18 +46,18 @@ def _template_id(call_id: str) -> str:
     return sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:9]
 
 
-# -- for a template that knows no tools ----------------------------------------------------------------------------
+# -- for a template without tool support ---------------------------------------------------------------------------
 
 
 def tools_as_text(tools: Iterable[dict[str, Any]]) -> str:
-    """The declarations, and how a call is written."""
+    """The tool declarations as text, with instructions for writing a call."""
     lines = [json_text(each["function"]) for each in tools]
     form = f'{OPENER}{{"name": the tool, "arguments": its arguments}}'
     return "\n".join(["You can call these tools:", *lines, f"A call is written as {form}, after your reasoning."])
 
 
 def text_message(message: Message) -> dict[str, Any]:
-    """A message whose calls and results are text."""
+    """A message with its calls and results written as text."""
     if message.role == "tool":
         return {"role": "user", "content": f"Result of {message.name or 'the call'}: {message.text}"}
     calls = [f"{OPENER}{json_text({'name': call.name, 'arguments': call.args})}" for call in message.tool_calls]

@@ -1,6 +1,6 @@
-"""The tokens of a model as bytes, and the engine of grammars that chooses from them: llguidance, which only this module imports.
+"""`Vocabulary`: the tokens of a model as bytes; and the grammar engine llguidance, which only this module imports.
 
-A failed matcher of llguidance admits only the end of the text and looks finished, so an error is looked for after every step.
+A failed matcher of llguidance admits only the end of the text and looks finished, so callers check for an error after every step.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Cache(Generic[T]):
-    """The most recently used values by key. `hits` and `misses` count."""
+    """The most recently used values by key; counts its `hits` and `misses`. Thread-safe."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -29,7 +29,7 @@ class Cache(Generic[T]):
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The value of a key, made if there is none. Of two threads that make it at the same time, the first one's stays."""
+        """The value of a key, made if there is none. If two threads make it at the same time, the first value stays."""
         with self._lock:
             if key in self._values:
                 self.hits += 1
@@ -48,7 +48,7 @@ class Cache(Generic[T]):
 
 
 TOKENIZERS: Cache[Any] = Cache(8)
-"""The engine's tokenizers, by the content of the vocabulary: one of 128,000 tokens takes seconds to build, and 120 MB."""
+"""The engine's tokenizers by vocabulary: one for 128,000 tokens takes seconds to build, and 120 MB."""
 
 
 class Vocabulary:
@@ -57,7 +57,7 @@ class Vocabulary:
     Args:
         tokens: The bytes of each token.
         eos: The ids that end a text.
-        special: The ids of control tokens. They never stand in text; a grammar may name them.
+        special: The ids of control tokens. They never occur in text; a grammar may name them.
         size: The width of the model's logits, if it is larger than the number of tokens. Ids without a token are never admitted.
 
     """
@@ -73,17 +73,17 @@ class Vocabulary:
             raise ConfigurationError("A vocabulary needs the id of at least one token that ends a text: `eos=[...]`.")
         content = sha256(repr((self._tokens, json, self.eos, sorted(self._given_special))).encode())
         self.digest = content.hexdigest()
-        """Of the content; two vocabularies of one digest share the engine's tokenizer."""
+        """A hash of the content; vocabularies with the same digest share the engine's tokenizer."""
         self.size = max(size or 0, len(self._tokens) if self._tokens is not None else self.tokenizer.vocab_size)
 
     @classmethod
     def from_json(cls, text: str, *, eos: Sequence[int], size: int | None = None) -> Vocabulary:
-        """The vocabulary in the text of a `tokenizer.json` of Hugging Face; needs no package but the engine."""
+        """The vocabulary from the text of a Hugging Face `tokenizer.json`; needs no package except the engine."""
         return cls((), eos=eos, size=size, json=text)
 
     @property
     def tokenizer(self) -> Any:
-        """The engine's tokenizer, built once for a content."""
+        """The engine's tokenizer, built once for equal vocabularies."""
         return TOKENIZERS.get(self.digest, self._built)
 
     def _built(self) -> Any:
@@ -102,14 +102,14 @@ class Vocabulary:
 
     @cached_property
     def special(self) -> frozenset[int]:
-        """The ids of control tokens and of those that end a text."""
+        """The ids of control tokens and of tokens that end a text."""
         if self._json is None:
             return self._given_special
         tokenizer = self.tokenizer
         return self._given_special | frozenset(i for i in range(tokenizer.vocab_size) if tokenizer.is_special_token(i))
 
     def special_id(self, text: str) -> int | None:
-        """The id of the special token that is written so."""
+        """The id of the special token with this text, or None."""
         wanted = text.encode()
         return next((i for i in sorted(self.special - {*self.eos}) if i < len(self.tokens) and self.tokens[i] == wanted), None)
 
@@ -118,11 +118,11 @@ class Vocabulary:
         return ByteTokens(self.tokens, self.special, self.eos[0])
 
     def encode(self, text: bytes | str) -> list[int]:
-        """The text in tokens, the longest first; not necessarily as the model's own tokenizer splits it."""
+        """Split a text into tokens, longest match first; not necessarily as the model's own tokenizer does."""
         return self._splitter(text)
 
     def bits(self, wanted: Callable[[bytes], bool]) -> int:
-        """The tokens of text with these bytes, as a number with a bit for each id."""
+        """The text tokens whose bytes are `wanted`, as an integer with a bit for each id."""
         made = bytearray(-(-self.size // 8))
         for i, each in enumerate(self.tokens):
             if each and i not in self.special and wanted(each):
@@ -130,7 +130,7 @@ class Vocabulary:
         return int.from_bytes(made, "little")
 
     def decode(self, tokens: Iterable[int]) -> bytes:
-        """The bytes of tokens; special tokens have none."""
+        """The bytes of these tokens; special tokens have none."""
         own, special = self.tokens, self.special
         return b"".join([own[each] for each in tokens if each not in special])
 
@@ -157,7 +157,7 @@ class ByteTokens:
         self._longest = max(map(len, self._ids), default=1)
 
     def __call__(self, text: bytes | str) -> list[int]:
-        """The text in tokens, the longest first. A byte that no token has is left out."""
+        """Split a text into tokens, longest match first. A byte that no token has is skipped."""
         whole = text.encode() if isinstance(text, str) else text
         made: list[int] = []
         at = 0
@@ -170,11 +170,11 @@ class ByteTokens:
 
 
 BYTES = Vocabulary([*(bytes([each]) for each in range(256)), b"</s>"], eos=[256])
-"""A token for each byte: grammars are checked and searched with it where a model's own tokens do not matter."""
+"""A vocabulary with a token for each byte: for checking and searching grammars where a model's own tokens do not matter."""
 
 
 def engine() -> Any:
-    """The module `llguidance`."""
+    """Import `llguidance`. Raises `ConfigurationError` if it is not installed."""
     try:
         import llguidance
     except ImportError as error:
@@ -185,7 +185,7 @@ def engine() -> Any:
 
 
 def grammar_problem(tokenizer: Any, grammar: str) -> str:
-    """Why the engine does not take a grammar; empty if it does."""
+    """Why the engine rejects a grammar; empty if it accepts it."""
     failed, found = engine().LLMatcher.validate_grammar_with_warnings(grammar, tokenizer)
     return str(found[0]).partition("\n")[0] if failed else ""
 

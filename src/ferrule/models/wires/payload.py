@@ -1,4 +1,4 @@
-"""Reading a provider's JSON, where any field may be missing or of another type; and what wires cannot send."""
+"""Reads a provider's JSON, where any field may be missing or have another type; and stands in for parts that wires cannot send."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 _log = logging.getLogger("ferrule.models")
 _TICKS = 10**10
-"""xAI's unit of cost in one US dollar."""
+"""How many of xAI's units of cost make one US dollar."""
 _logged: set[tuple[str, str, str]] = set()
 _ELSEWHERE = "If this happens again, the server may speak another protocol: check `base_url=` and `wire=`."
 
@@ -33,7 +33,7 @@ def no_answer(found: str, body: Json) -> str:
 
 
 def decode(body: bytes) -> Json:
-    """A body as a JSON object; raises `BadRequestError` that shows anything else."""
+    """Decode a body into a JSON object; raises `BadRequestError` that shows the body if it is anything else."""
     body = body.removeprefix(BOM_UTF8)  # RFC 8259, section 8.1: a parser may ignore it
     try:
         value = from_json(body)
@@ -45,7 +45,7 @@ def decode(body: bytes) -> Json:
 
 
 def opened(payload: Json | bytes) -> tuple[Json, Any]:
-    """The object in the body of an answer, and what `Response.raw` keeps."""
+    """The JSON object of an answer's body, and the value for `Response.raw`."""
     if isinstance(payload, bytes):
         with suppress(ValueError):
             body = from_json(payload)
@@ -56,7 +56,7 @@ def opened(payload: Json | bytes) -> tuple[Json, Any]:
 
 
 def decode_event(data: bytes) -> Json:
-    """The JSON object of one event; raises `UnavailableError` for anything else: the stream broke, and another attempt may succeed."""
+    """Decode one event; raises `UnavailableError` for anything but a JSON object: the stream broke, and a retry may succeed."""
     try:
         return decode(data)
     except BadRequestError as error:
@@ -64,7 +64,7 @@ def decode_event(data: bytes) -> Json:
 
 
 def _decode_slowly(body: bytes) -> Any:
-    """What the fast parser refuses: lone surrogates, which the slow one reads, and all that is not JSON."""
+    """Decode a body that the fast parser refuses: lone surrogates, which this parser reads, or invalid JSON."""
     text = body.decode("utf-8", "replace").strip()
     if not text:
         raise BadRequestError(f"the answer is empty. Ask again. {_ELSEWHERE}")
@@ -82,7 +82,7 @@ def mapping(value: Any) -> Json:
 
 
 def text_of(value: Any) -> str | None:
-    """The value if it is text and not empty, else None."""
+    """The value if it is a non-empty string, else None."""
     return value if isinstance(value, str) and value else None
 
 
@@ -97,7 +97,7 @@ def count_of(value: Any) -> int:
 
 
 def cost_of(usage: Json) -> float | None:
-    """The cost in US dollars that a provider reports with its counts of tokens; OpenRouter, Perplexity and xAI do (November 2026)."""
+    """The cost in US dollars that a provider reports with its token counts, as OpenRouter, Perplexity and xAI do (November 2026)."""
     cost, ticks = usage.get("cost"), usage.get("cost_in_usd_ticks")
     for each in (cost, mapping(cost).get("total_cost")):
         if isinstance(each, (int, float)) and not isinstance(each, bool):
@@ -114,7 +114,7 @@ def refuse_settings(names: Iterable[str]) -> None:
 
 
 def openai_function(function: Json) -> Json:
-    """A function whose parameters have `type` and `properties`. Without them, OpenAI answers 400: "object schema missing properties"."""
+    """A function whose parameters have `type` and `properties`; without them, OpenAI answers 400: "object schema missing properties"."""
     given = function.get("parameters")
     if not isinstance(given, dict) or {"type", "properties"} <= given.keys():
         return function

@@ -1,4 +1,4 @@
-"""Strict tools: declared so that the provider enforces their schemas, and calls converted back to the tools' own schemas."""
+"""Strict tools: declares them so that the provider enforces their schemas, and converts calls back to the tools' own schemas."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _TARGETS: Mapping[str, Target] = {
 
 
 def strictly(request: Request, wire: str) -> Request:
-    """The request with tools as strict as its provider allows, or with the mode in which Gemini holds calls to their schemas."""
+    """The request with tools as strict as its provider allows or, for Gemini, with the mode that enforces schemas."""
     made = request.following(request.messages)
     target = _TARGETS[wire]
     if target != "gemini":
         made.tools = _strict_tools(request.tools, target)[1]
-    elif request.tool_choice in (None, "auto"):  # the other modes do so, too
+    elif request.tool_choice in (None, "auto"):  # the other modes enforce schemas already
         made.tool_choice = {"mode": "VALIDATED"}
     return made
 
 
 def restored_calls(calls: Iterable[ToolCall], tools: Declarations, wire: str) -> tuple[ToolCall, ...]:
-    """The calls with the arguments of the tools' own schemas, or with a fault. A null that stands for "left out" is left out."""
+    """The calls with arguments converted to the tools' own schemas, or with a fault. A null for an omitted argument is dropped."""
     found, _ = _strict_tools(tools, _TARGETS[wire])
     return tuple([_restored(call, found) for call in calls])
 
@@ -52,7 +52,7 @@ def _restored(call: ToolCall, tools: LoweredTools) -> ToolCall:
 
 @lru_cache(maxsize=64)
 def _strict_tools(tools: Declarations, target: Target) -> tuple[LoweredTools, Declarations]:
-    """Tools as strict as the target allows; one that cannot be strict stays unchanged, and is logged."""
+    """Tools as strict as the target allows; a tool that cannot be strict stays unchanged, with a warning in the log."""
     found = lower_tools(tools, target)
     if len(found.lowered) < len(found.tools):
         first = {name: losses[0] for name, losses in found.losses.items() if name not in found.lowered}

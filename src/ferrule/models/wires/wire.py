@@ -1,6 +1,6 @@
 """The protocols that providers speak: each is a module of pure functions (`Wire`), imported when first used.
 
-`response_of` reads an answer of any provider, whose protocol shows in the names of its fields.
+`response_of` reads an answer of any provider: it recognises the protocol by the names of fields.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.thoughts import Kind
 
 WIRES: Mapping[str, str] = {name: f"ferrule.models.wires.{name}" for name in ("openai_chat", "openai_responses", "anthropic", "gemini")}
-"""The folder of each: its `codec` is the `Wire`, the class `Assembly` of its `stream` puts streams together."""
+"""The package of each wire: its module `codec` is the `Wire`, and `stream.Assembly` assembles streamed answers."""
 
 
 class Assembly(Protocol):
@@ -32,15 +32,15 @@ class Assembly(Protocol):
 
     @property
     def is_done(self) -> bool:
-        """Whether the server has said that nothing more will come."""
+        """Whether the server has sent the end of its answer."""
         ...
 
     def feed(self, piece: bytes) -> Iterator[Delta]:
-        """The next bytes of the body, cut anywhere."""
+        """Take the next bytes of the body, cut anywhere; yield the pieces in them."""
         ...
 
     def end(self) -> Iterator[Delta]:
-        """The body has ended."""
+        """End the body; yield the remaining pieces."""
         ...
 
     def response(self) -> Response:
@@ -52,15 +52,15 @@ class Wire(Protocol):
     """The client's side of one protocol. A module satisfies it."""
 
     def path(self, model: str, *, stream: bool = False) -> str:
-        """What follows the base URL, with a query if there must be one."""
+        """The path after the base URL, with a query if the protocol needs one."""
         ...
 
     def headers(self, key: str | None) -> dict[str, str]:
-        """The headers of the key, and others that the protocol requires."""
+        """The headers that carry the key, and others that the protocol requires."""
         ...
 
     def render(self, request: Request, *, model: str, settings: Mapping[str, Any], stream: bool = False, dialect: Dialect = ...) -> bytes:
-        """The body. Settings of the request override `settings`, those of the model; None leaves a setting out.
+        """The body of a request. Settings of the request override the model's `settings`; None omits a setting.
 
         The same messages give the same bytes in every request, so that providers can cache the beginning of a conversation.
         """
@@ -69,25 +69,25 @@ class Wire(Protocol):
     def read(self, payload: Json | bytes) -> Response:
         """The answer in a body.
 
-        Raises `BadRequestError` if it is none, `MissingContentError` if it is empty, `RefusalError` if it was withheld.
+        Raises `BadRequestError` if there is none, `MissingContentError` if it is empty, `RefusalError` if it was withheld.
         """
         ...
 
 
 def wire(name: str) -> Wire:
-    """The wire of that name."""
+    """The wire with this name."""
     if name not in WIRES:
         raise ConfigurationError(f"`wire` is one of {', '.join(WIRES)}, found {shown(name)}.")
     return cast("Wire", import_module(f"{WIRES[name]}.codec"))
 
 
 def assembly(name: str, request: Request) -> Assembly:
-    """A new `Assembly` of that wire, for the answer to a request."""
+    """A new `Assembly` of a wire, for the streamed answer to a request."""
     return ThoughtsApart(import_module(f"{WIRES[name]}.stream").Assembly(), request)
 
 
 def read_body(codec: Wire, name: str, body: bytes) -> Response:
-    """The answer in a body. Some gateways stream whether they were asked to or not, or call a stream JSON."""
+    """The answer in a body. Some gateways stream unasked, or label a stream as JSON."""
     try:
         return codec.read(body)
     except BadRequestError:
@@ -100,9 +100,9 @@ def read_body(codec: Wire, name: str, body: bytes) -> Response:
 
 
 class ThoughtsApart:
-    """An `Assembly` that gives the thoughts at the head of another's text as reasoning. It also joins characters that were cut in two.
+    """Wraps an `Assembly`: turns thoughts at the start of its text into reasoning, and joins characters that were cut in two.
 
-    The text before a closing tag without an opening one is not kept back: it is streamed as text, and only `response()` tells it apart.
+    Text before a closing tag without an opening one is not kept back: it is streamed as text, and only `response()` makes it reasoning.
     """
 
     def __init__(self, assembly: Assembly, request: Request) -> None:
@@ -149,15 +149,15 @@ _FIRST_HALF, _LAST_HALF = "\ud800", "\udbff"
 
 
 class _Halves:
-    """Joins characters that a server cut in two: one that cuts text by UTF-16 sends the halves of a character in two events."""
+    """Joins characters that were cut in two: a server that splits text by UTF-16 units may send the halves of one in two events."""
 
     def __init__(self) -> None:
         self._kept: dict[str | int, str] = {}
-        """First halves, by the `Delta`'s field or the call's index."""
+        """First halves of characters, by the `Delta`'s field or the call's index."""
         self._has_met_one = False
 
     def join(self, delta: Delta) -> Delta:
-        """The piece with what was kept back of the one before, without half a character at its end."""
+        """The piece, with the half kept back from the previous one, and without a half at its own end."""
         text, thought, call = delta.text, delta.reasoning, delta.call
         are_whole = (not text or text[-1] < _FIRST_HALF) and (not thought or thought[-1] < _FIRST_HALF)
         if are_whole and not self._kept and (call is None or call.arguments[-1:] < _FIRST_HALF):
@@ -166,7 +166,7 @@ class _Halves:
         return Delta(self._whole("text", text), self._whole("reasoning", thought), call)
 
     def rest(self) -> Iterator[Delta]:
-        """The halves that nothing followed."""
+        """The kept halves that no second half followed."""
         for place, half in self._kept.items():
             if isinstance(place, int):
                 yield Delta(call=CallPiece(place, arguments=half))
@@ -174,12 +174,12 @@ class _Halves:
                 yield Delta(half) if place == "text" else Delta(reasoning=half)
 
     def join_response(self, found: Response) -> Response:
-        """The whole answer, whose wire joined the same pieces."""
+        """The whole answer with halves joined, if any were met."""
         if not self._has_met_one:
             return found
         calls = tuple([call.changed(args=jsonable(call.args)) for call in found.tool_calls])
-        told = {name: jsonable(getattr(found, name)) for name in ("text", "reasoning", "refusal", "extra")}
-        return replace(found, tool_calls=calls, **told)
+        joined = {name: jsonable(getattr(found, name)) for name in ("text", "reasoning", "refusal", "extra")}
+        return replace(found, tool_calls=calls, **joined)
 
     def _whole(self, place: str | int, piece: str) -> str:
         if not piece:
@@ -199,9 +199,9 @@ _OF_MESSAGES = ("content", "tool_calls", "function_call")
 
 
 def response_of(answer: Any) -> Response:
-    """An answer as a `Response`: JSON of a body, an object of a provider's client, a bare message, or text.
+    """Read a `Response` from an answer: the JSON of a body, an object of a provider's client, a bare message, or text.
 
-    Raises `MissingContentError` for anything else, and for an answer that is empty.
+    Raises `MissingContentError` for anything else, and for an empty answer.
     """
     if isinstance(answer, Response):
         return answer
@@ -223,7 +223,7 @@ def response_of(answer: Any) -> Response:
 
 
 def is_answer(thing: Any) -> bool:
-    """Whether a thing has a field of an answer in a provider's form."""
+    """Whether an object has a field of an answer in some provider's form."""
     fields = (*_SIGNS, *_OF_MESSAGES)
     return any(name in thing for name in fields) if isinstance(thing, Mapping) else any(hasattr(thing, name) for name in fields)
 
@@ -231,7 +231,7 @@ def is_answer(thing: Any) -> bool:
 def body_of(answer: Any) -> dict[str, Any]:
     """The JSON of an answer: a pydantic model, an object with attributes, a mapping; empty for anything else."""
     if callable(dump := getattr(answer, "model_dump", None)):
-        # What is unset was not sent. Clients put more into their unions than they declare, which pydantic would warn about.
+        # Unset fields were not sent. Clients put undeclared types into their unions, about which pydantic would warn.
         return cast("dict[str, Any]", dump(mode="json", exclude_unset=True, warnings=False))
     found = _as_json(answer)
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}

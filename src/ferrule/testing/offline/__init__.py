@@ -1,1 +1,1 @@
-"""`OfflineLM`, and what it shares with `AutoLM`: reading what a request declares, and examples for schemas."""
+"""`OfflineLM` and `AutoLM`, with the task that they read from a request, and examples for schemas."""

@@ -1,4 +1,4 @@
-"""The smallest value that fits a JSON Schema, where that is simple to find.
+"""`example`: the smallest value that fits a JSON Schema, where it is easy to find.
 
 Only required properties are filled in; nothing is random.
 """
@@ -29,7 +29,7 @@ _FORMATS = {
     "uri": "https://example.com",
     "uri-reference": "/",
     "uuid": "00000000-0000-4000-8000-000000000000",
-    # pydantic's own names
+    # formats of pydantic
     "uuid4": "00000000-0000-4000-8000-000000000000",
     "ipvanyaddress": "127.0.0.1",
     "ipv4network": "127.0.0.0/8",
@@ -43,15 +43,15 @@ _FORMATS = {
 }
 _DEEPEST = 24
 _MOST = 2000
-"""The limit of values in a value: a schema that contains itself twice grows exponentially."""
+"""The most values inside a value: a schema that contains itself twice grows exponentially."""
 _LONGEST = 100_000
 _HIGHEST = 1e300
 _ENDING = 4
-"""From this depth, a choice takes the option that ends: null, a scalar."""
+"""From this depth on, a choice takes an option that ends, such as null or a scalar."""
 
 
 def example(schema: Any, *, defs: Json | None = None) -> Any:
-    """A value for a schema; `defs` is the document of its references, by default the schema itself."""
+    """A value that fits a schema; `defs` is the document for its references, by default the schema itself."""
     return _Maker(schema if defs is None else defs).value(schema, 0)
 
 
@@ -185,7 +185,7 @@ def _limit(value: Any) -> int | float | None:
 
 
 def is_free(schema: Json, text: str) -> bool:
-    """Whether a schema of texts asks for no form, and for a length that a text has."""
+    """Whether a string schema has no pattern or format, and its length limits fit the text."""
     most = schema.get("maxLength")
     fits = count_of(schema.get("minLength")) <= len(text) and (type(most) is not int or len(text) <= most)
     return fits and "pattern" not in schema and str(schema.get("format")) not in _FORMATS
@@ -205,10 +205,10 @@ def _string(schema: Json) -> str:
 
 
 def _matching(pattern: str) -> str | None:
-    """A text that matches a regular expression, or None where that is not simple to find."""
+    """A text that matches a regular expression, or None if it is not easy to find."""
     try:
         with catch_warnings():
-            simplefilter("ignore")  # the pattern belongs to the schema's author
+            simplefilter("ignore")  # warnings about the pattern are for the schema's author
             made = _spelled(import_module("re._parser").parse(pattern))
             return made if re.search(pattern, made) else None
     except (re.error, ValueError, TypeError, KeyError, RecursionError, OverflowError):
@@ -251,7 +251,7 @@ def _piece(operation: str, argument: Any) -> str:
 
 
 def _member(members: Any) -> str:
-    """A character of a set."""
+    """A character in a regular expression's set."""
     first, argument = members[0]
     match str(first):
         case "NEGATE":

@@ -1,4 +1,4 @@
-"""`OfflineLM` and `AutoLM`: stand-ins for a language model that follow rules."""
+"""`OfflineLM` and `AutoLM`: stand-ins for a language model that follow fixed rules."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _NO = re.compile(r"\b(no|not|false|never|none)\b")
 
 
 class OfflineLM(LocalLM):
-    """Follows fixed rules and has no neural network: for demos and tests without a key. It understands nothing, although it may look so.
+    """A model for demos and tests without a key. It follows fixed rules and has no neural network: it only seems to understand.
 
     It picks the declared tool whose name and description share the most words with the question, fills the arguments by their types and
     names (a sum from the question into `expression`, dates into dates, numbers into numbers, quoted or remaining words into the rest),
-    and answers with the tools' results. If no tool fits, it says so. It does not read tools that a prompt describes in its text. The same
+    and answers with the tools' results. If no tool fits, it says so. It ignores tools that a prompt describes only in its text. The same
     question always gets the same answer.
     """
 
@@ -48,7 +48,7 @@ class OfflineLM(LocalLM):
 class AutoLM(LocalLM):
     """Calls each offered tool once, with the smallest arguments that fit its schema, and then answers.
 
-    It reads what it did from the conversation, so one instance serves any number of runs. It calls declared tools only: a prompt that
+    It finds its earlier calls in the conversation, so one instance serves any number of runs. It calls only declared tools: a prompt that
     describes tools in its text gets an answer without calls. `answer` is the text of its answers, or a mapping of output fields to values;
     other fields, and texts of a certain form such as dates, get the smallest value of their type.
     """
@@ -77,7 +77,7 @@ class AutoLM(LocalLM):
 
 
 def _output(task: Task, name: str, schema: Json) -> Any:
-    """The value of an output: the tools' results, in the form its type wants."""
+    """The value of an output: the tools' results, in a form that fits its type."""
     if name == "reasoning":
         used = ", ".join(dict.fromkeys(call.name for call in task.calls))
         return f"I am rules, no neural network. I called {used} and answer with what came back." if used else _nothing_fits(task)
@@ -111,7 +111,7 @@ def _json(text: str) -> Any:
 
 
 def _plain(result: str) -> str:
-    """A result as a person would read it: an object of few words as `key: value`."""
+    """A result in readable form: a flat object as `key: value`."""
     value = _json(result)
     if isinstance(value, dict) and value and all(isinstance(each, (str, int, float, bool)) for each in mapping(value).values()):
         return ", ".join(f"{name}: {each}" for name, each in mapping(value).items())

@@ -1,4 +1,4 @@
-"""The rules of `OfflineLM`: which tool shares words with a question, and what in the question fits an argument."""
+"""The rules of `OfflineLM`: choose the tool that shares words with a question, and fill its arguments from the question."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ _PLACE = re.compile(r"\b(?:in|for|at|from|to|near|of)\s+((?:[^\W\d_a-z][\w'’-]
 _PLACE_WORDS = frozenset({"city", "location", "place", "country", "town", "region", "address", "destination", "origin"})
 _DATE_WORDS = frozenset({"date", "day", "when", "start", "end", "since", "until", "deadline", "birthday", "departure", "return"})
 _LONGEST = 4000
-"""Only the beginning of a question is searched for arithmetic: the search takes quadratic time."""
+"""How many characters of a question are searched for arithmetic: the search takes quadratic time."""
 _LEAST = 3
-"""The lowest score of a tool that fits: a word of its name counts 3, of its description or a parameter 1."""
+"""The lowest score of a tool that fits: a shared word counts 3 in its name, 1 in its description or a parameter."""
 
 
 def stem(word: str) -> str:
@@ -77,7 +77,7 @@ def best_tool(question: str, tools: Sequence[OfferedTool], called: AbstractSet[s
     asked = words(question)
     found = sums(question)
     if called:
-        # A second tool must share a word of its name; and a sum is calculated once.
+        # A second tool must share a word in its name, and a sum is calculated only once.
         is_done = any(_calculates(tool) or _operations(found) & words(tool.name) for tool in tools if tool.name in called)
         found = [] if is_done else found
         tools = [tool for tool in tools if asked & words(tool.name) or (found and _calculates(tool))]
@@ -150,7 +150,7 @@ def _month(name: str) -> int:
 
 @dataclass(slots=True)
 class _Material:
-    """Pieces of a question for arguments; each is used once while there are others."""
+    """Pieces of a question to fill arguments with; each is used once, except for the last of its kind."""
 
     question: str
     sums: list[str] = field(default_factory=list[str])
@@ -170,7 +170,7 @@ class _Material:
 
 
 def arguments(question: str, tool: OfferedTool) -> Json:
-    """Arguments for a tool from a question; a missing one gets the smallest value that fits."""
+    """Arguments for a tool from a question; a missing required one gets the smallest value that fits."""
     undated = _MONTH_FIRST.sub(" ", _DAY_FIRST.sub(" ", _ISO_DATE.sub(" ", question)))
     material = _Material(
         question,
@@ -251,7 +251,7 @@ def _fits(schema: Json, word: str) -> bool:
 
 
 def _keywords(question: str, tool: OfferedTool) -> str:
-    """The question without stop words and without words of the tool's name."""
+    """The question without stop words and words of the tool's name."""
     names = words(tool.name)
     kept = [token for token in _tokens(question) if token and token.lower() not in _STOP and stem(token) not in names]
     return " ".join(kept)

@@ -1,7 +1,7 @@
-"""What a request declares, as data: its tools, the calls so far, the outputs to write. `AutoLM` and `OfflineLM` answer by it.
+"""`Task`: the tools of a request, the calls so far, and the outputs to write. `AutoLM` and `OfflineLM` answer from it.
 
 Tools and calls are those of native function calling. Outputs come from the `finish` tool, from the adapter's `Request.form`, or from the
-JSON schema that the answer must fit. Prompts are not parsed.
+JSON Schema that the answer must fit. Prompts are not parsed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _BUILT_IN = frozenset({"finish", "user_clarification"})
 _NO_PROSE = ("[[", "<", "Answer with ")
-"""How lines of a question begin that only say which field follows, or how to answer."""
+"""The starts of lines in a question that only name a field, or say how to answer."""
 
 
 class OfferedTool(Record):
@@ -43,17 +43,17 @@ class PastCall(Record):
 
 
 class Task(Record):
-    """What a request declares."""
+    """The tools, calls and outputs of a request."""
 
     question: str
     tools: tuple[OfferedTool, ...]
-    """Without ferrule's own `finish` and `user_clarification`."""
+    """The tools, without ferrule's own `finish` and `user_clarification`."""
     calls: tuple[PastCall, ...]
     finish: OfferedTool | None
     outputs: Json
-    """The JSON Schema of the object of outputs; empty where plain text will do."""
+    """The JSON Schema of the object of outputs; empty if plain text will do."""
     write: Callable[[Json], str]
-    """The text of an answer with these outputs."""
+    """Writes outputs as the text of an answer."""
     position: int
     """The length of the conversation: it makes the ids of new calls unique."""
 
@@ -63,7 +63,7 @@ class Task(Record):
         return Response(thought, (call,), finish_reason="tool_calls", usage=_ONE_CALL)
 
     def end(self, value: Callable[[str, Json], Any]) -> Response:
-        """The last answer. `value` gives the value of an output, by its name and JSON Schema."""
+        """The final answer. `value` returns the value of an output, from its name and JSON Schema."""
         schema = self.outputs if self.finish is None else self.finish.parameters
         values = {name: _finish(each) or value(name, each) for name, each in _properties(schema)}
         if self.finish is not None:
@@ -76,7 +76,7 @@ _ONE_CALL = Usage(calls=1)
 
 
 def read_task(request: Request) -> Task:
-    """What a request declares."""
+    """Read the task from a request."""
     tools = [_tool(mapping(each.get("function"))) for each in request.tools]
     form, shape = request.form, request.shape
     return Task(
@@ -108,13 +108,13 @@ def _properties(schema: Json) -> Iterator[tuple[str, Json]]:
 
 
 def _finish(schema: Json) -> str | None:
-    """`finish` where it is a choice: a step in text ends the loop, as the tools of a prompt are not declared."""
+    """`finish`, if the schema offers it as a choice: a step in text then ends the loop, because its tools are not declared."""
     options = schema.get("enum")
     return "finish" if isinstance(options, list) and "finish" in options else None
 
 
 def _prose(text: str) -> str:
-    """What a message asks, without the form it stands in: the values of a JSON object, or the lines that are prose."""
+    """The question in a message, without its markup: the values of a JSON object, or the lines of prose."""
     if text.startswith("{"):
         try:
             found = mapping(JSONDecoder().raw_decode(text)[0])

@@ -1,1 +1,1 @@
-"""Any model of ferrule behind a real HTTP server."""
+"""A real HTTP server for any model of ferrule."""

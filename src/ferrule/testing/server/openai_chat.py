@@ -1,4 +1,4 @@
-"""OpenAI's chat completions on the server's side: requests read, answers written whole or as a stream."""
+"""The server's side of OpenAI's chat completions: reads requests, and writes answers whole or as a stream."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class Received(Record):
     model: str | None = None
     stream: bool = False
     with_usage: bool = True
-    """Whether the client wants a stream to end with its token counts, where the protocol lets it choose."""
+    """Whether the client wants token counts at the end of a stream, if the protocol lets it choose."""
 
 
 def receive(body: Json, path: str) -> Received:
-    """The request in a body; raises `InputError` that says where it is wrong."""
+    """Read a request from a body; raises `InputError` that names the place of the problem."""
     del path
     options = mapping(body.get("stream_options"))
     return Received(read_request(body), text_of(body.get("model")), bool(body.get("stream")), bool(options.get("include_usage")))
 
 
 def answer(response: Response, *, model: str) -> Json:
-    """A whole answer."""
+    """The body of a whole answer."""
     message: Json = {"role": "assistant", "content": response.text}
     if response.tool_calls:
         message["tool_calls"] = [call.format() for call in response.tool_calls]
@@ -64,12 +64,12 @@ def events(items: Iterable[Delta | Response], *, model: str, with_usage: bool = 
 
     is_first = True
     for item in items:
-        if is_first:  # not earlier: until now the model may fail, and the answer be an error status
+        if is_first:  # not earlier: until now the model may fail, which needs an error status
             is_first = False
             yield chunk({"role": "assistant", "content": ""})
         if isinstance(item, Delta):
             if not item.text and not item.reasoning:
-                continue  # a piece of a call: the calls follow with the whole answer
+                continue  # a piece of a call: calls are sent with the whole answer
             reasoning = {"reasoning_content": item.reasoning} if item.reasoning else {}
             yield chunk({**({"content": item.text} if item.text else {}), **reasoning})
             continue
@@ -106,7 +106,7 @@ def error_event(body: Json) -> bytes:
 
 _STATUS: tuple[tuple[type[FerruleError], int, str], ...] = (
     (InputError, 400, "invalid_request"),
-    (ConfigurationError, 400, "invalid_request"),  # of the script: to ask again does not help
+    (ConfigurationError, 400, "invalid_request"),  # raised by a script: a retry does not help
     (RateLimitError, 429, "rate_limit_exceeded"),
     (UnavailableError, 503, "unavailable"),
     (AuthenticationError, 401, "invalid_api_key"),
@@ -128,7 +128,7 @@ def _usage(response: Response) -> Json:
     usage, further = response.usage, Json()
     if usage.reasoning_tokens:
         further["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
-    if response.cost is not None:  # as OpenRouter reports it
+    if response.cost is not None:  # in OpenRouter's form
         further["cost"] = response.cost
     written = {"cache_write_tokens": usage.cache_write_tokens} if usage.cache_write_tokens else {}
     return {

@@ -1,6 +1,6 @@
 """`serve`: an HTTP server on loopback that answers with any model of ferrule, as an OpenAI-compatible provider would.
 
-`ferrule ask` without a key uses it too, so that its requests go over HTTP like all others. Standard library only.
+`ferrule ask` without a key uses it too, so that its requests go over HTTP like all others. Uses only the standard library.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class ServerProtocol(Protocol):
     """The server's side of one protocol. A module satisfies it, such as `openai_chat`."""
 
     def receive(self, body: Json, path: str) -> openai_chat.Received:
-        """The request in a body; raises `InputError` that says where it is wrong."""
+        """Read a request from a body; raises `InputError` that names the place of the problem."""
         ...
 
     def answer(self, response: Response, *, model: str) -> Json:
-        """A whole answer."""
+        """The body of a whole answer."""
         ...
 
     def events(self, items: Iterable[Delta | Response], *, model: str, with_usage: bool = False) -> Iterator[bytes]:
@@ -45,7 +45,7 @@ class ServerProtocol(Protocol):
         ...
 
     def error_body(self, error: FerruleError) -> tuple[int, Json]:
-        """Status and body for a model error or a bad request."""
+        """The status and the body for a model error or a bad request."""
         ...
 
     def error_event(self, body: Json) -> bytes:
@@ -68,7 +68,7 @@ class Served:
 
     @property
     def bodies(self) -> list[bytes]:
-        """The same bodies as the bytes received."""
+        """The same bodies, as the bytes received."""
         return self._server.raw
 
     @property
@@ -77,26 +77,26 @@ class Served:
         return self._server.accepted
 
     def lm(self, **settings: Any) -> LM:
-        """An `LM` that asks this server; keywords are those of `LM`."""
+        """An `LM` that sends its requests to this server; takes the keywords of `LM`."""
         settings.setdefault("model", "served")
         return LM(self.base_url, **settings)
 
 
 _MOST_DIGITS = 9
-"""Of the length of a body."""
+"""The most digits of a `Content-Length`."""
 _PROTOCOLS: Mapping[str, ServerProtocol] = {"/chat/completions": openai_chat}
 
 
 @contextmanager
 def serve(lm: Any, *, port: int = 0, protocols: Mapping[str, ServerProtocol] = _PROTOCOLS) -> Generator[Served]:
-    """Answer on 127.0.0.1 with a model of ferrule, for a `with` block.
+    """Serve a model of ferrule on 127.0.0.1, for a `with` block.
 
-    Requests must name this machine in `Host` and, from a web page, in `Origin`, as with an MCP server.
+    Requests must name this machine in `Host` and, if a web page sends them, in `Origin`, as for an MCP server.
 
     Args:
         lm: The model: anything with `complete(request)`.
-        port: The port; 0 takes a free one.
-        protocols: What the server speaks, by how the path of a request ends. Default: OpenAI's chat completions.
+        port: The port; 0 chooses a free one.
+        protocols: The protocols that the server speaks, by the end of a request's path. Default: OpenAI's chat completions.
 
     """
     server = _Server(as_model(lm), port, protocols)
@@ -112,7 +112,7 @@ def serve(lm: Any, *, port: int = 0, protocols: Mapping[str, ServerProtocol] = _
 
 
 class _Server(ThreadingHTTPServer):
-    allow_reuse_address = os.name != "nt"  # on Windows it would share a port that another server has
+    allow_reuse_address = os.name != "nt"  # on Windows it would share a port with another server
     daemon_threads = True
     block_on_close = True
     request_queue_size = 512
@@ -128,7 +128,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Conversation)
 
     def server_bind(self) -> None:
-        """Bind without the base's look-up of the machine's name, which takes seconds where the network has none for it."""
+        """Bind without the base class's look-up of the machine's name, which takes seconds if the network has none."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
@@ -144,10 +144,10 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Says nothing: a client may close its connection at any time, and all other errors were answered with 500."""
+        """Print nothing: a client may close its connection at any time, and other errors were answered with 500."""
 
     def hang_up(self) -> None:
-        """End the connections that clients keep open: their threads wait for the next request."""
+        """Close the connections that clients keep open: their threads wait for the next request."""
         with self._lock:
             for request in self._open:
                 try:
@@ -157,24 +157,24 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Conversation(BaseHTTPRequestHandler):
-    """One connection of a client."""
+    """Handles one connection of a client."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = -1  # headers and body leave together
+    wbufsize = -1  # buffered: headers and body are sent together
     server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]  no other server uses this class
 
     def finish(self) -> None:
-        """Close the connection. The base leaves it open if the client left while the answer was still buffered."""
+        """Close the connection. The base class leaves it open if the client left while the answer was still buffered."""
         with suppress(OSError):
             super().finish()
         self.rfile.close()
 
     def do_GET(self) -> None:
-        """The list of models, which many clients request first."""
+        """Send the list of models, which many clients request first."""
         if self._refuse():
             return
-        has_body = "transfer-encoding" in self.headers or self.headers.get("content-length", "0") != "0"  # which is not read
+        has_body = "transfer-encoding" in self.headers or self.headers.get("content-length", "0") != "0"  # a body is not read
         if self.path.partition("?")[0].endswith("/models"):
             model = {"id": self.server.lm.name, "object": "model", "created": 0, "owned_by": "ferrule"}
             self._send(200, {"object": "list", "data": [model]}, last=has_body)
@@ -182,7 +182,7 @@ class _Conversation(BaseHTTPRequestHandler):
             self._send(404, self._nowhere(), last=has_body)
 
     def do_POST(self) -> None:
-        """An answer of the model, in the protocol of the path."""
+        """Send an answer of the model, in the protocol that the path names."""
         if self._refuse():
             return
         body = self._body()
@@ -201,11 +201,11 @@ class _Conversation(BaseHTTPRequestHandler):
                 is_answered = True
                 self._fail(*protocol.error_body(error), protocol)
             finally:
-                if not is_answered:  # the model raised another exception, which goes on to `handle_error`
+                if not is_answered:  # the model raised another exception, which `handle_error` gets
                     self._fail(500, _problem("the model failed", "server_error"), protocol)
 
     def _refuse(self) -> bool:
-        """Answer a request that no page of another host may make."""
+        """Refuse a request from a page of another host; returns whether it did."""
         refused = refusal(self.headers.get("Host"), self.headers.get("Origin"))
         if refused is not None:
             self._send(refused[0], _problem(refused[1]), last=True)
@@ -235,7 +235,7 @@ class _Conversation(BaseHTTPRequestHandler):
         return _problem(f"there is no {self.path}; this server knows /v1/models and paths that end in {', '.join(self.server.protocols)}")
 
     def _body(self) -> bytes | None:
-        """The body. None if it was refused: without one certain length, the next request cannot be told from it."""
+        """Read the body. None if the request was refused: without one definite length, it is unclear where the next request begins."""
         lengths: set[str] = {*self.headers.get_all("content-length", ())}
         length = lengths.pop() if len(lengths) == 1 and "transfer-encoding" not in self.headers else ""
         if not length.isdecimal():
@@ -264,7 +264,7 @@ class _Conversation(BaseHTTPRequestHandler):
 
     def _send_events(self, events: Iterable[bytes]) -> None:
         for event in events:
-            if not self._sent:  # not before the first event: the model may still fail, and the answer be an error status
+            if not self._sent:  # not before the first event: until then the model may fail, which needs an error status
                 self._sent = True
                 self.send_response(200)
                 self.send_header("Content-Type", "text/event-stream")
@@ -285,7 +285,7 @@ class _Conversation(BaseHTTPRequestHandler):
         self._chunk(b"")
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Logs nothing: the output of a test stays readable."""
+        """Log nothing, so that the output of a test stays readable."""
 
 
 def _problem(message: str, kind: str = "invalid_request_error") -> dict[str, Any]:

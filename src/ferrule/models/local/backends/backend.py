@@ -1,4 +1,4 @@
-"""What a model in this process needs of the library that runs it: `Backend`; and how tokens are chosen: `Sampling`."""
+"""`Backend`: the interface of a library that runs a model in this process; and `Sampling`: how tokens are chosen."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from ferrule.models.local.vocabulary import Vocabulary
 
 PLAIN_TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n\n{% endfor %}assistant:"
-"""For a model without a chat template, as base models are."""
+"""The template for a model without its own, such as a base model."""
 _SYNONYMS = {"max_completion_tokens": "max_tokens", "max_output_tokens": "max_tokens", "max_new_tokens": "max_tokens"}
 _IGNORED = frozenset({"parallel_tool_calls", "user", "metadata", "store"})
-"""Settings that say nothing about how a text is generated."""
+"""Settings that do not affect how a text is generated."""
 
 
 class Sampling(Record):
-    """How the tokens of one answer are chosen. None leaves it to the model's own defaults."""
+    """How the tokens of one answer are chosen. None leaves a value to the model's own default."""
 
     max_tokens: int | None = None
     temperature: float | None = None
@@ -36,7 +36,7 @@ class Sampling(Record):
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Sampling:
-        """The settings of a request; raises `ConfigurationError` for one that a local model does not have."""
+        """The sampling for a request's settings; raises `ConfigurationError` for a setting that local models do not have."""
         known: dict[str, Any] = {}
         for name, value in settings.items():
             own = _SYNONYMS.get(name, name)
@@ -55,29 +55,29 @@ class Sampling(Record):
 
 
 class Backend(Protocol):
-    """A loaded model: a conversation to tokens, tokens to more tokens, tokens to text. Threads may share it."""
+    """A loaded model: turns a conversation into tokens, generates tokens, and turns tokens into text. Threads may share it."""
 
     reads_tools: bool
     """Whether its chat template renders declarations of tools."""
     window: int | None
-    """Tokens of prompt and answer together."""
+    """The most tokens of prompt and answer together; None if unknown."""
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """Its tokens, for constraints; built when first used."""
+        """The model's tokens, for constraints; built on first use."""
         ...
 
     def prompt(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, variables: Mapping[str, Any]) -> list[int]:
-        """The conversation by the model's chat template, up to where its answer begins.
+        """The tokens of a conversation, through the model's chat template, up to where the answer begins.
 
-        Raises `BadRequestError` where the template refuses the conversation.
+        Raises `BadRequestError` if the template refuses the conversation.
         """
         ...
 
     def generate(self, prompt: Sequence[int], sampling: Sampling, matcher: Matcher | None) -> Iterator[int]:
-        """The tokens of one answer without the one that ends it, at most `sampling.max_tokens`; closing the iterator ends the work.
+        """The tokens of one answer without the end token, at most `sampling.max_tokens`; closing the iterator stops the work.
 
-        With a matcher, only tokens that it admits are chosen, and each is passed to it.
+        With a matcher, only tokens that it admits are chosen, and it gets each of them.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Models of llama.cpp in this process, by `llama-cpp-python`, which the user installs."""
+"""Models in this process through `llama-cpp-python`, which the user installs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ferrule.models.local.matcher import Matcher
 
 _DEFAULTS = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "repetition_penalty": 1.0}
-"""Those of llama.cpp."""
+"""The defaults of llama.cpp."""
 _LONGEST_PIECE = 256
 
 
@@ -39,7 +39,7 @@ class LlamaBackend:
         self._lock = Lock()
         self._vocabulary: Vocabulary | None = None
         self._tokens: list[int] = []
-        """The tokens in the context."""
+        """The tokens whose state is in the context."""
         self.window: int | None = self.model.n_ctx()
         template: str = self.model.metadata.get("tokenizer.chat_template") or ""
         self.reads_tools = "tools" in template
@@ -54,7 +54,7 @@ class LlamaBackend:
         """See `Backend`."""
         try:
             text: str = self._format(messages=messages, tools=tools, **variables).prompt
-        except (ValueError, import_module("jinja2").TemplateError) as error:  # a `ValueError` is what its `raise_exception` raises
+        except (ValueError, import_module("jinja2").TemplateError) as error:  # its `raise_exception` raises `ValueError`
             raise BadRequestError(f"the chat template refuses the conversation: {error}") from error
         return self.model.tokenize(text.encode(), add_bos=not (self._bos and text.startswith(self._bos)), special=True)
 
@@ -76,7 +76,7 @@ class LlamaBackend:
         return b"".join(map(self._piece, tokens)).decode(errors="replace")
 
     def generate(self, prompt: Sequence[int], sampling: Sampling, matcher: Matcher | None) -> Iterator[int]:
-        """See `Backend`. The context keeps what it has of the last answer, so the beginning of a longer prompt is not read again."""
+        """See `Backend`. The context keeps the last tokens, so the beginning that a new prompt shares with them is not evaluated again."""
         chance: Any = import_module("numpy").random.default_rng(sampling.seed)
         tokens = list(prompt)
         for _ in range(sampling.max_tokens or 1):
@@ -95,7 +95,7 @@ class LlamaBackend:
                 return
 
     def _scores(self, tokens: list[int]) -> Any:
-        """A copy of the scores of the token after these."""
+        """A copy of the scores for the token that follows these."""
         known, most = self._tokens, min(len(self._tokens), len(tokens) - 1)
         same = next((at for at in range(most) if known[at] != tokens[at]), most)
         self.model.n_tokens = same
@@ -113,7 +113,7 @@ class LlamaBackend:
 
 
 def _choose(scores: Any, tokens: list[int], sampling: Sampling, chance: Any) -> int:
-    """The next token by its scores."""
+    """Choose the next token from the scores."""
     numpy: Any = import_module("numpy")
     wanted = {name: default if getattr(sampling, name) is None else getattr(sampling, name) for name, default in _DEFAULTS.items()}
     if wanted["repetition_penalty"] != 1.0:

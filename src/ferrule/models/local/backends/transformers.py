@@ -1,4 +1,4 @@
-"""Models of `transformers`, which the user installs with `torch`."""
+"""Models in this process through `transformers`, which the user installs with `torch`."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class TransformersBackend:
         return self.tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
     def generate(self, prompt: Sequence[int], sampling: Sampling, matcher: Matcher | None) -> Iterator[int]:
-        """See `Backend`. Each answer has a random generator of its own: a seed gives the same answer beside other threads, too."""
+        """See `Backend`. Each answer has its own random generator: a seed gives the same answer even when other threads generate."""
         torch = self._torch
         seen = torch.tensor([list(prompt)], device=self.model.device)
         fed, cache = seen, None
@@ -94,7 +94,7 @@ class TransformersBackend:
             with self._lock, torch.inference_mode():
                 found = self.model(input_ids=fed, past_key_values=cache, use_cache=True, logits_to_keep=1)
                 cache, scores = found.past_key_values, found.logits[:, -1].float()
-                scores[:, len(self.tokenizer) :] = -torch.inf  # rows that pad the matrix are no tokens
+                scores[:, len(self.tokenizer) :] = -torch.inf  # rows that only pad the matrix are not tokens
                 if matcher is not None:
                     matcher.apply(scores[0])
                 for warp in warpers:
@@ -111,7 +111,7 @@ class TransformersBackend:
                 return
 
     def _warpers(self, sampling: Sampling) -> tuple[list[Any], bool]:
-        """What changes the scores before a token is drawn, in the order of transformers; and whether the best token is taken instead."""
+        """The functions that change scores before a token is drawn, in transformers' order; and whether to take the best token."""
         own, made = self._defaults, self._transformers
         names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
         given = {name: getattr(sampling, name) for name in names}
@@ -142,7 +142,7 @@ def _best_device(torch: Any) -> str:
 
 
 def _ends(defaults: Any, tokenizer: Any) -> frozenset[int]:
-    """The tokens that end an answer: several for models that mark the end of a turn and of a text apart."""
+    """The tokens that end an answer: several if a model has different ones for the end of a turn and of a text."""
     known = defaults.eos_token_id
     found = cast("list[int | None]", known if isinstance(known, (list, tuple)) else [known])
     return frozenset(each for each in (*found, tokenizer.eos_token_id) if each is not None)

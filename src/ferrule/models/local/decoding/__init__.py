@@ -1,1 +1,1 @@
-"""Decoding within a budget of tokens: how an answer that was begun is ended."""
+"""Decoding within a budget of tokens: how to complete an unfinished answer in time."""

@@ -1,7 +1,7 @@
-"""The shortest text that ends a value that was begun: what remains to be written when the budget of tokens runs out.
+"""Finds the shortest text that completes an unfinished value, for when the budget of tokens runs out.
 
-The text is read along the schema of the grammar. Where the schema leaves a choice, as between the tools of a call, every reading that fits
-goes on.
+The text is read along the schema of the grammar. Where the schema leaves a choice, such as between tools, all readings that fit are
+followed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ferrule.models.local.decoding.shortest import Shortest
 
 Reading = tuple[frozenset[int], bytes | None]
-"""Where a value may be complete, and the shortest text that completes it if the text ends within it."""
+"""The positions where a value may end; and if the text ends inside the value, the shortest text that completes it."""
 
 _NONE: Reading = (frozenset(), None)
 _WHOLE = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
@@ -25,9 +25,9 @@ _NUMBER = re.compile(rb"[-+.0-9eE]+")
 
 
 def ending(shortest: Shortest, text: bytes, closer: bytes = b"") -> tuple[bytes | None, bool]:
-    """The shortest text that completes this one, None if none is known; and whether it ends where any character may come next.
+    """The shortest completion of a text, or None if none is known; and whether the text ends where any character may follow.
 
-    The `closer` comes after the value, and may have begun.
+    The `closer` comes after the value, and the text may already contain its beginning.
     """
     reader = _Reader(shortest, text)
     try:
@@ -40,7 +40,7 @@ def ending(shortest: Shortest, text: bytes, closer: bytes = b"") -> tuple[bytes 
 
 
 class _Reader:
-    """One text, read along the schema."""
+    """Reads one text along the schema."""
 
     def __init__(self, shortest: Shortest, text: bytes) -> None:
         self._shortest = shortest
@@ -54,7 +54,7 @@ class _Reader:
             return frozenset(), self._shortest.of(node)
         key = (id(node), at)
         if key not in self._known:
-            self._known[key] = _NONE  # a definition that is only itself
+            self._known[key] = _NONE  # for a definition that refers only to itself
             self._known[key] = self._read(node, at)
         return self._known[key]
 
@@ -117,7 +117,7 @@ class _Reader:
         return frozenset(), rest + b"a" * (least - size) + b'"'
 
     def key(self, schema: Schema, at: int) -> Reading:
-        """Read the name of an open property that begins here."""
+        """Read the name of an additional property that begins here."""
         return self._string(schema, at) if self._text[at : at + 1] == b'"' else _NONE
 
     def _array(self, node: Schema, at: int) -> Reading:
@@ -160,7 +160,7 @@ class _Reader:
 
 
 class _ObjectReading:
-    """The properties of one object, of which the optional ones may be missing and the open ones come last."""
+    """Reads the properties of one object: optional ones may be missing, and additional ones come last."""
 
     def __init__(self, reader: _Reader, shortest: Shortest, node: Schema, text: bytes) -> None:
         self._reader, self._shortest, self._text = reader, shortest, text

@@ -1,4 +1,4 @@
-"""The budget of one sequence: tokens after which the answer could not be ended in time are not admitted."""
+"""`BudgetGuard`: admits only tokens after which the answer can still be completed within its budget."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from ferrule.models.local.decoding.plans import Plans
 
 _MOST_TRIED = 16
-"""Tokens after which the ending is looked for, in one step."""
+"""The most tokens that are tried in one step: for each, the ending after it is computed."""
 
 
 class BudgetGuard:
-    """How many tokens are left, and an ending that fits in them.
+    """Counts the tokens left, and knows an ending that fits in them.
 
-    While many are left, nothing is looked for: the ending grows by a known number of tokens at most, and only where the writer has a
-    choice. When it could grow too long, it is made anew; when one token could make it too long, each that may come is tried, or, if these
-    are very many, those that certainly do not and the one that the ending begins with.
+    While many are left, no ending is computed: it grows by a known number of tokens at most, and only where the writer has a choice. When
+    it could have grown too long, it is computed anew. When one token could make it too long, each possible token is tried; if there are
+    too many, only some single-byte ones are, and otherwise only tokens that certainly do not, and the first of the ending, are admitted.
     """
 
     def __init__(self, plans: Plans, budget: int) -> None:
@@ -39,7 +39,7 @@ class BudgetGuard:
         return made
 
     def accept(self, token: int, text: bytes) -> None:
-        """Count a token."""
+        """Count a token, and update the ending."""
         self.left -= 1
         self._tokens.append(token)
         self._text += text
@@ -55,7 +55,7 @@ class BudgetGuard:
         self._tried = {}
 
     def narrowed(self, mask: bytes, engine: Any, eos: int) -> bytes:
-        """The mask without tokens after which the answer could not be ended in time."""
+        """The mask without tokens after which the answer could not be completed in time."""
         if self.left - 1 >= self._longest + self._plans.largest_jump:
             return mask
         admitted = int.from_bytes(mask, "little")
@@ -87,7 +87,7 @@ class BudgetGuard:
         return self._plans.remaining([*self._tokens, token], self._text + self._plans.text_of(token))[0]
 
     def _make_plan(self, engine: Any, eos: int) -> None:
-        """Find the ending, which the engine must take; else keep the rest of the one that was followed."""
+        """Compute the ending, which the engine must accept; keep the rest of the previous one if that is shorter."""
         kept = self._plan
         found, self._is_free = self._plans.remaining(self._tokens, self._text)
         if found is not None and engine.validate_tokens([*found, eos]) != len(found) + 1:
@@ -99,7 +99,7 @@ class BudgetGuard:
 
 
 def _ids(bits: int, most: int) -> list[int]:
-    """The first ids in a number with a bit for each."""
+    """The lowest ids in a bit set, at most `most`."""
     made: list[int] = []
     while bits and len(made) < most:
         lowest = bits & -bits

@@ -1,4 +1,4 @@
-"""The tokens that end an answer, and the tokens that may come while so many are left."""
+"""`Plans`: the shortest endings of answers, in tokens."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 _STRUCTURE = b'{[,:"'
 _MOST_STRUCTURE = 8
-"""Marks of JSON in one token; longer rows of them, such as `[[[[[[[[[[`, are no text that a schema admits."""
+"""The most JSON marks counted in one token: schemas do not admit longer runs, such as `[[[[[[[[[[`."""
 _PLAIN = bytes(each for each in range(0x20, 0x7F) if each not in b'"\\')
 _KINDS: Cache[tuple[int, int, int]] = Cache(8)
-"""See `_kinds`: reading 128,000 tokens takes a tenth of a second."""
+"""The results of `_kinds`: for 128,000 tokens it takes a tenth of a second."""
 
 
 class Plans:
-    """Endings under one grammar in the tokens of one vocabulary. Shared by the sequences of a constraint."""
+    """Endings under one grammar, in the tokens of one vocabulary. Shared by all sequences of a constraint."""
 
     def __init__(self, vocabulary: Vocabulary, grammar: Grammar) -> None:
         self._vocabulary, self._grammar, self._form = vocabulary, grammar, grammar.form
@@ -31,16 +31,16 @@ class Plans:
         self._closer = self._form.closer.encode()
         first = self.remaining([], b"")[0]
         self.shortest_tokens = len(first) if first is not None else None
-        """Of the shortest answer; None if no answer ends."""
+        """The number of tokens in the shortest answer; None if no answer ends."""
         self.jump = len(vocabulary.encode(self._shortest.longest_choice)) + 4
-        """By how many tokens one choice can make an ending longer."""
+        """How many tokens one choice can add to an ending, at most."""
         start = self._opener[:1] if self._form.prose_chars else b""
         most, self.plain, self.single = _KINDS.get((vocabulary, start), lambda: _kinds(vocabulary, start))
         self.largest_jump = self.jump * (1 + min(_MOST_STRUCTURE, most))
-        """By how many tokens one token can make it longer."""
+        """How many tokens any one token can add to an ending, at most."""
 
     def growth(self, token: int) -> int:
-        """By how many tokens this one can make an ending longer."""
+        """How many tokens this token can add to an ending, at most."""
         return self.jump * (1 + min(_MOST_STRUCTURE, _marks(self._vocabulary.tokens[token])))
 
     def text_of(self, token: int) -> bytes:
@@ -48,9 +48,9 @@ class Plans:
         return self._vocabulary.decode([token])
 
     def remaining(self, tokens: list[int], text: bytes) -> tuple[list[int] | None, bool]:
-        """The tokens that end the answer soonest, None if none are known; and whether any character may come next.
+        """The shortest ending of the answer in tokens, None if none is known; and whether any character may come next.
 
-        `text` is that of the tokens, in which special tokens have no bytes.
+        `text` is the text of `tokens`; special tokens have none.
         """
         opener_id = self._grammar.opener_id
         if not self._form.prose_chars:
@@ -77,7 +77,7 @@ class Plans:
 
 
 def _kinds(vocabulary: Vocabulary, start: bytes) -> tuple[int, int, int]:
-    """The most marks of a token; the tokens that change no ending where any character but `start` may come next; those of one byte."""
+    """The most marks in a token; the tokens that change no ending where any character but `start` may follow; the single-byte tokens."""
     plain = vocabulary.bits(lambda token: _is_plain(token) and (not start or start not in token))
     return max(map(_marks, vocabulary.tokens), default=1), plain, vocabulary.bits(lambda token: len(token) == 1)
 
@@ -87,7 +87,7 @@ def _marks(token: bytes) -> int:
 
 
 def _is_plain(token: bytes) -> bool:
-    """Whether a token is whole characters that stand for themselves in a text of JSON."""
+    """Whether a token consists of whole characters that need no escape in a JSON string."""
     others = token.translate(None, _PLAIN)
     if any(byte < 0x80 for byte in others):  # noqa: PLR2004  a control character, a quote or a backslash
         return False

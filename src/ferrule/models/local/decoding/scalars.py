@@ -1,4 +1,4 @@
-"""The shortest ending of a scalar that was begun: of a number or a text with a pattern by a search, of other texts by their length."""
+"""The shortest ending of an unfinished scalar: numbers and strings with a pattern need a search, other strings only their length."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _WRITER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class Scalars:
-    """Searches that are kept; each goes one byte after another with the engine."""
+    """Searches for endings, byte by byte with the engine. Results are cached."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, bytes], bytes | None] = {}
         self._starts: dict[str, Any] = {}
 
     def ending(self, node: Schema, begun: bytes) -> bytes | None:
-        """The shortest text that completes a scalar; None if it cannot begin so."""
+        """The shortest text that completes a scalar; None if the scalar cannot begin like this."""
         return self._ending(json.dumps({**node, "x-guidance": {"whitespace_flexible": False}}), begun)
 
     def _ending(self, body: str, begun: bytes) -> bytes | None:
@@ -41,7 +41,7 @@ class Scalars:
         first = self._starts[body].deep_copy()
         if first.is_error() or (begun and first.try_consume_tokens(list(begun)) < len(begun)):
             return None
-        if begun:  # the end of the shortest scalar ends most others, too
+        if begun:  # a suffix of the shortest scalar completes most others, too
             cut, whole = rest_of_character(begun), self._ending(body, b"") or b""
             known = [cut + whole[len(whole) - size :] for size in range(len(whole) + 1)]
         else:
@@ -56,7 +56,7 @@ class Scalars:
 
 
 def _anchored(body: str) -> list[str]:
-    """For a pattern that may match anywhere: the schema of texts that match as a whole. Of these a search finds the shortest."""
+    """For a pattern that may match anywhere: a schema whose texts match as a whole, among which a search finds the shortest."""
     node: Schema = json.loads(body)
     pattern = node.get("pattern", "^$")
     if pattern.startswith("^") and pattern.endswith("$"):
@@ -69,9 +69,9 @@ def _ends_with(matcher: Any, rest: bytes) -> bool:
 
 
 def _short_ending(first: Any, wanted: bytes) -> bytes | None:
-    """An accepted text, found level by level. Of states that look equal one goes on: the search must end.
+    """Search breadth-first for an accepted text. Only one of several states that look equal is followed, so that the search ends.
 
-    States look equal that admit the same next bytes, and, where some bytes are `wanted`, were reached by the same one of them.
+    States look equal if they admit the same next bytes and, if any bytes are `wanted`, were reached by the same one of them.
     """
     level: list[tuple[bytes, Any]] = [(b"", first)]
     for _ in range(_MOST_LEVELS):
@@ -90,7 +90,7 @@ def _short_ending(first: Any, wanted: bytes) -> bytes | None:
 
 
 def _without_more(matcher: Any, rest: bytes) -> bytes:
-    """An ending without each part that it can do without: one of the states that looked equal may have been nearer to the end."""
+    """Remove from an ending all parts that it does not need: a state that looked equal may have been nearer to the end."""
     for size in range(len(rest) - 1, 0, -1):
         for at in range(len(rest) - size + 1):
             if _ends_with(matcher, shorter := rest[:at] + rest[at + size :]):
@@ -99,12 +99,12 @@ def _without_more(matcher: Any, rest: bytes) -> bytes:
 
 
 def compact(value: Any) -> bytes:
-    """A constant as the engine writes it."""
+    """A constant as the engine writes it, in compact JSON."""
     return _WRITER.encode(value).encode()
 
 
 def rest_of_character(text: bytes) -> bytes:
-    """What completes a character or an escape that is cut at the end of a text of JSON."""
+    """The bytes that complete a character or an escape cut off at the end of a JSON text."""
     cut = _CUT_ESCAPE.search(text)
     if cut is not None and cut[1] == rb"\u007":
         return b"f"
@@ -114,7 +114,7 @@ def rest_of_character(text: bytes) -> bytes:
 
 
 def rest_of_utf8(text: bytes) -> bytes:
-    """What completes a character of several bytes that is cut at the end of a text."""
+    """The bytes that complete a multibyte character cut off at the end of a text."""
     for back in range(1, min(4, len(text)) + 1):
         byte = text[-back]
         if byte >= 0xC0:  # noqa: PLR2004  the first byte of a character of several

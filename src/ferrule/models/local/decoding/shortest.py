@@ -10,7 +10,7 @@ from ferrule.values.schema.nodes import Schema, find_pointer, is_object, members
 
 
 class Shortest:
-    """The shortest texts under one schema of a grammar, in which objects have their properties in order and there is no whitespace."""
+    """The shortest texts under one schema of a grammar. Objects have their properties in order, and there is no whitespace."""
 
     def __init__(self, schema: Schema) -> None:
         self.root = schema
@@ -20,7 +20,7 @@ class Shortest:
         self._properties: dict[int, tuple[list[tuple[bytes, Any, bool]], list[bytes | None]]] = {}
         self._collect(schema)
         changes = True
-        while changes:  # definitions contain each other; every pass knows the shortest of one more level
+        while changes:  # definitions may contain each other: each pass settles one more level
             changes = False
             for key, node in self._nodes.items():
                 made = self._shortest_of(node)
@@ -28,7 +28,7 @@ class Shortest:
                     self._shortest[key] = made
                     changes = True
         self.longest_choice = max((each for node in self._nodes.values() for each in self._choices(node)), key=len, default=b"")
-        """The shortest text of the choice that makes an ending longest."""
+        """Of all choices, the one whose shortest text is longest: it lengthens an ending most."""
 
     def _collect(self, schema: Any) -> None:
         waiting: list[Any] = [schema]
@@ -42,11 +42,11 @@ class Shortest:
             waiting += [*(node.get("anyOf") or ()), *(node.get("prefixItems") or ()), node.get("items"), node.get("additionalProperties")]
 
     def of(self, node: Any) -> bytes | None:
-        """The shortest value of a schema within; None if it has none, or none is known yet."""
+        """The shortest value of a schema within this one; None if it has none, or none is known yet."""
         return self._shortest.get(id(node))
 
     def properties(self, node: Schema) -> tuple[list[tuple[bytes, Any, bool]], list[bytes | None]]:
-        """Of each named property of an object its key, its schema, and whether it is required; and what must come from each of them on."""
+        """The key, schema and `required` of each named property of an object; and for each, the shortest text from there to the end."""
         if id(node) not in self._properties:
             required = node.get("required") or ()
             named = [(compact(name) + b":", each, name in required) for name, each in members(node, "properties").items()]
@@ -64,7 +64,7 @@ class Shortest:
         return find_pointer(node["$ref"], self.root)
 
     def _choices(self, node: Schema) -> list[bytes]:
-        """The shortest texts between which a writer may choose at this node."""
+        """The shortest text of each choice that a writer has at this node."""
         found = [self.of(each) for each in node.get("anyOf") or ()] + [compact(each) for each in node.get("enum") or ()]
         found += [b"," + compact(name) + b":" + (self.of(each) or b"") for name, each in members(node, "properties").items()]
         return [each for each in [*found, self.of(node.get("items")), self.of(node.get("additionalProperties"))] if each is not None]

@@ -1,4 +1,4 @@
-"""The blocks of Anthropic's messages: from and to ferrule's messages."""
+"""Converts the blocks of Anthropic's messages from and to ferrule's messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 WIRE = "anthropic"
 UNREADABLE = "INVALID_JSON"
-"""The key for arguments that are not JSON, as a call's `input` must be an object (page "Fine-grained tool streaming")."""
+"""The key that wraps invalid JSON arguments, because a call's `input` must be an object (page "Fine-grained tool streaming")."""
 _PICTURES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _READABLE = re.compile(r"text/.*|application/(?:.*\+)?(?:json|xml|yaml)")
 
@@ -45,7 +45,7 @@ def plain_text(message: Message, place: str) -> str:
 
 
 def result_block(message: Message) -> Json:
-    """A tool's result. The provider refuses an empty error, so that gets a word of text."""
+    """The block of a tool's result. The provider refuses an empty error, so that gets a text."""
     block: Json = {"type": "tool_result", "tool_use_id": safe_id(message.tool_call_id)}
     content = message.content
     said = content if isinstance(content, str) else content_blocks(content, "tool results")
@@ -57,12 +57,12 @@ def result_block(message: Message) -> Json:
 
 
 def assistant_blocks(message: Message) -> list[Json]:
-    """An answer to send back: the provider's own blocks if it needs them, with the calls that the message holds now."""
+    """The blocks of an answer to send back: the provider's own if it needs them, with the message's current calls."""
     text = plain_text(message, "answers")
     calls = [(call.id, call_block(call)) for call in message.tool_calls]
     came = [block for each in list_of(mapping((message.extra or {}).get(WIRE)).get("content")) if (block := mapping(each))]
     if text != "".join([text_of(block.get("text")) or "" for block in came if kind(block) == "text"]):
-        # The text was edited: of the provider's blocks, only the signed thoughts still hold.
+        # The text was edited: only the signed thoughts among the provider's blocks are still valid.
         came = [block for block in came if kind(block) in {"thinking", "redacted_thinking"}]
         came += [{"type": "text", "text": text}]
     blocks: list[Json] = []
@@ -79,9 +79,9 @@ def assistant_blocks(message: Message) -> list[Json]:
 
 
 def read_blocks(blocks: Sequence[Json]) -> tuple[str | None, str | None, tuple[ToolCall, ...], Json | None]:
-    """Text, thoughts and calls of an answer, and what must go back with it: `Message.extra`.
+    """The text, thoughts and calls of an answer, and the blocks to send back with it, for `Message.extra`.
 
-    An answer with more than plain text and calls (signed thoughts, the provider's own tools, citations) goes back with all its blocks in
+    An answer with more than plain text and calls (signed thoughts, the provider's own tools, citations) is sent back with all its blocks in
     order, except the arguments of calls, which the message holds.
     """
     texts = [text_of(block.get("text")) or "" for block in blocks if kind(block) == "text"]
@@ -96,7 +96,7 @@ def read_blocks(blocks: Sequence[Json]) -> tuple[str | None, str | None, tuple[T
 
 
 def call_block(call: ToolCall) -> Json:
-    """A call for the provider. Arguments that are no JSON object are wrapped in one; characters that a name may not have are replaced."""
+    """The block of a call. Arguments other than a JSON object are wrapped in one; characters not allowed in a name are replaced."""
     arguments: Json = {UNREADABLE: call.arguments_text} if call.fault else call.args
     return {"type": "tool_use", "id": safe_id(call.id), "name": safe_name(call.name), "input": arguments}
 
@@ -117,7 +117,7 @@ def _block(part: Part, place: str) -> Json:
 
 
 def _media(part: Image | File) -> Json | None:
-    """A picture or a document by its media type; None for a type that the provider does not accept."""
+    """The block of an image or document; None for a media type that the provider does not accept."""
     media_type, data = inline_data(part) or (part.media_type, None)
     media_type = "image/jpeg" if media_type == "image/jpg" else media_type
     title: Any = {"title": part.name} if isinstance(part, File) and part.name != "file" else {}

@@ -1,11 +1,11 @@
-"""Anthropic's Messages as pure functions: `Request` to body bytes, answer to `Response`.
+"""Anthropic's Messages API as pure functions: `Request` to body bytes, answer to `Response`.
 
-Format: platform.claude.com, "Messages" of the API reference, November 2026. Messages come last, tools and system before them, so that a
-body begins with the whole of the one before it, except its end and the cache markers.
+Format: platform.claude.com, "Messages" of the API reference, November 2026. Messages come last, after tools and system, so that each
+body begins with the previous one, except for its end and the cache markers.
 
-Markers cache prompts: `cache_control` stands on the last tool, on the last block of the system prompt, and in conversations on the last
-message and on the last message of the request before. `prompt_cache=False` sends no markers, `prompt_cache="1h"` asks for the longer
-lifetime, whose writes cost more.
+Markers make the provider cache prompts: `cache_control` is on the last tool, on the last block of the system prompt, and in conversations
+on the last message and on the last message of the previous request. `prompt_cache=False` sends no markers, `prompt_cache="1h"` asks for
+the longer lifetime, whose writes cost more.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.message import Message
 
 OURS = frozenset({"model", "messages", "system", "tools", "tool_choice", "parallel_tool_calls", "response_format", "stream"})
-"""Fields of the body (here or in OpenAI's form) that a `Request` or the model sets; settings may not."""
+"""Fields of the body (here or in OpenAI's form) that settings may not set, because the `Request` or the model does."""
 MAX_TOKENS = 16_000
-"""The default limit of an answer: the field is required. A budget for thinking is added, as it counts too."""
+"""The default limit of an answer: the field is required. A thinking budget is added to it, because thoughts count too."""
 _NAMES = {"stop": "stop_sequences", "max_completion_tokens": "max_tokens"}
 _PLAIN = Dialect()
 _VERSION = "2023-06-01"
@@ -45,7 +45,7 @@ _REASONS = {
 
 
 def render(request: Request, *, model: str, settings: Mapping[str, Any], stream: bool = False, dialect: Dialect = _PLAIN) -> bytes:
-    """The body of a request. Settings of the request override `settings`, those of the model; None leaves one out."""
+    """The body of a request. Settings of the request override the model's `settings`; None omits a setting."""
     said = {**settings, **request.settings}
     mark = _mark(said)
     body = json_bytes(_head(request, model, said, stream, dialect))[:-1]
@@ -56,7 +56,7 @@ def render(request: Request, *, model: str, settings: Mapping[str, Any], stream:
     system = [block for message in messages[:begin] if (block := message.rendered(f"{WIRE}+system", _system))]
     if system:
         body += b',"system":[' + b",".join(system)[:-1] + mark + b"}]"
-    # A single question is not repeated, and writing it to the cache would cost a quarter more.
+    # A single question is not sent again, and writing it to the cache would cost a quarter more.
     goes_on = bool(request.tools) or len(messages) > begin + 1
     return body + b',"messages":[' + _joined(messages[begin:], mark if goes_on else b"") + b"]}"
 
@@ -110,18 +110,18 @@ def _choice(choice: str | Mapping[str, Any] | None, parallel: bool | None) -> Js
 
 
 def _format(shape: Shape) -> Json | None:
-    """The format of an answer, if the provider can keep to it: not for an arbitrary object, nor for every schema."""
+    """The format of an answer, if the provider can enforce it: not for an arbitrary object, nor for every schema."""
     if shape.kind == "json_object" or shape.schema is None or "properties" not in shape.schema:
         return None
     from ferrule.values.schema.lowering.lower import lower_schema
 
-    lowered = lower_schema(shape.schema, "anthropic")  # a list that stands for a dictionary would not be converted back
+    lowered = lower_schema(shape.schema, "anthropic")  # but a list in place of a dictionary would not be converted back
     return {"type": "json_schema", "schema": lowered.schema} if lowered.is_strict and not lowered.pairs else None
 
 
 @lru_cache(maxsize=64)
 def _tools(declarations: Declarations) -> bytes:
-    """Tools in the provider's form; cached, as declarations compare by their JSON."""
+    """Tools in the provider's form. Cached: declarations compare by their JSON."""
     tools: list[Json] = []
     for declaration in declarations:
         function: Json = declaration["function"]
@@ -139,7 +139,7 @@ def _tools(declarations: Declarations) -> bytes:
 
 
 def _joined(messages: Sequence[Message], mark: bytes) -> bytes:
-    """Messages as the items of a JSON list. Results of one turn share one user message, as the provider requires."""
+    """Messages as the items of a JSON list. The results of one turn share a user message, as the provider requires."""
     marked = _stations(messages) if mark else ()
     pieces: list[bytes] = []
     in_results = False
@@ -165,10 +165,10 @@ def _joined(messages: Sequence[Message], mark: bytes) -> bytes:
 
 
 def _stations(messages: Sequence[Message]) -> tuple[int, ...]:
-    """The ends of the user's last two turns.
+    """The positions of the last messages in the user's last two turns, where the markers go.
 
-    The second is where the request before ended, and so where the cache was written: only twenty blocks are searched behind a marker
-    (platform.claude.com, "Prompt caching", November 2026), and a turn of many calls has more.
+    The earlier one ended the previous request, and so is where the cache was written. It needs its own marker: the provider searches only
+    twenty blocks before a marker (platform.claude.com, "Prompt caching", November 2026), and a turn of many calls has more.
     """
     found: list[int] = []
     answered = True
@@ -184,13 +184,13 @@ def _stations(messages: Sequence[Message]) -> tuple[int, ...]:
 
 
 def _mark(settings: Json) -> bytes:
-    """The marker that ends a cached prompt; removes its setting."""
+    """The marker that ends a cached prompt; removes `prompt_cache` from the settings."""
     wish = settings.pop("prompt_cache", None)
     match wish:
         case False:
             return b""
         case None | True if "cache_control" in settings or "cache_control" in mapping(settings.get("extra")):
-            return b""  # at the top of the body: the provider places the markers
+            return b""  # `cache_control` at the top of the body: the provider places the markers
         case None | True:
             return b',"cache_control":{"type":"ephemeral"}'
         case "5m" | "1h":
@@ -205,26 +205,26 @@ def _system(message: Message) -> bytes:
 
 
 def _message(message: Message) -> bytes:
-    """A message in the provider's form, or one block for a result; empty for an empty answer."""
+    """A message in the provider's form, or a block for a result; empty for an empty answer."""
     match message.role:
         case "tool":
             return json_bytes(result_block(message))
         case "assistant":
             blocks = [block for block in assistant_blocks(message) if kind(block) != "text" or str(block.get("text")).strip()]
             return json_bytes({"role": "assistant", "content": blocks}) if blocks else b""
-        case _:  # also a later instruction: only some models take its role there, and at the top it would change the cached prompt
+        case _:  # also a later system message: only some models accept that role here, and at the top it would change the cached prompt
             blocks = content_blocks(message.content, "messages") or [{"type": "text", "text": "(empty)"}]
             return json_bytes({"role": "user", "content": blocks})
 
 
 def path(model: str, *, stream: bool = False) -> str:
-    """The path of messages, below a base URL."""
+    """The path of the endpoint, below a base URL."""
     del model, stream
     return "/messages"
 
 
 def headers(key: str | None) -> dict[str, str]:
-    """The headers of the key and of the protocol's version."""
+    """The headers with the key and the protocol's version."""
     return {"anthropic-version": _VERSION} if key is None else {"anthropic-version": _VERSION, "x-api-key": key}
 
 
@@ -234,7 +234,7 @@ def headers(key: str | None) -> dict[str, str]:
 def read(payload: Json | bytes) -> Response:
     """The answer in a body.
 
-    Raises `BadRequestError` if there is none, `MissingContentError` if there is no content, `RefusalError` if it was withheld.
+    Raises `BadRequestError` if there is none, `MissingContentError` if it has no content, `RefusalError` if it was withheld.
     """
     body, raw = opened(payload)
     if body.get("error") or body.get("type") == "error":
@@ -257,7 +257,7 @@ def read(payload: Json | bytes) -> Response:
 
 def _usage(usage: Json) -> Usage:
     cached, kept = count_of(usage.get("cache_read_input_tokens")), count_of(usage.get("cache_creation_input_tokens"))
-    # The provider's count of input includes neither cache reads nor cache writes.
+    # The provider's input tokens include neither cache reads nor cache writes.
     entered = count_of(usage.get("input_tokens")) + kept + cached
     thoughts = mapping(usage.get("output_tokens_details")).get("thinking_tokens")
     return Usage(entered, count_of(usage.get("output_tokens")), cached, 1, count_of(thoughts), kept)

@@ -1,7 +1,7 @@
-"""A streamed Anthropic message: pieces of bytes to `Delta`s, and to the same `Response` as the unstreamed answer.
+"""A streamed Anthropic message: turns bytes into `Delta`s, and into the same `Response` as the unstreamed answer.
 
 Events are assembled into the body of an unstreamed answer, which `read` reads.
-Format: platform.claude.com, "Streaming messages", November 2026. Events of unknown types are ignored, as that page asks.
+Format: platform.claude.com, "Streaming messages", November 2026. Events of unknown types are ignored, as that page requires.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _PIECES = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta"
 
 @dataclass(slots=True)
 class _Block:
-    """A block that comes in pieces."""
+    """A block that arrives in pieces."""
 
     start: Json
     call: int | None = None
-    """Which call of the answer it is, if it is one."""
+    """If the block is a call: its position among the calls of the answer."""
     pieces: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     citations: list[Any] = field(default_factory=list[Any])
 
     def take(self, delta: Json) -> tuple[str, str]:
-        """Take a piece; returns the kind of its text, and the piece."""
+        """Add a piece; return the kind of its text, and the piece."""
         name = _PIECES.get(text_of(delta.get("type")) or "", "")
         piece = text_of(delta.get(name)) or ""
         if piece:
@@ -102,14 +102,14 @@ class Assembly(EventAssembly):
                 self._count(event.get("usage"))
             case "message_stop":
                 self.is_done = True
-            case _:  # a ping, the end of a block, events to come
+            case _:  # a ping, the end of a block, future events
                 pass
 
     def _started(self, event: Json) -> Iterator[Delta]:
         block, index = mapping(event.get("content_block")), _index(event)
         known = self._blocks.get(index)
         if known is not None and known.start == block and not known.pieces:
-            return  # sent twice; any other block of the same index is one more
+            return  # the same block sent twice; a different block with the same index is a new one
         is_call = block.get("type") == "tool_use"
         begun = sum(each.call is not None for _, each in self._begun)
         self._blocks[index] = made = _Block(block, begun if is_call else None)
@@ -125,7 +125,7 @@ class Assembly(EventAssembly):
             yield block.piece(whole if isinstance(whole, str) else json_text(whole))  # from a server that sends calls whole
 
     def _count(self, usage: Any) -> None:
-        """Counts are totals so far; a later event may omit some."""
+        """Take token counts: they are running totals, and a later event may omit some."""
         self._usage.update({name: count for name, count in mapping(usage).items() if count is not None})
 
 
@@ -142,7 +142,7 @@ def _delta(name: str, piece: str) -> Iterator[Delta]:
 
 
 def _object_in(text: str) -> Any:
-    """The object in a call's arguments, or the unchanged text, which the reader of calls reports."""
+    """The object in a call's arguments, or the text unchanged, which becomes a fault of the call."""
     try:
         value = strict_json(text)
     except ValueError:

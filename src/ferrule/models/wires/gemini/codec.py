@@ -1,7 +1,7 @@
 """Gemini's generateContent as pure functions: `Request` to body bytes, answer to `Response`.
 
 The API of Google AI Studio, `v1beta`. A message's parts are rendered once; the results of one turn share one content, as the API requires.
-Contents come last, so that a body begins with the whole of the one before it, except its end. Format: Gemini API reference,
+Contents come last, so that each body begins with the previous one, except for its end, and can be cached. Format: Gemini API reference,
 "Generating content", as of November 2026.
 """
 
@@ -33,13 +33,13 @@ OURS = frozenset({
     "model", "contents", "messages", "systemInstruction", "tools", "toolConfig", "toolChoice", "parallelToolCalls",
     "responseMimeType", "responseSchema", "responseJsonSchema", "responseFormat", "stream", "streamOptions",
 })  # fmt: skip
-"""Fields of the body, here or in chat completions, that a `Request` or the model sets; settings may not."""
+"""Fields of the body, here or in chat completions, that settings may not set, because the `Request` or the model does."""
 _NAMES: Mapping[str, str] = {"max_tokens": "maxOutputTokens", "max_completion_tokens": "maxOutputTokens", "stop": "stopSequences"}
-"""Settings with another name here; all others turn from `snake_case` to `camelCase`."""
+"""Settings with a different name here; all others are converted from `snake_case` to `camelCase`."""
 _BESIDE = frozenset({"safetySettings", "cachedContent", "serviceTier", "labels", "store", "continuationToken"})
-"""Settings that stand beside `generationConfig`; all others stand in it."""
+"""Settings outside `generationConfig`; all others go into it."""
 _BUDGETS: Mapping[str, int] = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 24576}
-"""Efforts in tokens, for models before Gemini 3 ("OpenAI compatibility", section "Thinking", as of June 2026)."""
+"""Reasoning efforts in tokens, for models before Gemini 3 ("OpenAI compatibility", section "Thinking", as of June 2026)."""
 _SINCE_3 = re.compile(r"gemini-(?:[3-9]|[1-9][0-9]|(?:pro|flash)(?:-lite)?-latest)")
 """Models with thinking levels, signed calls, and media in results."""
 _MODES: Mapping[str, str] = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
@@ -47,7 +47,7 @@ _PLAIN = Dialect()
 
 
 def path(model: str, *, stream: bool = False) -> str:
-    """The path of a model, below a base URL; `models/x` and `tunedModels/x` are names too."""
+    """The path for a model, below a base URL; `models/x` and `tunedModels/x` are names too."""
     name = model if "/" in model and model.partition("/")[0] in {"models", "tunedModels"} else f"models/{model}"
     return f"/{quote(name, safe='/:@')}:{'streamGenerateContent?alt=sse' if stream else 'generateContent'}"
 
@@ -58,14 +58,14 @@ def headers(key: str | None) -> dict[str, str]:
 
 
 def render(request: Request, *, model: str, settings: Mapping[str, Any], stream: bool = False, dialect: Dialect = _PLAIN) -> bytes:
-    """The body of a request. Settings of the request override `settings`, those of the model; None leaves one out.
+    """The body of a request. Settings of the request override the model's `settings`; None omits a setting.
 
-    The API cannot be told to make one call at a time: `request.parallel` is not sent.
+    `request.parallel` is not sent: the API cannot limit the model to one call at a time.
     """
-    del stream  # the path says it
+    del stream  # the path already says so
     is_since_3 = _SINCE_3.search(model) is not None
     head = _head(request, {**settings, **request.settings}, dialect, is_since_3)
-    tools: list[bytes] = [json_bytes(tool) for tool in list_of(head.pop("tools", None))]  # of `extra`: search, code, ... beside functions
+    tools: list[bytes] = [json_bytes(tool) for tool in list_of(head.pop("tools", None))]  # from `extra`: search, code and others
     if request.tools:
         tools.append(_functions(request.tools))
     leading = _leading_system(request.messages)
@@ -108,7 +108,7 @@ def _head(request: Request, settings: Json, dialect: Dialect, is_since_3: bool) 
         head["generationConfig"] = config
     if request.tools and request.tool_choice is not None:
         head["toolConfig"] = {"functionCallingConfig": _choice(request.tool_choice)}
-    for name, value in extra.items():  # fields of a `generationConfig` are merged with ours
+    for name, value in extra.items():  # a `generationConfig` is merged with ours
         head[name] = {**head[name], **value} if isinstance(head.get(name), dict) and isinstance(value, dict) else value
     return head
 
@@ -130,7 +130,7 @@ def _choice(choice: str | Mapping[str, Any]) -> Json:
 
 @lru_cache(maxsize=64)
 def _functions(tools: Declarations) -> bytes:
-    """The declarations as one tool; cached, as declarations compare by their JSON."""
+    """The declarations as one tool. Cached: declarations compare by their JSON."""
     made: list[Json] = []
     for tool in lower_tools(tools, "gemini").tools:
         function = tool["function"]
@@ -144,7 +144,7 @@ def _functions(tools: Declarations) -> bytes:
 
 @lru_cache(maxsize=64)
 def _lowered(schema: bytes) -> Json:
-    """The schema of an answer for Gemini. Shared: do not change it."""
+    """The schema of an answer, lowered for Gemini. Shared; do not change it."""
     return lower_schema(from_json(schema), "gemini").schema
 
 
@@ -157,7 +157,7 @@ _OPENINGS: Mapping[str, bytes] = {
 
 
 def _leading_system(messages: Messages) -> int:
-    """How many messages are the system instruction: those at the beginning, but never all, as contents must not be empty."""
+    """How many messages form the system instruction: the first ones, but never all, because contents must not be empty."""
     count = 0
     while count < len(messages) - 1 and messages[count].role == "system":
         count += 1
@@ -165,7 +165,7 @@ def _leading_system(messages: Messages) -> int:
 
 
 def _contents(messages: Messages, start: int, is_since_3: bool) -> bytes:
-    """The conversation. A later system message stays in its place as the user's: contents have only the roles user and model."""
+    """The conversation as contents. A later system message becomes a user message in its place: the only roles are user and model."""
     wire = f"{WIRE}+3" if is_since_3 else WIRE
     pieces: list[bytes] = []
     before = None
@@ -186,7 +186,7 @@ def _contents(messages: Messages, start: int, is_since_3: bool) -> bytes:
 
 
 def _name_of(messages: Messages, index: int) -> str | None:
-    """The tool of a result, by the call it answers: the API requires the name too."""
+    """The name of a result's tool, from the call it answers: the API requires it."""
     wanted = messages[index].tool_call_id
     for place in range(index - 1, -1, -1):
         for call in messages[place].tool_calls:
@@ -225,7 +225,7 @@ _BAD_CALLS = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"})
 def read(payload: Json | bytes) -> Response:
     """The answer in a body.
 
-    Raises `BadRequestError` if there is none, `MissingContentError` if nothing is in it, `RefusalError` if it was withheld.
+    Raises `BadRequestError` if there is none, `MissingContentError` if it is empty, `RefusalError` if it was withheld.
     """
     body, raw = opened(payload)
     if body.get("error"):
@@ -246,13 +246,13 @@ def read(payload: Json | bytes) -> Response:
 
 
 def finish_of(candidate: Json) -> str | None:
-    """The provider's word for why an answer ended; None while it continues."""
+    """The provider's reason for the end of an answer; None while it continues."""
     word = text_of(candidate.get("finishReason"))
     return None if word == "FINISH_REASON_UNSPECIFIED" else word
 
 
 def block_of(body: Json) -> str | None:
-    """The provider's reason for blocking a question."""
+    """The provider's reason for blocking the prompt, or None."""
     return text_of(mapping(body.get("promptFeedback")).get("blockReason"))
 
 
@@ -271,13 +271,13 @@ def _nothing(body: Json, candidate: Json, word: str | None) -> MissingContentErr
 
 
 def _bad_call(word: str, candidate: Json) -> ToolCall:
-    """A call that the provider could not read, with its message: the model can correct it."""
+    """A call with a fault, for one that the provider could not read, with its message: the model can correct it."""
     reason = f"the provider could not read the call ({word})"
     return ToolCall(name="", fault=CallFault("invalid_tool_call", reason, text_of(candidate.get("finishMessage")) or "", 0))
 
 
 def _usage(usage: Json) -> Usage:
-    """`promptTokenCount` includes the cache; thoughts and results of the provider's own tools are counted separately."""
+    """Token counts. `promptTokenCount` includes cached tokens; thoughts and results of the provider's tools are counted separately."""
     return Usage(
         count_of(usage.get("promptTokenCount")) + count_of(usage.get("toolUsePromptTokenCount")),
         count_of(usage.get("candidatesTokenCount")) + count_of(usage.get("thoughtsTokenCount")),

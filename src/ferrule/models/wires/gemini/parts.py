@@ -1,7 +1,7 @@
-"""The parts of Gemini's contents: from and to ferrule's messages.
+"""Converts the parts of Gemini's contents from and to ferrule's messages.
 
-Format: Gemini API reference, "Generating content" (`Part`), as of November 2026. A part with a thought signature must go back unchanged:
-such turns keep their parts in `Response.extra`, and so in `Message.extra`.
+Format: Gemini API reference, "Generating content" (`Part`), as of November 2026. A part with a thought signature must be sent back
+unchanged: such turns keep their parts in `Response.extra`, and so in `Message.extra`.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ _IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/p
 
 
 def turn_parts(message: Message, *, signed: bool = False) -> list[Json]:
-    """A message of the model. If calls must be `signed`, one without a signature gets `UNSIGNED`."""
+    """The parts of a model's message. If calls must be `signed`, a turn whose calls have no signature gets `UNSIGNED`."""
     parts = _kept_parts(message)
     if parts is None:
         parts = content_parts(message.content) if message.content or not message.tool_calls else []
         parts += [{"functionCall": _call(call)} for call in message.tool_calls]
     if signed:
-        first = next((part for part in parts if "functionCall" in part), None)  # of parallel calls only the first is signed
+        first = next((part for part in parts if "functionCall" in part), None)  # only the first of parallel calls is signed
         if first is not None:
             first.setdefault("thoughtSignature", UNSIGNED)
     return parts
 
 
 def content_parts(content: Content) -> list[Json]:
-    """The content of a message of the user or the model."""
+    """The content of a user's or model's message as parts."""
     if isinstance(content, str):
         return [{"text": content}]
     return [{"text": part.text} if isinstance(part, Text) else _media(part) for part in content] or [{"text": ""}]
 
 
 def result_parts(message: Message, *, name: str | None, media: bool) -> list[Json]:
-    """A tool's result. `media` says whether the model accepts pictures and documents in it, as Gemini 3 and later do."""
+    """The parts of a tool's result. `media`: whether the model accepts images and documents in it, as Gemini 3 and later do."""
     texts: list[str] = []
     carried: list[Json] = []
     for part in (Text(text=message.content),) if isinstance(message.content, str) else message.content:
@@ -82,13 +82,13 @@ def _media(part: Image | Audio | File) -> Json:
 
 def _call(call: ToolCall) -> Json:
     head: Json = {} if call.id is None else {"id": call.id}
-    # The API accepts only objects; anything else is wrapped, so that the model sees what it wrote.
+    # The API accepts only objects. Invalid arguments are wrapped in one, so that the model sees what it wrote.
     args: Json = {"invalid_arguments": call.fault.raw} if call.fault is not None and call.fault.raw else call.args
     return {**head, "name": safe_name(call.name), "args": args}
 
 
 def _kept_parts(message: Message) -> list[Json] | None:
-    """The original parts of a turn, with the message's calls; None if it came from another provider, or was changed."""
+    """The original parts of a turn, with the message's calls; None if the turn came from another provider, or was changed."""
     kept = [mapping(part) for part in list_of(mapping((message.extra or {}).get(WIRE)).get("parts"))]
     if not kept or sum("functionCall" in part for part in kept) != len(message.tool_calls) or _text(kept) != message.text:
         return None
@@ -104,7 +104,7 @@ def _text(parts: Sequence[Mapping[str, Any]]) -> str:
 
 
 class Turn(Record):
-    """The content of a model's turn."""
+    """A model's turn, read from its parts."""
 
     text: str | None
     reasoning: str | None
@@ -113,11 +113,11 @@ class Turn(Record):
 
 
 def read_parts(parts: list[Any]) -> Turn:
-    """The text, thoughts and calls in a model's parts, and the parts themselves if they must go back."""
+    """Read text, thoughts and calls from a model's parts, and keep the parts themselves if they must be sent back."""
     found = [present(part) for part in parts]
     texts = [part["text"] for part in found if isinstance(part.get("text"), str) and not part.get("thought")]
     calls = [part.get("functionCall") for part in found if "functionCall" in part]
-    blank: Json = {"functionCall": {}}  # the calls are the message's: a run may give them ids
+    blank: Json = {"functionCall": {}}  # the calls come from the message: a run may have given them ids
     kept = [{**part, **blank} if "functionCall" in part else part for part in found if part] if any(map(_opaque, found)) else None
     return Turn(
         "".join(texts) if texts else None,
@@ -133,5 +133,5 @@ def present(part: Any) -> Json:
 
 
 def _opaque(part: Json) -> bool:
-    """Whether a part holds something that a message cannot: a signature, a picture, code that the provider ran."""
+    """Whether a part holds something that a message cannot: a signature, an image, code that the provider ran."""
     return not part.keys() <= {"text", "thought", "functionCall"}

@@ -1,7 +1,7 @@
-"""A streamed Gemini answer: pieces of bytes to `Delta`s, and to the same `Response` as the unstreamed answer.
+"""A streamed Gemini answer: turns bytes into `Delta`s, and into the same `Response` as the unstreamed answer.
 
 Events are assembled into the body of an unstreamed answer, which `read` reads. Each event is a small answer: text comes in pieces, calls
-come whole, token counts are totals so far. No event says that it is the last.
+come whole, and token counts are running totals. No event says that it is the last.
 """
 
 from __future__ import annotations

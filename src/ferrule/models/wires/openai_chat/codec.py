@@ -1,7 +1,7 @@
 """OpenAI's chat completions as pure functions: `Request` to body bytes, answer to `Response`.
 
 vLLM, llama.cpp, Ollama, OpenRouter, Groq, Mistral, DeepSeek and most others speak it too; all their variants of an answer are read.
-Messages and tools are rendered once. Messages come last, so that a body begins with the whole of the one before it, except its end.
+Messages and tools are rendered once. Messages come last, so that each body begins with the previous one, except for its end.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 OURS = frozenset({"model", "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "stream", "stream_options"})
-"""Fields of the body that a `Request` or the model sets; settings may not."""
+"""Fields of the body that settings may not set, because the `Request` or the model does."""
 WIRE = "openai_chat"
 _PLAIN = Dialect()
 
 
 def render(request: Request, *, model: str, settings: Mapping[str, Any], stream: bool = False, dialect: Dialect = _PLAIN) -> bytes:
-    """The body of a request. Settings of the request override `settings`, those of the model; None leaves one out."""
+    """The body of a request. Settings of the request override the model's `settings`; None omits a setting."""
     head = json_bytes(_head(request, model, {**settings, **request.settings}, stream, dialect))
     tools = b',"tools":' + request.tools.kept(WIRE, lambda: _tools(request.tools)) if request.tools else b""
     wire = f"{WIRE}+reasoning" if dialect.wants_reasoning else WIRE
@@ -89,7 +89,7 @@ def _format(shape: Shape) -> Json:
 
 
 def _conversation(messages: Iterable[Message], wire: str, dialect: Dialect) -> list[bytes]:
-    """The messages; after the results of one turn, a user message with the media that they could not carry."""
+    """The messages as JSON; after the results of one turn, a user message with the media that they cannot carry."""
     form = partial(_sent, dialect=dialect)
     pieces: list[bytes] = []
     media: list[bytes] = []
@@ -110,7 +110,7 @@ def _conversation(messages: Iterable[Message], wire: str, dialect: Dialect) -> l
 
 
 def _without_far_sounds(message: Message) -> Message:
-    """The message with a note for each sound that has an address: the protocol takes bytes only."""
+    """The message with a note in place of each audio part with a URL: the protocol only takes bytes."""
     from ferrule.values.content.parts import Audio, Text
 
     content = tuple([
@@ -121,11 +121,11 @@ def _without_far_sounds(message: Message) -> Message:
 
 
 _PLAIN_ROLES = ("system", "user")
-"""Of messages without calls and ids, which look the same in all dialects."""
+"""Roles whose messages, without calls and ids, look the same in all dialects."""
 
 
 def _sent(message: Message, dialect: Dialect) -> bytes:
-    """A message of a call or a result in the provider's dialect; not the media of a result."""
+    """A message with calls or a result in the provider's dialect, without the media of a result."""
     message = _with_short_ids(message, dialect.longest_id)
     if dialect.wants_reasoning:
         return _with_reasoning(message)
@@ -133,7 +133,7 @@ def _sent(message: Message, dialect: Dialect) -> bytes:
 
 
 def _with_short_ids(message: Message, longest: int | None) -> Message:
-    """The message with long ids of other providers shortened."""
+    """The message, with long ids from other providers shortened."""
     found, calls = message.tool_call_id, message.tool_calls
     if longest is None or ((found is None or len(found) <= longest) and all(call.id is None or len(call.id) <= longest for call in calls)):
         return message
@@ -145,7 +145,7 @@ _USER = b'{"role":"user","content":[%b]}'
 
 
 def _text_alone(message: Message) -> bytes:
-    """A result with words for pictures, sounds and files: tool messages are text (API reference, "Create chat completion")."""
+    """A result with notes in place of images, audio and files: tool messages are text (API reference, "Create chat completion")."""
     from ferrule.values.content.parts import Text
 
     parts = [
@@ -166,7 +166,7 @@ def _media(message: Message) -> bytes:
 
 
 def _with_extra(message: Message) -> bytes:
-    """A message with the opaque fields, of it and of its calls, that its provider needs back."""
+    """A message with the opaque fields, its own and those of its calls, that its provider needs back."""
     shape = sent_message(message)
     kept: Mapping[str, Any] = (message.extra or {}).get(WIRE) or {}
     shape.update(kept.get("message") or {})
@@ -177,14 +177,14 @@ def _with_extra(message: Message) -> bytes:
 
 
 def _with_reasoning(message: Message) -> bytes:
-    """With `reasoning_content` even if empty: DeepSeek was reported to refuse a call without it (deepseek-harness, discussion 1850)."""
+    """A message with `reasoning_content`, even null: DeepSeek reportedly refuses calls without it (deepseek-harness, discussion 1850)."""
     if not message.tool_calls:
         return _with_extra(message) if message.extra else message.json
     return _with_extra(message)[:-1] + b',"reasoning_content":' + json_bytes(message.reasoning) + b"}"
 
 
 def path(model: str, *, stream: bool = False) -> str:
-    """The path of chat completions, below a base URL."""
+    """The path of the endpoint, below a base URL."""
     del model, stream
     return "/chat/completions"
 
@@ -198,9 +198,9 @@ def headers(key: str | None) -> dict[str, str]:
 
 
 _REASONS = {"function_call": "tool_calls", "model_length": "length"}
-"""The second is Mistral's: the context is full."""
+"""Other names for the reasons why an answer ended. `model_length` is Mistral's: the context is full."""
 _THOUGHTS = ("thinking", "reasoning")
-"""Parts of content, and where their text is: `thinking` (Mistral, Cohere), `summary` (Databricks), `text`."""
+"""Types of parts with thoughts. Their text is in `thinking` (Mistral, Cohere), `summary` (Databricks) or `text`."""
 
 
 def read(payload: Json | bytes) -> Response:
@@ -209,10 +209,10 @@ def read(payload: Json | bytes) -> Response:
     Raises `BadRequestError` if there is none, `MissingContentError` if there is no message, `RefusalError` if it was withheld.
     """
     body, raw = opened(payload)
-    if body.get("error") or body.get("object") == "error":  # the second as FastChat and vLLM write it
+    if body.get("error") or body.get("object") == "error":  # the second is the form of FastChat and vLLM
         raise payload_error(body)
     choice = mapping(next(iter(list_of(body.get("choices"))), None))
-    if choice.get("error"):  # OpenRouter, where the provider behind it fails
+    if choice.get("error"):  # OpenRouter, if the provider behind it fails
         raise payload_error(choice)
     message = mapping(choice.get("message"))
     request_id, model, reason = text_of(body.get("id")), text_of(body.get("model")), text_of(choice.get("finish_reason"))
@@ -235,13 +235,13 @@ def _usage(counts: Json) -> Usage:
     cached = details.get("cached_tokens") or counts.get("prompt_cache_hit_tokens")
     entered, written = count_of(counts.get("prompt_tokens")), count_of(counts.get("completion_tokens"))
     reasoning = count_of(mapping(counts.get("completion_tokens_details")).get("reasoning_tokens"))
-    if reasoning and counts.get("total_tokens") == entered + written + reasoning:  # xAI counts thoughts beside the answer
+    if reasoning and counts.get("total_tokens") == entered + written + reasoning:  # xAI does not count thoughts in the answer
         written += reasoning
     return Usage(entered, written, count_of(cached), 1, reasoning, count_of(details.get("cache_write_tokens")))
 
 
 def reasoning_of(message: Json) -> str | None:
-    """The reasoning beside the content of a message, or of a piece of one: DeepSeek's, OpenRouter's and vLLM's, GitHub Copilot's."""
+    """The reasoning next to the content of a message or chunk, as named by DeepSeek, by OpenRouter and vLLM, and by GitHub Copilot."""
     return text_of(message.get("reasoning_content")) or text_of(message.get("reasoning")) or text_of(message.get("reasoning_text"))
 
 
@@ -267,7 +267,7 @@ def _calls(message: Json) -> tuple[ToolCall, ...]:
     entries = message.get("tool_calls")
     if isinstance(entries, list) and entries:
         return tuple([call_at(entry, index) for index, entry in enumerate(cast("list[Any]", entries))])
-    if entries and not isinstance(entries, list):  # kept as a fault of a call, which the program reports to the model
+    if entries and not isinstance(entries, list):  # becomes a call with a fault, which the program reports to the model
         reason = f"the calls must be a list of calls, found {shown(entries)}"
         return (ToolCall(name="", fault=CallFault("invalid_tool_calls", reason, json_text(entries))),)
     function = message.get("function_call")  # deprecated since 2023, still sent by some gateways
@@ -275,7 +275,7 @@ def _calls(message: Json) -> tuple[ToolCall, ...]:
 
 
 def _extra(message: Json) -> Json | None:
-    """What must go back with the message: OpenRouter's `reasoning_details`, Gemini's signature of a call in its `extra_content`."""
+    """The fields to send back with the message: OpenRouter's `reasoning_details`, and Gemini's signature in a call's `extra_content`."""
     kept: Json = {}
     if message.get("reasoning_details"):
         kept["message"] = {"reasoning_details": message["reasoning_details"]}

@@ -1,7 +1,7 @@
 """Reads requests and messages in OpenAI's chat form.
 
-For conversations that users write as dicts, for adapters whose `request` returns a body, and for `ferrule.testing.serve`. Raises
-`InputError` that says where the problem is.
+Used for conversations that users write as dicts, for adapters whose `request` returns a body, and by `ferrule.testing.serve`. Raises
+`InputError` that names the place of the problem.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A streamed chat completion: pieces of bytes to `Delta`s, and to the same `Response` as the unstreamed answer.
+"""A streamed chat completion: turns bytes into `Delta`s, and into the same `Response` as the unstreamed answer.
 
 Chunks are assembled into the body of an unstreamed answer, which `read` reads.
 Format: the chunk objects of OpenAI's API reference.
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Call:
-    """A tool call that comes in pieces."""
+    """A tool call that arrives in pieces."""
 
     index: int
     place: int = 0
-    """How many calls began before it. Some servers send the same index for all."""
+    """How many calls began before this one. Some servers send the same index for all."""
     id: str = ""
     names: list[str] = field(default_factory=list[str])
     arguments: list[str] = field(default_factory=list[str])
@@ -39,7 +39,7 @@ class _Call:
         repeated = isinstance(call_id, str) and call_id != "" and call_id == self.id
         if isinstance(call_id, str) and call_id:
             self.id = call_id
-        # Pieces of a name add up; but servers that repeat the id in every chunk, or send it once, may repeat the whole name too.
+        # A name may come in pieces; but servers that repeat the id in every chunk, or send it once, may also repeat the whole name.
         if name is not None and not ((repeated or any(self.arguments)) and name == self.name):
             self.names = [name] if any(self.arguments) and name in self.names else [*self.names, name]
         piece = "" if arguments is None else arguments if isinstance(arguments, str) else json_text(arguments)
@@ -53,7 +53,7 @@ class _Call:
         return "".join(self.names)
 
     def is_before(self, entry: Json) -> bool:
-        """Whether a piece without an index begins another call: it has another id, or a name when this call is complete."""
+        """Whether a piece without an index begins another call: it has a different id, or a name once this call is complete."""
         call_id, function = entry.get("id"), mapping(entry.get("function"))
         if call_id and self.id:
             return call_id != self.id
@@ -83,7 +83,7 @@ class Assembly(EventAssembly):
         self._refusal: list[str] = []
         self._details: list[Any] = []
         self._calls: list[_Call] = []
-        self._no_calls: Any = None  # a value other than a list in the place of the calls
+        self._no_calls: Any = None  # a value other than a list, in place of the calls
         self._function: _Call | None = None
         self._reason: str | None = None
         self._answered = False
@@ -147,7 +147,7 @@ class Assembly(EventAssembly):
             yield self._function.take({"function": piece["function_call"]})
 
     def _slot(self, entry: Json) -> _Call:
-        """The call of a piece: by its index, or if a server sends none (or always 0) by its id or its name."""
+        """The call that a piece belongs to: by its index; if a server sends none (or always 0), by its id or name."""
         index = entry.get("index")
         if type(index) is int:
             known = next((call for call in reversed(self._calls) if call.index == index), None)

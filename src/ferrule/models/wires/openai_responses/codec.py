@@ -1,8 +1,8 @@
-"""OpenAI's Responses as pure functions: `Request` to body bytes, answer to `Response`.
+"""OpenAI's Responses API as pure functions: `Request` to body bytes, answer to `Response`.
 
-The provider stores nothing: `store` is false, each request holds the whole conversation, and reasoning comes back encrypted and is sent
-again (unless settings say otherwise). A message becomes one or more items, rendered once. Items come last, so that a body begins with the
-whole of the one before it, except its end. Format: OpenAI's API reference, "Create a model response", as of
+The provider stores nothing: `store` is false, each request holds the whole conversation, and reasoning comes encrypted and is sent back
+(unless settings say otherwise). A message becomes one or more items, rendered once. Items come last, so that each body begins with the
+previous one, except for its end, and providers can cache it. Format: OpenAI's API reference, "Create a model response", as of
 November 2026.
 """
 
@@ -45,24 +45,24 @@ OURS = frozenset({
     "model", "input", "messages", "previous_response_id", "conversation",
     "tools", "tool_choice", "parallel_tool_calls", "response_format", "stream",
 })  # fmt: skip
-"""Fields of the body, here or in chat completions, that a `Request` or the model sets; settings may not."""
+"""Fields of the body, here or in chat completions, that settings may not set, because the `Request` or the model does."""
 _INCLUDED = ["reasoning.encrypted_content"]
 _THOUGHTLESS = re.compile(r"gpt-[34]|chatgpt|-chat-")
-"""Reasoning models; others refuse requests for reasoning (pydantic-ai, issues 2865 and 3326)."""
+"""Models without reasoning: they refuse requests for it (pydantic-ai, issues 2865 and 3326)."""
 _PLACES: Mapping[str, tuple[str, str]] = {
     "max_tokens": ("max_output_tokens", ""),
     "max_completion_tokens": ("max_output_tokens", ""),
     "reasoning_effort": ("reasoning", "effort"),
     "verbosity": ("text", "verbosity"),
 }
-"""Settings with another name here: the field, and the key in it."""
+"""Settings with a different name here: the field, and the key in it."""
 _LONGEST_ID = 64
-"""Of a call's id: "string too long. Expected a string with maximum length 64" (openclaw, pull request 137489)."""
+"""The longest id of a call: "string too long. Expected a string with maximum length 64" (openclaw, pull request 137489)."""
 _PLAIN = Dialect()
 
 
 def path(model: str, *, stream: bool = False) -> str:
-    """The path of responses, below a base URL."""
+    """The path of the endpoint, below a base URL."""
     del model, stream
     return "/responses"
 
@@ -73,8 +73,8 @@ def headers(key: str | None) -> dict[str, str]:
 
 
 def render(request: Request, *, model: str, settings: Mapping[str, Any], stream: bool = False, dialect: Dialect = _PLAIN) -> bytes:
-    """The body of a request. Settings of the request override `settings`, those of the model; None leaves one out."""
-    del dialect  # for chat completions
+    """The body of a request. Settings of the request override the model's `settings`; None omits a setting."""
+    del dialect  # only for chat completions
     head = json_bytes(_head(request, model, (settings, request.settings), stream))
     tools = b',"tools":' + _tools(request.tools) if request.tools else b""
     items = request.messages.joined(WIRE, lambda added: [message.rendered(WIRE, _rendered) for message in added])
@@ -132,7 +132,7 @@ def _format(shape: Shape) -> Json:
 
 @lru_cache(maxsize=64)
 def _tools(declarations: Declarations) -> bytes:
-    # Without `strict` a schema is made strict there: every optional argument would become a required one (guide "Function calling").
+    # Without `strict`, OpenAI makes the schema strict, and so every optional argument required (guide "Function calling").
     return json_bytes([{"type": "function", "strict": False, **openai_function(declaration["function"])} for declaration in declarations])
 
 
@@ -144,7 +144,7 @@ def _rendered(message: Message) -> bytes:
 
 
 def _items(message: Message) -> list[Json]:
-    """A message as items of this protocol; at least one. Their type is optional at OpenAI, and llama.cpp requires it."""
+    """A message as one or more items of this protocol. Their type is optional at OpenAI, but llama.cpp requires it."""
     if message.role == "tool":
         head = {"type": "function_call_output"} | _id(message.tool_call_id)
         return [{**head, "output": _content(message.content, "tool results")}]
@@ -192,22 +192,22 @@ def _in_words(parts: Iterable[Part]) -> str:
 
 
 def _kept_items(message: Message) -> list[Json]:
-    """The items of the answer unchanged, if the message still says the same; else none."""
+    """The original items of the answer, if the message still has the same text and as many calls; otherwise none."""
     kept = [mapping(item) for item in list_of(mapping((message.extra or {}).get(WIRE)).get("output"))]
     calls = [item for item in kept if item.get("type") == "function_call"]
     if not kept or len(calls) != len(message.tool_calls) or (text_in(kept)[0] or "") != message.text:
-        return []  # such as when a program left calls out: reasoning without the item after it is refused
+        return []  # for example, a program dropped calls: reasoning without the item after it is refused
     own = iter(message.tool_calls)
     return [_kept_call(item, next(own)) if item.get("type") == "function_call" else _with_list(item) for item in kept]
 
 
 def _with_list(item: Json) -> Json:
-    """Reasoning with its list of open text, even if empty: it is optional at OpenAI, and other servers require it."""
+    """A reasoning item with a `content` list, even an empty one: it is optional at OpenAI, but other servers require it."""
     return {**item, "content": []} if item.get("type") == "reasoning" and "content" not in item else item
 
 
 def _kept_call(item: Json, call: ToolCall) -> Json:
-    """A call as its model wrote it, if possible to the letter, with the id of its result."""
+    """A call with the id of its result; its arguments are the model's exact text if they still mean the same."""
     made = call_item(call)
     is_same = call_at(item, 0).args == call.args and isinstance(item.get("arguments"), str)
     return {**item, **made, "arguments": item["arguments"] if is_same else made["arguments"]}
@@ -219,7 +219,7 @@ def _kept_call(item: Json, call: ToolCall) -> Json:
 def read(payload: Json | bytes) -> Response:
     """The answer in a body.
 
-    Raises `BadRequestError` if there is none, `MissingContentError` if nothing is in it, `RefusalError` if it was withheld.
+    Raises `BadRequestError` if there is none, `MissingContentError` if it is empty, `RefusalError` if it was withheld.
     """
     body, raw = opened(payload)
     if body.get("error") or body.get("status") == "failed":
@@ -243,13 +243,13 @@ def error_of(error: Any) -> LMError:
     code = text_of(mapping(error).get("code")) or ""
     if "policy" in code:  # bio_policy, misalignment_policy_violation, image_content_policy_violation
         error = {**error, "type": "content_policy_violation"}
-    elif "image" in code:  # empty_image_file, image_too_large, ...: waiting does not help
+    elif "image" in code:  # empty_image_file, image_too_large, ...: a retry does not help
         error = {**error, "status": 400}
     return payload_error({"error": error})
 
 
 def text_in(items: Iterable[Json]) -> tuple[str | None, str | None]:
-    """Text and refusal in the items of an answer; None if there is no such part."""
+    """The text and the refusal in the items of an answer; None for one that is missing."""
     parts = [part for item in items if item.get("type") == "message" for part in _parts(item.get("content"))]
     texts = [part.get("text") for part in parts if part.get("type") in ("output_text", "text")]
     refusals = [part.get("refusal") for part in parts if part.get("type") == "refusal"]
@@ -271,7 +271,7 @@ def calls_in(items: Iterable[Json]) -> tuple[ToolCall, ...]:
 
 
 def reasoning_in(items: Iterable[Json]) -> str | None:
-    """The reasoning among items of an answer: summaries (OpenAI), or all of it (models with open weights)."""
+    """The reasoning in the items of an answer: summaries (OpenAI), or the full text (models with open weights)."""
     thoughts = [item for item in items if item.get("type") == "reasoning"]
     pieces = [mapping(part).get("text") for item in thoughts for key in ("summary", "content") for part in list_of(item.get(key))]
     return "\n\n".join([piece for piece in pieces if isinstance(piece, str) and piece]) or None
@@ -287,7 +287,7 @@ def _reason(status: str, body: Json, *, is_calling: bool) -> str:
 
 
 def _usage(usage: Json) -> Usage:
-    # Input includes tokens read from and written to the cache, output includes reasoning.
+    # Input tokens include cache reads and writes; output tokens include reasoning.
     details = mapping(usage.get("input_tokens_details"))
     return Usage(
         count_of(usage.get("input_tokens")),
@@ -307,10 +307,10 @@ _PLAIN_ITEMS: Mapping[str, frozenset[str]] = {
 
 
 def extra_of(items: Iterable[Json], *, is_stored: bool) -> Json | None:
-    """What must go back with the message: all items of the answer in order, if a `Message` cannot express one of them.
+    """The items to send back with the message: all of the answer, in order, if a `Message` cannot express one of them.
 
-    Reasoning that neither is encrypted nor open goes by its id, which is only known to a provider that stored it; and reasoning that
-    nothing followed, as in an answer that was cut off, is refused.
+    Reasoning that is neither encrypted nor open can only be sent by its id, which a provider knows only if it stored the answer. Reasoning
+    at the end, as in an answer that was cut off, is left out: the provider refuses it.
     """
     kept = [item for item in items if item.get("type") != "reasoning" or item.get("encrypted_content") or item.get("content") or is_stored]
     while kept and kept[-1].get("type") == "reasoning":

@@ -1,4 +1,4 @@
-"""A streamed OpenAI response: pieces of bytes to `Delta`s, and to the same `Response` as the unstreamed answer.
+"""A streamed OpenAI response: turns bytes into `Delta`s, and into the same `Response` as the unstreamed answer.
 
 The last event carries the whole body, which `read` reads. Some servers omit its output: then the items are assembled from the earlier
 events. Format: OpenAI's API reference, "Streaming events" of responses, as of November 2026.
@@ -24,22 +24,22 @@ _PIECES: Mapping[str, tuple[str, str, str, str]] = {
     "response.reasoning_summary_text": ("reasoning", "summary", "summary_text", "text"),
     "response.function_call_arguments": ("function_call", "", "", "arguments"),
 }
-"""Streamed parts by the name of their events without `.delta` and `.done`: the item's type, its list, the part's type, the key."""
+"""Streamed parts, by event name without `.delta` or `.done`: the item's type, its list, the part's type, and the text's key."""
 _ARGUMENTS = "response.function_call_arguments"
 _LAST = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
 @dataclass(slots=True)
 class _Item:
-    """An item of the output that comes in pieces."""
+    """An item of the output that arrives in pieces."""
 
     place: int
     fields: Json = field(default_factory=dict[str, Any])
     parts: dict[tuple[str, int], list[str]] = field(default_factory=dict[tuple[str, int], "list[str]"])
-    """By the name of their events and their index."""
+    """The pieces of each part, by event name and index."""
     is_whole: bool = False
     call: int | None = None
-    """Which call of the answer it is, if it is one."""
+    """If the item is a call: its position among the calls of the answer."""
 
     def take(self, item: Json, *, is_whole: bool) -> None:
         if item:
@@ -99,7 +99,7 @@ class Assembly(EventAssembly):
         super()._done()
 
     def _item(self, event: Json) -> _Item:
-        """The item of an event: by its index, else by its id, else the latest."""
+        """The item that an event belongs to: by its index, else by its id, else the latest."""
         index = event.get("output_index")
         item_id = text_of(event.get("item_id")) or text_of(mapping(event.get("item")).get("id"))
         key = index if type(index) is int else item_id or next(reversed(self._items), 0)
@@ -108,7 +108,7 @@ class Assembly(EventAssembly):
         return self._items[key]
 
     def _call(self, item: _Item, fields: Json, *, is_whole: bool) -> Iterator[Delta]:
-        """Take an item that begins or is complete; if it is a call, its beginning or the rest of it."""
+        """Take an item when it begins or is complete; if it is a call, yield its beginning or its rest."""
         item.take(fields, is_whole=is_whole)
         if fields.get("type") != "function_call":
             return
@@ -132,7 +132,7 @@ class Assembly(EventAssembly):
         value = event.get("delta" if verb == "delta" else _PIECES[name][3])
         if not isinstance(value, str):
             return
-        if verb == "done":  # holds the whole part, which mostly came in pieces before
+        if verb == "done":  # holds the whole part, which usually came in pieces before
             known = "".join(pieces)
             pieces[:] = [value]
             value = value.removeprefix(known) if value.startswith(known) else ""
