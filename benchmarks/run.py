@@ -17,6 +17,7 @@ import os
 import platform
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def main() -> None:
     table = Table()
     with Bench(table, tiny=tiny, wanted=[name for name in os.environ.get("PEERS", "").split(",") if name]) as bench:
         versions = bench.versions()
-        print(f"Python {platform.python_version()}, " + ", ".join(f"{name} {found}" for name, found in versions.items() if found))
+        print(f"Python {_python()}, " + ", ".join(f"{name} {found}" for name, found in versions.items() if found))
         for name, found in versions.items():
             if not found:
                 print(f"{name} is not installed and left out (see requirements/bench.in and bench-dspy.in)")
@@ -49,7 +50,7 @@ def main() -> None:
                 group(bench)
     exceeded = table.print_limits()
     if not tiny:
-        about = {"python": platform.python_version(), "machine": _machine(), "date": _today(), "versions": versions}
+        about = {"python": _python(), "machine": _machine(), "date": _today(), "versions": versions}
         (HERE / "results.json").write_text(json.dumps({**about, "rows": table.as_json()}, indent=1) + "\n", encoding="utf-8")
         if not only:
             where = f"{about['machine']}, Python {about['python']}, {about['date']}"
@@ -64,6 +65,12 @@ def _write_section(text: str) -> None:
     before, _, after = readme.partition("## Examples\n")
     before = before.partition("## Speed\n")[0]
     README.write_text(f"{before}## Speed\n\n{text}\n\n## Examples\n{after}", encoding="utf-8")
+
+
+def _python() -> str:
+    """Its version, and whether it was built with the optimisations that CPython leaves out by default."""
+    is_optimised = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+    return platform.python_version() + (" (built with --enable-optimizations)" if is_optimised else "")
 
 
 def _machine() -> str:

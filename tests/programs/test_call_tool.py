@@ -486,3 +486,69 @@ def test_a_method_of_the_program_is_a_tool() -> None:
             return Prediction(count=call_tool(self.add, more=3))
 
     assert Counter()().count == 3
+
+
+class Booking(Module):
+    """Books by the tool that it is given, and lets some errors pass."""
+
+    def __init__(self, book: Any, *caught: type[Exception]) -> None:
+        self.book, self.caught = book, caught
+
+    def forward(self, seat: int) -> Prediction:
+        try:
+            self.book(seat)
+        except self.caught:
+            return Prediction(done="not booked")
+        return Prediction(done="booked")
+
+
+@pytest.mark.parametrize("migrate", [False, "restart_turn"])
+def test_a_call_that_a_crash_cut_off_and_that_a_new_version_no_longer_makes_stops_it(migrate: Any) -> None:
+    """Whether it ran is unknown, so the run does not end as if there had been no such call."""
+    booked: list[int] = []
+
+    @tool
+    def book(seat: int) -> str:
+        booked.append(seat)
+        raise SystemExit
+
+    @tool
+    def reserve(seat: int) -> str:
+        booked.append(seat)
+        return "reserved"
+
+    store = MemoryStore()
+    with pytest.raises(SystemExit):
+        Booking(lambda seat: call_tool(book, seat=seat)).start(seat=3, store=store, run_id="r")
+    run = Run.load(store, "r", Booking(lambda seat: call_tool(reserve, seat=seat)), migrate=migrate).resume()
+    if migrate:
+        assert (run.status, run.prediction.done) == ("done", "booked")
+    else:
+        assert run.status == "failed"
+        assert "recorded begun book" in str(run.error)
+
+
+def test_a_call_that_a_crash_cut_off_is_not_forgotten_where_an_error_comes_before_it_now() -> None:
+    """The run stops, and asks about the call when it comes to it again."""
+    is_up = True
+
+    @tool
+    def book(seat: int) -> str:
+        raise SystemExit
+
+    class Inner(Module):
+        def forward(self, seat: int) -> Prediction:
+            if not is_up:
+                raise LookupError
+            return Prediction(text=call_tool(book, seat=seat))
+
+    store, program = MemoryStore(), Booking(lambda seat: Inner()(seat=seat), LookupError)
+    with pytest.raises(SystemExit):
+        program.start(seat=3, store=store, run_id="r")
+    is_up = False
+    assert Run.load(store, "r", program).resume().status == "failed"
+    is_up = True
+    run = Run.load(store, "r", program).resume()
+    assert [question.kind for question in run.pending] == ["unknown"]
+    run.answer(run.pending[0].reply("booked by hand"))
+    assert run.resume().prediction.done == "booked"

@@ -153,6 +153,8 @@ class Journal:
             if not unfinished:
                 self.differs(slot, f"{entry.kind} {entry.digest}", "the program ended without this act")
             self._unread.pop(slot, None)
+        for slot in [each for each in list(self._begun) if unfinished and each.startswith(path)]:
+            del self._begun[slot]
 
     @property
     def replaying(self) -> bool:
@@ -201,8 +203,7 @@ class Journal:
             self.mismatch = ReplayMismatchError(slot, recorded, found)
             raise self.mismatch
         self.drift[f"act {slot}"] = (recorded, found)
-        done = {entry.slot for entry in self.entries if entry.kind == "result"}
-        left = [*self._unread, *(each for each in self._begun if each not in done and each not in self._dispatched)]
+        left = [*self._unread, *(slot for slot, _ in self._unsettled())]
         self.dropped += left
         self._drop(left)
 
@@ -283,7 +284,7 @@ class Journal:
     def _acts_left(self) -> dict[str, list[tuple[int, str]]]:
         found: dict[str, list[tuple[int, str]]] = {}
         for slot, entry in list(self._unread.items()):  # a copy: other branches take answers meanwhile, from other threads
-            path = _path_of(slot)
+            path = slot[: slot.rfind("/") + 1]
             act = _act_of(slot, path)
             if act >= 0 and (entry.kind != "once" or not slot.endswith("?")):  # a record of a question (`3.0?`) is not an answer
                 found.setdefault(path, []).append((act, slot))
@@ -293,8 +294,7 @@ class Journal:
 
     def _refuse_gap(self, slot: str, found: str) -> None:
         # Acts of a frame come in order: an unanswered act before an answered one means that the program has changed.
-        path = _path_of(slot)
-        act = _act_of(slot, path)
+        act = _act_of(slot, path := slot[: slot.rfind("/") + 1])
         later = self.ahead(path, act + 1)
         if later is not None:  # show the next one, not the last
             left = [each for number, each in self._acts_left().get(path, ()) if number > act]
@@ -305,10 +305,16 @@ class Journal:
             self.differs(slot, f"{later.kind} {later.digest} at {later.slot}", found)
 
     def check_finished(self) -> None:
-        """Called when the program has returned: untaken answers mean that the program has changed."""
-        if self._unread:
-            slot, entry = next(iter(self._unread.items()))
+        """Called when the program has returned: answers not taken, or begun calls not settled, mean that the program has changed."""
+        for slot, entry in (*self._unread.items(), *self._unsettled()):
             self.differs(slot, f"{entry.kind} {entry.digest}", "the program ended without this act")
+            return
+
+    def _unsettled(self) -> list[tuple[str, Entry]]:
+        """The calls that an earlier execution began, that have no result, and that this one has not begun again."""
+        done = {entry.slot for entry in self.entries if entry.kind in {"result", "once"}} if self._begun else set[str]()
+        begun = [(slot, starts[-1]) for slot, starts in self._begun.items() if slot not in done and slot not in self._dispatched]
+        return [each for each in begun if not _below_any(each[0], done)]
 
     def __eq__(self, other: object) -> bool:
         """Compare by slot: calls of one turn may end, and be written, in any order."""
@@ -332,11 +338,6 @@ def _below_any(slot: str, done: set[str]) -> bool:
             return True
         at = slot.find("/", at + 1)
     return False
-
-
-def _path_of(slot: str) -> str:
-    """The path of the frame of an act or a call."""
-    return slot[: slot.rfind("/") + 1]
 
 
 def _act_of(slot: str, path: str) -> int:
