@@ -158,7 +158,7 @@ class _TextMode(MutableRecord):
         return adapter.step_message(fields)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=2048)  # more than a run has steps: of a longer one, each step would push out the name that is needed next
 def _step_fields(i: int) -> tuple[str, str, str, str]:
     """The names of a step's fields; cached, because they are the same in all runs."""
     return f"thought_{i}", f"tool_name_{i}", f"tool_args_{i}", f"observation_{i}"
