@@ -60,13 +60,13 @@ def loop_instructions(signature: type[Signature], tools: Iterable[Tool], *, nati
         signature.instructions,
         "",
         (
-            f"Work step by step. You are given {_names(signature.plan.inputs)}; at the end, you must know "
-            f"{_names(signature.plan.outputs)}. In each step, you call tools and then see their results."
+            f"You solve this step by step. You are given {_names(signature.plan.inputs)} and in the end "
+            f"{_names(signature.plan.outputs)} must be known. In every step you call tools and are shown what came of it."
         ),
     ]
     outputs = [f"- `{name}`: {found}" for name, field in signature.plan.outputs.items() if (found := field.description)]
     if outputs:
-        lines += ["The outputs:", *outputs]
+        lines += ["What is wanted in the end:", *outputs]
     if native:
         lines += ["Say briefly what you think before each call. Call `finish` with the outputs as soon as you know them."]
         return "\n".join(lines)
