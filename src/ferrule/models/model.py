@@ -328,8 +328,9 @@ def _refuse_coroutine(found: Any, name: str) -> None:
 
 
 def _normalize(answer: Any, name: str) -> Response:
-    if isinstance(answer, Response | str):
-        return answer if isinstance(answer, Response) else Response(answer)
+    answer = Response(answer) if isinstance(answer, str) else answer
+    if isinstance(answer, Response):
+        return answer
     _refuse_coroutine(answer, name)
     from ferrule.models.wires.wire import is_answer, response_of
 

@@ -253,7 +253,7 @@ def address(base_url: str, path: str = "/chat/completions") -> str:
             raise ValueError("a part of its host's name is empty or longer than 63 characters")
     except ValueError as error:
         cause = error if "@" not in base_url else None  # it would quote a part of a password: `pa` of `user:pa/ss@host`
-        raise ConfigurationError(f"{public(base_url)} is not an address: {cause or 'it holds no user or password'}.") from cause
+        raise ConfigurationError(f"{public(base_url)} is not an address: {cause or 'leave the user and the password out'}.") from cause
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ConfigurationError(f'A base URL looks like "https://host/v1", found {public(base_url)}.')
     if "@" in parts.netloc:

@@ -306,9 +306,9 @@ class Journal:
 
     def check_finished(self) -> None:
         """Called when the program has returned: answers not taken, or begun calls not settled, mean that the program has changed."""
-        for slot, entry in (*self._unread.items(), *self._unsettled()):
+        if left := [*self._unread.items(), *self._unsettled()]:
+            slot, entry = left[0]
             self.differs(slot, f"{entry.kind} {entry.digest}", "the program ended without this act")
-            return
 
     def _unsettled(self) -> list[tuple[str, Entry]]:
         """The calls that an earlier execution began, that have no result, and that this one has not begun again."""

@@ -91,12 +91,12 @@ def inspect_function(
             "Wrap it in a function of your own, or give `schema=`."
         )
         raise ToolDefinitionError(msg) from error
-    found = list(signature.parameters.values())
+    found, bound = list(signature.parameters.values()), bound_names(function)
     caller = with_caller and bool(found) and found[0].name in {"self", "caller"} and found[0].kind in _BY_POSITION
     caller = caller and not is_context_annotation(function, found[0].annotation)
     if caller:
         del found[0]
-    found = [each for each in found if each.name not in bound_names(function)]
+    found = [each for each in found if each.name not in bound]
     annotations = {each.name: each.annotation for each in found if each.annotation is not each.empty}
     context = next((each for each, hint in annotations.items() if is_context_annotation(function, hint)), "")
     hints = _resolve_annotations(function, name, {each: hint for each, hint in annotations.items() if each != context}, types_given)
