@@ -131,7 +131,7 @@ def first(bench: Bench) -> None:
         return 1e3 * (min(found) - min(bare))
 
     def imported(library: Library) -> float:
-        processes = 3 if library.name in {FLOOR, OURS} else 1  # one of them is short, and may fall into a slow phase of the machine
+        processes = 5 if library.name in {FLOOR, OURS} else 1  # one of them is short, and may fall into a slow phase of the machine
         if library.name == OURS:  # in the same rounds, because the speed of the machine changes between rounds
             programs.append(cost_ms(FIRST_RUN, library.python, processes))
         return cost_ms(library.names, library.python, processes)
