@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping
 from contextlib import suppress
@@ -162,12 +161,18 @@ def _text_of_bytes(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
+        import base64  # late: most bytes are text
+
         return f"{_BINARY}{base64.b64encode(value).decode()}"
 
 
 def bytes_of_text(text: str) -> bytes:
     """The inverse of `render` for bytes: the bytes of a text that it wrote."""
-    return base64.b64decode(text.removeprefix(_BINARY)) if text.startswith(_BINARY) else text.encode()
+    if not text.startswith(_BINARY):
+        return text.encode()
+    import base64
+
+    return base64.b64decode(text.removeprefix(_BINARY))
 
 
 def marked_parts(value: Any, depth: int = 0) -> Any:
