@@ -17,16 +17,22 @@ from ferrule import (
     MemoryStore,
     Module,
     OutputField,
+    Policy,
     Predict,
     Prediction,
     ReAct,
     Run,
     ScriptedLM,
     Signature,
+    Tool,
     Trajectory,
     Usage,
+    allow,
     arun_until_done,
+    ask,
+    deny,
     gather,
+    gt,
     run_until_done,
     tool,
 )
@@ -154,6 +160,14 @@ def programs_are_passed_on(predict: Predict[Invoice], agent: ReAct[Invoice, Shop
     del several
 
 
+def lambdas_and_tested_functions_have_types() -> None:
+    Policy([allow("buy", n=lambda n: n < 3), ask("buy", n=gt(3), owner="ann"), deny("buy", n=lambda n: n > 9)])
+    tool(require_confirmation=lambda args: args["n"] > 3)
+    Tool(len, require_confirmation=lambda args: args["obj"] == "")
+    Tool(len, require_confirmation=ask(obj="secret*"))
+    assert_type(buy.func(3, ctx=Context(deps=Shop())), str)
+
+
 def made_at_run_time(signature: type[Signature]) -> None:
     Predict(signature)(anything="x")
     assert_type(Predict(Invoice.with_instructions("Read it well."))(text="x"), Prediction[Invoice])
@@ -186,6 +200,8 @@ def what_must_not_check(agent: ReAct[Invoice, Shop]) -> None:
     agent.batch([], return_exceptions=True)[0].outputs  # type: ignore[union-attr]  # noqa: B018
     agent.bind(text="x")(deps="no shop")  # type: ignore[arg-type]
     buy(1, Context(deps="no shop"))  # type: ignore[arg-type]
+    buy.func("one", Context(deps=Shop()))  # type: ignore[arg-type]
+    tool(require_confirmation=lambda: True)  # type: ignore[arg-type, misc]
     predict.start(text="x", run_id=3)  # type: ignore[arg-type]
     other: Prediction[Paid] = predict(text="x")  # type: ignore[assignment]
     del other

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     class FunctionTool(Tool, Generic[P, R_co]):
         """A decorated function, for type checkers: a `Tool` that is called with the function's own types."""
 
+        func: Callable[P, R_co]  # pyright: ignore[reportIncompatibleVariableOverride]  a decorated function is there, and tools are frozen
+
         @overload
         async def acall(self: FunctionTool[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
         @overload
@@ -59,7 +61,7 @@ def tool(
     arg_desc: Mapping[str, str] | None = None,
     schema: Mapping[str, Any] | None = None,
     mcp_server: str | None = None,
-    require_confirmation: bool | str | Callable[..., Any] = False,
+    require_confirmation: bool | str | Callable[[dict[str, Any]], object] = False,
     effect: Effect | None = None,
     reconcile: Callable[..., Any] | None = None,
     unknown: WhenUnknown = "ask",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import logging
 import socket
 from http.client import HTTPConnection
 
 import pytest
 
-from ferrule import BadRequestError, Predict, ScriptedLM
+from ferrule import BadRequestError, Predict, Request, ScriptedLM, UnavailableError
 from ferrule.testing import __main__ as process
 from ferrule.testing import serve
 from ferrule.testing.server.server import _Conversation
@@ -87,6 +88,18 @@ def test_a_script_that_the_server_cannot_play_is_said_at_once() -> None:
         with pytest.raises(BadRequestError, match=r"cannot write `outputs`.*Write the answer's text instead"):
             Predict("question -> answer")(question="?", lm=served.lm())
         assert len(served.requests) == 1
+
+
+def test_what_the_model_raised_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    """The client reads only "the model failed ... look at its log", and there was no log: a mistake in a script left no trace."""
+
+    def wrong(request: Request) -> str:
+        raise KeyError(request.messages[-1].text)
+
+    with serve(ScriptedLM(by=wrong)) as served, pytest.raises(UnavailableError, match="the model failed"):
+        served.lm(max_retries=0)("Where is the tent?")
+    [record] = [each for each in caplog.records if each.name == "ferrule.testing"]
+    assert "KeyError: 'Where is the tent?'" in logging.Formatter().format(record)
 
 
 class _Gone(io.RawIOBase):

@@ -18,6 +18,7 @@ from ferrule import (
     ConfirmationRequired,
     DecisionError,
     Grant,
+    Module,
     ReAct,
     Response,
     ScriptedLM,
@@ -373,3 +374,16 @@ def test_an_async_condition_is_refused_when_the_tool_is_made() -> None:
 
     with pytest.raises(ConfigurationError, match="`require_confirmation` of `pay` is a plain function"):
         Tool(lambda euros: None, "pay", "Pay.", require_confirmation=needs)
+
+
+def test_in_a_forward_the_error_names_the_call_that_waits(log: Log) -> None:
+    """The run failed with "Confirm execution of rm", and nothing said how to let it wait."""
+
+    class Tidy(Module):
+        def forward(self, path: str) -> str:
+            return log.rm(path)
+
+    run = Tidy().start(path="a")
+    assert (run.status, log.ran) == ("failed", [])
+    assert "with `ferrule.call_tool(rm, ...)`, the run waits" in str(run.error)
+    assert "call_tool" not in str(asked(log.rm, path="a"))

@@ -131,6 +131,9 @@ def test_mistakes_in_a_class_name_the_field() -> None:
             question: str
             answer: str = OutputField()
 
+    with pytest.raises(SignatureError, match=r"a subclass of `Signature`, .* found <class '.*Point'>"):
+        Signature(Point)  # "A signature is a class", said the error
+
     with pytest.raises(SignatureError, match="no outputs"):
 
         class NoOutputs(Signature):

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
+import sys
 import threading
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from ferrule.models.model import Model
     from ferrule.models.wires.payload import Json
     from ferrule.values.conversation.exchange import Delta, Response
+
+log = logging.getLogger("ferrule.testing")
 
 
 class ServerProtocol(Protocol):
@@ -144,7 +148,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print nothing: a client may close its connection at any time, and other errors were answered with 500."""
+        """Print nothing: a client may close its connection at any time, and other errors were answered with 500 and logged."""
 
     def hang_up(self) -> None:
         """Close the connections that clients keep open: their threads wait for the next request."""
@@ -201,7 +205,9 @@ class _Conversation(BaseHTTPRequestHandler):
                 is_answered = True
                 self._fail(*protocol.error_body(error), protocol)
             finally:
-                if not is_answered:  # the model raised another exception, which `handle_error` gets
+                if not is_answered:  # the model raised another exception, or the client left
+                    if not isinstance((raised := sys.exc_info())[1], ConnectionError):
+                        log.error("The model failed. The client reads only that it did.", exc_info=raised)
                     self._fail(500, _problem("the model failed", "server_error"), protocol)
 
     def _refuse(self) -> bool:

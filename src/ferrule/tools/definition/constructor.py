@@ -35,7 +35,7 @@ _NAME_FIRST = ("name", "description", "callable", "schema", "mcp_server")
 class Flags(TypedDict, total=False):
     """The options that every form of `Tool(...)` and `@tool(...)` takes; see the fields of the same names in `Tool`."""
 
-    require_confirmation: bool | str | Callable[..., Any]
+    require_confirmation: bool | str | Callable[[dict[str, Any]], object]
     effect: Effect | None
     reconcile: Callable[..., Any] | None
     unknown: WhenUnknown

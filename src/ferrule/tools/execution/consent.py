@@ -34,6 +34,9 @@ _IN_THE_MIDDLE = (
     "`{name}` itself as a tool; or decide with `respond_to_confirmation` and resume: then a person is asked whether to run the outer tool "
     "again.)"
 )
+_IN_A_FORWARD = (
+    "(`{name}` was called in a `forward`, where it ends the run: with `ferrule.call_tool({name}, ...)`, the run waits for the decision.)"
+)
 
 
 class Asked(MutableRecord):
@@ -96,7 +99,8 @@ def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
     """
     if not needs_person(tool, checked.shown):
         return checked
-    place = settings.scope().call
+    here = settings.scope()
+    place = here.call
     function: Hashable = tool.func if getattr(tool.func, "__hash__", None) is not None else id(tool.func)
     bound = tool_fingerprint(tool.declaration, tool.effect)
     key = (function, bound, tuple(checked.secrets.values()), place.run_id if place is not None else "")
@@ -111,8 +115,8 @@ def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
             while len(_table) > _MOST:
                 del _table[next(iter(_table))]
             asking = ConfirmationRequired(question.text, confirmation_id=question.id, tool_call=call)
-            if place is not None:
-                asking.args = (f"{question.text} {_IN_THE_MIDDLE.format(name=tool.name)}",)
+            if (hint := _IN_THE_MIDDLE if place is not None else _IN_A_FORWARD if here.frame is not None else "") != "":
+                asking.args = (f"{question.text} {hint.format(name=tool.name)}",)
             raise asking
         found.is_used = True
     decision = found.decision

@@ -6,7 +6,7 @@ They judge a tool's name and its validated arguments, as JSON, and allow, ask or
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ferrule.values.calls.call import ToolSpec
 
 Verdict = Literal["allow", "ask", "deny"]
+Condition = Callable[[Any], object] | object  # any value; the function is named so that a type checker infers the parameter of a lambda
 _STRICTNESS: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 
@@ -94,7 +95,7 @@ class Rule(Record):
         return f"{self.verdict}({self.tool!r}{where})"
 
 
-def allow(tool: str = "*", /, *, reason: str = "", where: Mapping[str, Any] | None = None, **args: Any) -> Rule:
+def allow(tool: str = "*", /, *, reason: str = "", where: Mapping[str, Any] | None = None, **args: Condition) -> Rule:
     """A rule for a `Policy`: calls that match run without a question, even if their tool requires confirmation.
 
     `tool` is a name or a pattern, such as `"search*"`. `args` are conditions by argument: a value to equal, a pattern for text,
@@ -110,14 +111,14 @@ def check_expiry(expires_s: Any) -> None:
 
 
 def ask(
-    tool: str = "*", /, *, reason: str = "", expires_s: float | None = None, where: Mapping[str, Any] | None = None, **args: Any
+    tool: str = "*", /, *, reason: str = "", expires_s: float | None = None, where: Mapping[str, Any] | None = None, **args: Condition
 ) -> Rule:
     """A rule: calls that match (see `allow`) need a person's decision. After `expires_s` seconds without one they count as denied."""
     check_expiry(expires_s)
     return Rule("ask", tool, {**args, **(where or {})}, reason, expires_s)
 
 
-def deny(tool: str = "*", /, *, reason: str = "", where: Mapping[str, Any] | None = None, **args: Any) -> Rule:
+def deny(tool: str = "*", /, *, reason: str = "", where: Mapping[str, Any] | None = None, **args: Condition) -> Rule:
     """A rule: calls that match (see `allow`) do not run; the model sees `reason`."""
     return Rule("deny", tool, {**args, **(where or {})}, reason)
 

@@ -299,8 +299,8 @@ def _from_form(signature: Any, instructions: str | None = None, *, custom_types:
     elif isinstance(signature, Mapping):
         fields = declared_fields(cast("Mapping[str, Any]", signature))
     else:
-        msg = f"A signature is a class, a string like 'a, b -> c', or a mapping of fields; found {shown(cast('object', signature))}."
-        raise SignatureError(msg)
+        what = "a subclass of `Signature`, a string like 'a, b -> c', or a mapping of fields"
+        raise SignatureError(f"A signature is {what}; found {shown(cast('object', signature))}.")
     made = _made(Signature, fields, instructions, "StringSignature")
     if not made.plan.outputs:
         raise SignatureError(f"A signature needs at least one output after `->`; found {shown(cast('object', signature))}.")
