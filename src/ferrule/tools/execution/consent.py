@@ -115,7 +115,8 @@ def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
             while len(_table) > _MOST:
                 del _table[next(iter(_table))]
             asking = ConfirmationRequired(question.text, confirmation_id=question.id, tool_call=call)
-            if (hint := _IN_THE_MIDDLE if place is not None else _IN_A_FORWARD if here.frame is not None else "") != "":
+            hint = _IN_THE_MIDDLE if place is not None else _IN_A_FORWARD if here.frame is not None else ""
+            if hint:
                 asking.args = (f"{question.text} {hint.format(name=tool.name)}",)
             raise asking
         found.is_used = True
