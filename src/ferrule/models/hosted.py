@@ -226,6 +226,11 @@ class LM(TurnsLM):
         """Close the connections of this event loop. Not needed under `asyncio.run`."""
         await self._transport.aclose()
 
+    def __copy__(self) -> Self:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)  # with the key, which the state for pickles lacks
+        return other
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_key": None, "_wire": None}
 

@@ -169,6 +169,15 @@ def test_a_stream_that_was_not_asked_for_or_is_called_json_is_read(ask, wire, ki
     assert (found.text, found.finish_reason) == ("hello", "stop")
 
 
+@ways
+@pytest.mark.parametrize("before", ["id: 1\n", "id:1\nevent: result\n", "retry: 10\n\n", "\ufeff", "\ufeff: hello\n\n"])
+def test_a_stream_that_was_not_asked_for_may_begin_with_any_field(ask, before):
+    """L4: DashScope begins each event with its id."""
+    body = before.encode() + b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in STREAMS["openai_chat"])
+    with raw_server(reply(body)) as server:
+        assert ask(lm_at(server)).text == "hello"
+
+
 def test_a_byte_order_mark_before_an_error_is_passed_over():
     """RFC 8259, section 8.1; the message and its code stand in the JSON behind it."""
     body = b'\xef\xbb\xbf{"error": {"message": "no", "code": "content_filter"}}'
@@ -198,6 +207,14 @@ def test_an_answer_that_is_none_carries_the_request_id_of_its_headers():
     with raw_server(reply("{}", x_request_id="req_8")) as server, pytest.raises(MissingContentError) as caught:
         lm_at(server).complete(ASKED)
     assert caught.value.request_id == "req_8"
+
+
+@ways
+def test_an_answer_that_is_none_is_kept_as_the_raw_value_of_its_error(ask):
+    """L4, and the reference of errors."""
+    with raw_server(reply('{"choices": [], "id": "a"}')) as server, pytest.raises(MissingContentError) as caught:
+        ask(lm_at(server))
+    assert caught.value.raw == {"choices": [], "id": "a"}
 
 
 @ways

@@ -120,7 +120,7 @@ def with_provider(
         return error
     named = add_advice(type(error)(redact_key(str(error), secret), provider=provider), asked)
     named.status, named.retry_after_s = error.status, error.retry_after_s
-    named.is_retryable = error.is_retryable
+    named.is_retryable, named.raw = error.is_retryable, error.raw
     named.request_id = error.request_id or redact_key(found_request_id or "", secret) or None
     named.__cause__ = error.__cause__
     return named

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -86,12 +87,16 @@ def assembly(name: str, request: Request) -> Assembly:
     return ThoughtsApart(import_module(f"{WIRES[name]}.stream").Assembly(), request)
 
 
+_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
+"""How a stream of events begins."""
+
+
 def read_body(codec: Wire, name: str, body: bytes) -> Response:
     """The answer in a body. Some gateways stream unasked, or label a stream as JSON."""
     try:
         return codec.read(body)
     except BadRequestError:
-        if not body.lstrip().startswith((b"data:", b"event:", b":")):
+        if not body.removeprefix(BOM_UTF8).lstrip().startswith(_FIELDS):
             raise
     reader: Assembly = import_module(f"{WIRES[name]}.stream").Assembly()
     for _ in (*reader.feed(body), *reader.end()):
