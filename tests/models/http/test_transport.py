@@ -585,8 +585,9 @@ def test_the_cost_is_read_from_the_headers_of_a_gateway(ask):
     """L2: LiteLLM's proxy reports it there."""
     with raw_server(reply(x_litellm_response_cost="0.00125")) as server:
         assert ask(lm_at(server)).cost == 0.00125
-    with raw_server(reply(x_litellm_response_cost="None")) as server:
-        assert ask(lm_at(server)).cost is None
+    for odd in ("None", "nan", "inf", "-1", "1e999", "1e300"):
+        with raw_server(reply(x_litellm_response_cost=odd)) as server:
+            assert ask(lm_at(server)).cost is None
 
 
 def test_breaking_out_of_a_stream_closes_the_request():
@@ -672,6 +673,39 @@ def test_a_connection_that_the_server_closed_meanwhile_is_replaced():
     with raw_server(once, reply()) as server:
         lm = lm_at(server)
         assert [lm.complete(ASKED).text for _ in range(2)] == ["hello", "hello"]
+
+
+@ways
+def test_an_answer_that_came_before_its_request_is_not_taken_for_its_answer(ask):
+    """RFC 9112, section 9.3: what follows an answer on its connection may belong to another request."""
+
+    def with_another(connection):
+        content = OK.replace(b"hello", b"forged")
+        connection.send(b"".join(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(each), each) for each in (OK, content)))
+
+    async def twice():
+        return [(await lm.acomplete(ASKED)).text for _ in range(2)]
+
+    with raw_server(with_another, reply()) as server:
+        lm = lm_at(server)
+        found = asyncio.run(twice()) if ask is WAYS["acomplete"] else [ask(lm).text for _ in range(2)]
+    assert found == ["hello", "hello"]
+
+
+@ways
+@pytest.mark.parametrize("kind", ["text/plain", "application/octet-stream", ""])
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("wire", ["openai_chat", "openai_responses", "anthropic", "gemini"])
+def test_a_whole_answer_needs_no_content_type(ask, kind, indent, wire):
+    """L4: a stream was asked for, but some servers do not stream, and do not say so."""
+    bodies = {
+        "openai_chat": json.loads(OK),
+        "openai_responses": {"output": [{"type": "message", "content": "hello"}]},
+        "anthropic": {"content": "hello"},
+        "gemini": {"candidates": [{"content": {"parts": [{"text": "hello"}]}, "finishReason": "STOP"}]},
+    }
+    with raw_server(reply(b"\n " + json.dumps(bodies[wire], indent=indent).encode(), content_type=kind)) as server:
+        assert ask(lm_at(server, wire=wire)).text == "hello"
 
 
 def test_loops_come_and_go():

@@ -104,6 +104,40 @@ def read_body(codec: Wire, name: str, body: bytes) -> Response:
     return reader.response()
 
 
+class UnlabelledAnswer:
+    """An `Assembly` for an answer whose headers do not say how it comes: whole if it begins with `{`, else as a stream."""
+
+    def __init__(self, whole: Assembly, stream: Assembly) -> None:
+        self._whole = whole
+        self._reader = stream
+        self._begun = b""
+        self._is_known = False
+
+    @property
+    def is_done(self) -> bool:
+        """See `Assembly`."""
+        return self._reader.is_done
+
+    def feed(self, piece: bytes) -> Iterator[Delta]:
+        """See `Assembly`."""
+        if not self._is_known:
+            piece = self._begun = self._begun + piece
+            start = piece.removeprefix(BOM_UTF8).lstrip()
+            if not start:
+                return iter(())
+            self._is_known = True
+            self._reader = self._whole if start.startswith(b"{") else self._reader
+        return self._reader.feed(piece)
+
+    def end(self) -> Iterator[Delta]:
+        """See `Assembly`."""
+        return self._reader.end()
+
+    def response(self) -> Response:
+        """See `Assembly`."""
+        return self._reader.response()
+
+
 class ThoughtsApart:
     """Wraps an `Assembly`: turns thoughts at the start of its text into reasoning, and joins characters that were cut in two.
 
