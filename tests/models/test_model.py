@@ -266,6 +266,14 @@ def test_a_model_does_not_show_its_key(caplog):
     assert KEY not in f"{lm} {lm._transport!r} {lm.copy(a=KEY)!r}"
 
 
+@pytest.mark.parametrize("copied", [lambda lm: lm.copy(temperature=0), copy.copy], ids=["copy", "copy.copy"])
+def test_a_copy_sends_the_key_that_the_model_was_given(copied):
+    """L1: a pickle leaves it behind, a copy does not."""
+    with raw_server(reply()) as server:
+        copied(LM(server.base_url, model="m", api_key=KEY)).complete(ASKED)
+    assert server.requests[0][0]["authorization"] == f"Bearer {KEY}"
+
+
 def test_a_pickled_model_leaves_its_key_at_home():
     """L1, ours."""
     lm = LM("openai/gpt-5-mini", api_key=KEY, temperature=0)

@@ -226,6 +226,11 @@ class LM(TurnsLM):
         """Close the connections of this event loop. Not needed under `asyncio.run`."""
         await self._transport.aclose()
 
+    def __copy__(self) -> Self:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)  # with the key, which the state for pickles lacks
+        return other
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_key": None, "_wire": None}
 
@@ -279,12 +284,14 @@ class LM(TurnsLM):
 
     def _reader(self, request: Request, headers: Mapping[str, str]) -> Assembly:
         from ferrule.models.http.sse import WholeAnswer
-        from ferrule.models.wires.wire import ThoughtsApart, assembly, read_body
+        from ferrule.models.wires.wire import ThoughtsApart, UnlabelledAnswer, assembly, read_body
 
         kind = headers.get("content-type", "")
-        is_whole = "json" in kind or "html" in kind
-        read = partial(read_body, self._wire, self._provider.wire)
-        return ThoughtsApart(WholeAnswer(read), request) if is_whole else assembly(self._provider.wire, request)
+        whole = ThoughtsApart(WholeAnswer(partial(read_body, self._wire, self._provider.wire)), request)
+        if "json" in kind or "html" in kind:
+            return whole
+        streamed = assembly(self._provider.wire, request)
+        return streamed if "event-stream" in kind else UnlabelledAnswer(whole, streamed)
 
     @contextmanager
     def _naming_provider(self, headers: Mapping[str, str], key: str | None) -> Generator[None]:

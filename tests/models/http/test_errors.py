@@ -114,11 +114,12 @@ def test_any_answer_gives_an_error(status, body, headers):
         ({"retry-after": "-1"}, None),
         ({"retry-after": "inf"}, None),
         ({"retry-after": "nan"}, None),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:00 +99999999999999"}, None),
         ({"llm_provider-retry-after": "7"}, 7),
         ({"llm_provider-retry-after": "7", "retry-after": "2"}, 2),
         ({}, None),
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_how_long_to_wait_is_read_from_the_headers(headers, seconds):
     """L4."""
@@ -129,6 +130,28 @@ def test_a_date_to_wait_for_is_turned_into_seconds():
     """L4."""
     at = datetime.now(UTC) + timedelta(seconds=1000)
     assert 900 < (retry_after_s({"retry-after": format_datetime(at, usegmt=True)}) or 0) <= 1000
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        (301, b"", "Is the base URL right?"),
+        (308, b"<title>Moved</title>", "Is the base URL right?"),
+        (400, b"", "Is the base URL right?"),
+        (401, b"", "Check the key"),
+        (403, b'{"error": "no"}', "Check the key"),
+        (429, b"", "`requests_per_minute=`"),
+    ],
+)
+def test_a_status_without_words_says_what_to_do(status, body, words):
+    """L4."""
+    assert words in str(status_error(status, {}, body)[0])
+
+
+def test_a_spent_quota_is_not_told_to_wait():
+    """L4: waiting does not help."""
+    error, _ = status_error(429, {}, b'{"error": {"code": "insufficient_quota", "message": "pay"}}')
+    assert str(error) == "pay (status 429)"
 
 
 def test_the_request_id_has_several_names():

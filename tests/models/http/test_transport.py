@@ -169,6 +169,15 @@ def test_a_stream_that_was_not_asked_for_or_is_called_json_is_read(ask, wire, ki
     assert (found.text, found.finish_reason) == ("hello", "stop")
 
 
+@ways
+@pytest.mark.parametrize("before", ["id: 1\n", "id:1\nevent: result\n", "retry: 10\n\n", "\ufeff", "\ufeff: hello\n\n"])
+def test_a_stream_that_was_not_asked_for_may_begin_with_any_field(ask, before):
+    """L4: DashScope begins each event with its id."""
+    body = before.encode() + b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in STREAMS["openai_chat"])
+    with raw_server(reply(body)) as server:
+        assert ask(lm_at(server)).text == "hello"
+
+
 def test_a_byte_order_mark_before_an_error_is_passed_over():
     """RFC 8259, section 8.1; the message and its code stand in the JSON behind it."""
     body = b'\xef\xbb\xbf{"error": {"message": "no", "code": "content_filter"}}'
@@ -198,6 +207,14 @@ def test_an_answer_that_is_none_carries_the_request_id_of_its_headers():
     with raw_server(reply("{}", x_request_id="req_8")) as server, pytest.raises(MissingContentError) as caught:
         lm_at(server).complete(ASKED)
     assert caught.value.request_id == "req_8"
+
+
+@ways
+def test_an_answer_that_is_none_is_kept_as_the_raw_value_of_its_error(ask):
+    """L4, and the reference of errors."""
+    with raw_server(reply('{"choices": [], "id": "a"}')) as server, pytest.raises(MissingContentError) as caught:
+        ask(lm_at(server))
+    assert caught.value.raw == {"choices": [], "id": "a"}
 
 
 @ways
@@ -568,8 +585,9 @@ def test_the_cost_is_read_from_the_headers_of_a_gateway(ask):
     """L2: LiteLLM's proxy reports it there."""
     with raw_server(reply(x_litellm_response_cost="0.00125")) as server:
         assert ask(lm_at(server)).cost == 0.00125
-    with raw_server(reply(x_litellm_response_cost="None")) as server:
-        assert ask(lm_at(server)).cost is None
+    for odd in ("None", "nan", "inf", "-1", "1e999", "1e300"):
+        with raw_server(reply(x_litellm_response_cost=odd)) as server:
+            assert ask(lm_at(server)).cost is None
 
 
 def test_breaking_out_of_a_stream_closes_the_request():
@@ -655,6 +673,39 @@ def test_a_connection_that_the_server_closed_meanwhile_is_replaced():
     with raw_server(once, reply()) as server:
         lm = lm_at(server)
         assert [lm.complete(ASKED).text for _ in range(2)] == ["hello", "hello"]
+
+
+@ways
+def test_an_answer_that_came_before_its_request_is_not_taken_for_its_answer(ask):
+    """RFC 9112, section 9.3: what follows an answer on its connection may belong to another request."""
+
+    def with_another(connection):
+        content = OK.replace(b"hello", b"forged")
+        connection.send(b"".join(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(each), each) for each in (OK, content)))
+
+    async def twice():
+        return [(await lm.acomplete(ASKED)).text for _ in range(2)]
+
+    with raw_server(with_another, reply()) as server:
+        lm = lm_at(server)
+        found = asyncio.run(twice()) if ask is WAYS["acomplete"] else [ask(lm).text for _ in range(2)]
+    assert found == ["hello", "hello"]
+
+
+@ways
+@pytest.mark.parametrize("kind", ["text/plain", "application/octet-stream", ""])
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("wire", ["openai_chat", "openai_responses", "anthropic", "gemini"])
+def test_a_whole_answer_needs_no_content_type(ask, kind, indent, wire):
+    """L4: a stream was asked for, but some servers do not stream, and do not say so."""
+    bodies = {
+        "openai_chat": json.loads(OK),
+        "openai_responses": {"output": [{"type": "message", "content": "hello"}]},
+        "anthropic": {"content": "hello"},
+        "gemini": {"candidates": [{"content": {"parts": [{"text": "hello"}]}, "finishReason": "STOP"}]},
+    }
+    with raw_server(reply(b"\n " + json.dumps(bodies[wire], indent=indent).encode(), content_type=kind)) as server:
+        assert ask(lm_at(server, wire=wire)).text == "hello"
 
 
 def test_loops_come_and_go():

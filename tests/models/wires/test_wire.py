@@ -33,6 +33,27 @@ def as_objects(value: Any) -> Any:
     return [as_objects(each) for each in value] if isinstance(value, list) else value
 
 
+NO_COSTS: list[Any] = [
+    float("nan"),
+    float("inf"),
+    -1,
+    -0.5,
+    10**400,
+    1e300,
+    True,
+    "1",
+    [1],
+    {"total_cost": float("nan")},
+    {"total_cost": 10**400},
+]
+
+
+@pytest.mark.parametrize("usage", [*({"cost": each} for each in NO_COSTS), {"cost_in_usd_ticks": -1}, {"cost_in_usd_ticks": 10**400}])
+def test_a_cost_that_cannot_be_one_is_unknown(usage):
+    """L2: NaN would exceed no limit, and a stored run that holds it could not be read again."""
+    assert response_of({"choices": [{"message": CHAT}], "usage": usage}).cost is None
+
+
 class Dumped(BaseModel):
     choices: list[dict[str, Any]]
     unset: str | None = None

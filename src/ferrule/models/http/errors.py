@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound=LMError)
 
+HIGHEST_COST = 1e15
+"""The highest cost of an answer that is believed, in US dollars. NaN is not below it: it would exceed no limit, and cannot be stored."""
 _REQUEST_IDS = ("x-request-id", "request-id", "x-amzn-requestid", "cf-ray")
 _LONGEST = 1000
 _HARMLESS = 4
@@ -63,6 +65,8 @@ _PERMANENT = re.compile(
 """How llama.cpp words requests that it can never serve, with status 500: a retry would fail again."""
 _ADVICE: Mapping[type[LMError], str] = {
     UnavailableError: "The server failed: ask again later, or look at its log.",
+    RateLimitError: "Ask again later, or set `max_concurrency=` and `requests_per_minute=`.",
+    AuthenticationError: "Check the key (`api_key=`, or the provider's environment variable), and whether it may use this model.",
     ContextOverflowError: "Shorten the inputs, the demos or the history, or use a model with a larger context window.",
 }
 _DELAY = re.compile(rb'"retryDelay":\s*"([0-9]{1,6}(?:\.[0-9]{1,9})?)s"')
@@ -85,9 +89,9 @@ def status_error(
         wait_s = float(delay[1])
     found_id = redact_key(request_id(headers) or "", secret) or None
     error = kind(message, provider=provider, status=status, request_id=found_id, retry_after_s=wait_s)
-    is_elsewhere = status in {404, 405} and "model" not in said.lower()
-    add_advice(error, "Is the base URL right? Most end in `/v1`." if is_elsewhere else _ADVICE.get(kind))
     is_spent = codes & _QUOTA_CODES or (wait_s is None and _QUOTA.search(said))  # waiting does not help
+    is_elsewhere = status < 400 or (status in {404, 405} and "model" not in said.lower()) or not (said or kind in _ADVICE)  # noqa: PLR2004
+    add_advice(error, "Is the base URL right? Most end in `/v1`." if is_elsewhere else None if is_spent else _ADVICE.get(kind))
     error.is_retryable = issubclass(kind, UnavailableError) and not is_spent
     return error, error.is_retryable
 
@@ -120,7 +124,7 @@ def with_provider(
         return error
     named = add_advice(type(error)(redact_key(str(error), secret), provider=provider), asked)
     named.status, named.retry_after_s = error.status, error.retry_after_s
-    named.is_retryable = error.is_retryable
+    named.is_retryable, named.raw = error.is_retryable, error.raw
     named.request_id = error.request_id or redact_key(found_request_id or "", secret) or None
     named.__cause__ = error.__cause__
     return named
@@ -152,7 +156,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
 def _until(date: str) -> float | None:
     try:
         moment = parsedate_to_datetime(date)
-    except ValueError:
+    except (ValueError, OverflowError):  # the second for the offset of its time zone
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())
@@ -161,9 +165,10 @@ def _until(date: str) -> float | None:
 def cost_in(headers: Mapping[str, str]) -> float | None:
     """The cost of an answer in US dollars, if a gateway (LiteLLM's proxy) reports it in the headers."""
     try:
-        return float(headers.get("x-litellm-response-cost", ""))
+        cost = float(headers.get("x-litellm-response-cost", ""))
     except ValueError:
         return None
+    return cost if 0 <= cost <= HIGHEST_COST else None
 
 
 def _is_secret(key: str | None) -> TypeIs[str]:

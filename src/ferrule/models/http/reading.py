@@ -46,11 +46,15 @@ async def read_whole(pieces: AsyncIterator[bytes], deadline: float) -> bytes:
 
 
 class Trace:
-    """The `trace` extension of one sync request: finds out whether it may be sent again, and gives new connections the deadline."""
+    """The `trace` extension of one sync request: finds out whether it may be sent again, and gives new connections the deadline.
 
-    __slots__ = ("is_stale",)
+    Raises `httpx2.RemoteProtocolError` for an answer that came before the request.
+    """
+
+    __slots__ = ("_reads", "is_stale")
 
     def __init__(self) -> None:
+        self._reads = 0
         self.is_stale = True
         """If the request fails: whether it used an open connection that the server had closed, so that it got no answer."""
 
@@ -59,6 +63,12 @@ class Trace:
         if event.endswith(_NEW_STREAM):
             stream = info["return_value"]
             stream.read = partial(_read, stream.read)
+        elif event.endswith(".send_request_headers.started"):
+            self._reads = _reading.reads
+        elif event.endswith(".receive_response_headers.complete") and _reading.reads == self._reads:
+            from httpx2 import RemoteProtocolError
+
+            raise RemoteProtocolError("the answer came before its request")  # behind the one before, and may belong to another request
         elif event.endswith(_NOT_STALE):
             self.is_stale = False
 
@@ -67,6 +77,8 @@ class _Reading(threading.local):
     """The deadline of this thread: `httpx2` does a sync exchange in the calling thread."""
 
     deadline = NEVER
+    reads = 0
+    """How often this thread has read from connections."""
 
 
 _reading = _Reading()
@@ -84,6 +96,7 @@ def reading_until(deadline: float) -> Generator[None]:
 
 def _read(read: Callable[..., bytes], max_bytes: int, timeout: float | None = None) -> bytes:
     deadline = _reading.deadline
+    _reading.reads += 1
     if deadline == NEVER:
         return read(max_bytes, timeout=timeout)
     if time.monotonic() > deadline:

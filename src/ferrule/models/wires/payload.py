@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic_core import from_json
 
 from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError, shown
+from ferrule.models.http.errors import HIGHEST_COST
 from ferrule.values.conversation.exchange import Undecoded
 
 if TYPE_CHECKING:
@@ -100,9 +101,9 @@ def cost_of(usage: Json) -> float | None:
     """The cost in US dollars that a provider reports with its token counts, as OpenRouter, Perplexity and xAI do (November 2026)."""
     cost, ticks = usage.get("cost"), usage.get("cost_in_usd_ticks")
     for each in (cost, mapping(cost).get("total_cost")):
-        if isinstance(each, (int, float)) and not isinstance(each, bool):
+        if isinstance(each, (int, float)) and not isinstance(each, bool) and 0 <= each <= HIGHEST_COST:
             return float(each)
-    return ticks / _TICKS if type(ticks) is int else None
+    return ticks / _TICKS if type(ticks) is int and 0 <= ticks <= HIGHEST_COST else None
 
 
 def refuse_settings(names: Iterable[str]) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -86,17 +87,55 @@ def assembly(name: str, request: Request) -> Assembly:
     return ThoughtsApart(import_module(f"{WIRES[name]}.stream").Assembly(), request)
 
 
+_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
+"""How a stream of events begins."""
+
+
 def read_body(codec: Wire, name: str, body: bytes) -> Response:
     """The answer in a body. Some gateways stream unasked, or label a stream as JSON."""
     try:
         return codec.read(body)
     except BadRequestError:
-        if not body.lstrip().startswith((b"data:", b"event:", b":")):
+        if not body.removeprefix(BOM_UTF8).lstrip().startswith(_FIELDS):
             raise
     reader: Assembly = import_module(f"{WIRES[name]}.stream").Assembly()
     for _ in (*reader.feed(body), *reader.end()):
         pass
     return reader.response()
+
+
+class UnlabelledAnswer:
+    """An `Assembly` for an answer whose headers do not say how it comes: whole if it begins with `{`, else as a stream."""
+
+    def __init__(self, whole: Assembly, stream: Assembly) -> None:
+        self._whole = whole
+        self._reader = stream
+        self._begun = b""
+        self._is_known = False
+
+    @property
+    def is_done(self) -> bool:
+        """See `Assembly`."""
+        return self._reader.is_done
+
+    def feed(self, piece: bytes) -> Iterator[Delta]:
+        """See `Assembly`."""
+        if not self._is_known:
+            piece = self._begun = self._begun + piece
+            start = piece.removeprefix(BOM_UTF8).lstrip()
+            if not start:
+                return iter(())
+            self._is_known = True
+            self._reader = self._whole if start.startswith(b"{") else self._reader
+        return self._reader.feed(piece)
+
+    def end(self) -> Iterator[Delta]:
+        """See `Assembly`."""
+        return self._reader.end()
+
+    def response(self) -> Response:
+        """See `Assembly`."""
+        return self._reader.response()
 
 
 class ThoughtsApart:

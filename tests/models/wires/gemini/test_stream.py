@@ -124,6 +124,12 @@ def test_a_call_and_the_reason_may_come_apart():
     assert assembled(sent(chunk(CALL), {"candidates": [{"finishReason": "STOP"}]}))[1].finish_reason == "tool_calls"
 
 
+@pytest.mark.parametrize("index", [None, "0", "", True, -1, [1]])
+def test_a_candidate_whose_index_is_no_number_is_the_first(index):
+    """L3: as in an answer that is not streamed."""
+    assert assembled(sent(chunk({"text": "a"}, finish="STOP", index=index)))[1].text == "a"
+
+
 def test_only_the_first_answer_is_read():
     """E29."""
     other = chunk({"text": "b"}, finish="MAX_TOKENS", index=1)

@@ -238,6 +238,12 @@ def test_signatures_of_calls_survive():
     assert response.extra == {"openai_chat": {"calls": {"0": {"extra_content": {"google": {"thought_signature": "sig"}}}}}}
 
 
+@pytest.mark.parametrize("index", [None, "0", "", True, -1, 0.0, [1], {"a": 1}])
+def test_a_choice_whose_index_is_no_number_is_the_first(index):
+    """L4: as in an answer that is not streamed."""
+    assert assembled(sent(delta(index, "stop", content="a")))[1].text == "a"
+
+
 def test_only_the_first_choice_is_read():
     """Ours."""
     assert assembled(sent(delta(content="a"), delta(1, content="b"), delta(finish="stop")))[1].text == "a"

@@ -13,7 +13,7 @@ from ferrule.models.http.errors import payload_error
 from ferrule.models.http.sse import EventAssembly
 from ferrule.models.wires.gemini.codec import block_of, finish_of, read
 from ferrule.models.wires.gemini.parts import present, read_parts
-from ferrule.models.wires.payload import Json, decode_event, list_of, mapping, text_of
+from ferrule.models.wires.payload import Json, count_of, decode_event, list_of, mapping, text_of
 from ferrule.values.conversation.exchange import CallPiece, Delta, Response
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Assembly(EventAssembly):
             raise payload_error(chunk)
         self._body.update({key: value for key, value in chunk.items() if key != "candidates" and value})
         for candidate in map(mapping, list_of(chunk.get("candidates"))):
-            if not candidate.get("index"):  # only the first answer is read
+            if not count_of(candidate.get("index")):  # only the first answer is read
                 yield from self._piece(candidate)
 
     def _piece(self, candidate: Json) -> Iterator[Delta]:

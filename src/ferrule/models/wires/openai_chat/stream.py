@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule.models.http.errors import payload_error
 from ferrule.models.http.sse import EventAssembly
 from ferrule.models.wires.openai_chat.codec import content_of, read, reasoning_of
-from ferrule.models.wires.payload import Json, decode_event, mapping, text_of
+from ferrule.models.wires.payload import Json, count_of, decode_event, mapping, text_of
 from ferrule.values.conversation.exchange import CallPiece, Delta, Response
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.encoding.repair import strict_json
@@ -115,7 +115,7 @@ class Assembly(EventAssembly):
                 self._body[key] = chunk[key]
         choices = chunk.get("choices")
         for choice in cast("list[Any]", choices) if isinstance(choices, list) else []:
-            if not mapping(choice).get("index"):  # only the first choice is read
+            if not count_of(mapping(choice).get("index")):  # only the first choice is read
                 yield from self._choice(mapping(choice))
 
     def _choice(self, choice: Json) -> Iterator[Delta]:
