@@ -24,7 +24,7 @@ def what_must_check() -> None:
     settings.lm  # noqa: B018
     assert_type(Shouting()("hi"), str)
     assert_type(LM("ollama/qwen3").copy(temperature=1), LM)
-    request = Request(messages=ferrule.Messages([ferrule.Message("user", "hi")]))
+    request = Request(ferrule.Messages([ferrule.Message("user", "hi")]), tools=[ferrule.Tool(print).to_openai_schema()])
     assert_type(Shouting().complete(request), Response)
     assert_type(Shouting().stream(request), Iterator[Delta | Response])
     assert_type(Shouting().astream(request), AsyncIterator[Delta | Response])

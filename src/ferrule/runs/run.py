@@ -105,7 +105,9 @@ class Run(Displayed, RunState, Typed[S]):
     def confirmation(self) -> ConfirmationRequired:
         """The first pending question as the exception that a plain call raises."""
         first = self.pending[0]
-        so_far = {"trajectory": self.trajectory, "input_args": dict(self.inputs)}
+        known = getattr(getattr(self.program, "signature", None), "input_fields", self.inputs)
+        inputs = {name: value for name, value in self.inputs.items() if name in known}  # without options of the call, such as `lm`
+        so_far = {"trajectory": self.trajectory, "input_args": inputs}
         return ConfirmationRequired(first.text, confirmation_id=first.id, tool_call=first.call, run=self, context=so_far)
 
     def answer(self, decision: Decision) -> None:

@@ -98,6 +98,7 @@ def test_what_is_raised_carries_the_question_and_the_models_call_id(program: tup
     error = asked(*program)
     assert error.question == 'Confirm execution of rm with args: {"path":"a"}? (yes/no)'
     assert (error.tool_call.name, error.tool_call.args, error.tool_call.id) == ("rm", {"path": "a"}, "c_a")
+    assert error.tool_call.call_id == "c_a"
     assert error.confirmation_id
     assert error.context == {"trajectory": error.run.trajectory, "input_args": {"task": "x"}}
     assert RAN == []
@@ -111,6 +112,14 @@ def test_the_context_of_a_question_has_the_steps_so_far_and_the_inputs() -> None
     assert error.context["trajectory"]["observation_0"] == "a"
     error.context["input_args"]["task"] = "y"
     assert error.run.inputs == {"task": "x"}
+
+
+@pytest.mark.parametrize("make", [react, PROGRAMS["predict"][0]], ids=["react", "predict"])
+def test_the_inputs_in_the_context_of_a_question_are_those_of_the_signature(make: Any) -> None:
+    """U71, U147: a module callback sees them without the options of the call, too."""
+    with pytest.raises(ConfirmationRequired) as raised:
+        make()(task="x", lm=ScriptedLM([call("a")]), config={"temperature": 0.5})
+    assert raised.value.context["input_args"] == {"task": "x"}
 
 
 WAYS = {

@@ -372,6 +372,13 @@ class TestReconcile:
         assert carry(run, "async").prediction == ["found"]
         assert written == ["result"]
 
+    def test_may_take_the_key_alone_or_some_of_the_arguments(self, world: World, driver: str) -> None:
+        """R7: a service is usually asked by the key."""
+        assert self.cut_off(world, driver, lambda key: "found").prediction == ["found"]
+        assert self.cut_off(world, driver, lambda key, *, m=3: f"found {m}").prediction == ["found 3"]
+        assert self.cut_off(world, driver, lambda key, **arguments: f"found {arguments}").prediction == ["found {'n': 5}"]
+        assert self.cut_off(world, driver, "found {}".format).prediction == [f"found {world.keys[0]}"]
+
     @pytest.mark.parametrize("said", [NotDone, NotDone()], ids=["class", "instance"])
     def test_what_was_not_done_is_run(self, world: World, driver: str, said: Any) -> None:
         run = self.cut_off(world, driver, lambda key, n: said)

@@ -42,6 +42,7 @@ def test_a_call_is_a_model_with_seed_004s_fields():
     assert issubclass(ToolCall, BaseModel)
     assert (call.intention, call.name, call.arguments, call.args, call.id) == ("to know the sum", "add", {"a": 1}, {"a": 1}, None)
     assert ToolCalls.ToolCall(name="add", args={"a": 1}) == ToolCall(name="add", arguments={"a": 1})
+    assert ToolCall(name="add", call_id="c_1").call_id == ToolCall(name="add", call_id="c_1").id == "c_1"
 
 
 def test_arguments_that_are_none_are_none_at_all():

@@ -85,6 +85,16 @@ REQUESTS = [
 ]
 
 
+def test_a_request_takes_its_tools_as_a_list():
+    """L2: in the canonical form; `Declarations` is no public name."""
+    for tools in ([ADD], (ADD,), Declarations([ADD])):
+        request = Request(HI, tools=tools)
+        assert request.tools == ADDING
+        assert request.digest == Request(HI, ADDING).digest
+    assert Request(HI, ADDING).tools is ADDING
+    assert all(Request(HI, [SUB]).tools == Declarations([SUB]) for _ in range(40))  # with the compiled `__init__`, too
+
+
 def test_whatever_a_model_is_asked_changes_the_digest():
     """R13: a request that differs is seen in a replay."""
     digests = [request.digest for request in REQUESTS]

@@ -41,8 +41,6 @@ def make_signature(input_fields, output_fields, instructions=""):
 class ToolCall(ferrule.ToolCall):
     """A call that can also be read like a dict."""
 
-    call_id = property(lambda self: self.id)
-
     def __getitem__(self, key):
         return json.dumps(self.args) if key == "arguments" else getattr(self, key)
 

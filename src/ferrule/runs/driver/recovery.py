@@ -6,6 +6,7 @@ permission to run it (again), or a question to a person. A call that may not be 
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -22,6 +23,8 @@ from ferrule.values.record import Record, replace
 from ferrule.values.run import event as events
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ferrule.runs.state import Frame
 
 REPEATABLE = frozenset({"read", "idempotent", "transactional"})
@@ -86,8 +89,19 @@ def reconcile_call(run_id: str, left: CutOff) -> CheckedCall | None:
         return None
     arguments = left.checked.arguments
     asked = partial(tool.reconcile, left.recorded.get("key") or key_of(run_id, left.slot, tool.name, arguments.shown))
-    named = CheckedArguments((), {**arguments.shown, **arguments.named}, arguments.shown)
+    named = CheckedArguments((), _accepted(asked, {**arguments.shown, **arguments.named}), arguments.shown)
     return CheckedCall(left.checked.call, cast("ToolSpec", _Reconciling(tool.name, asked, tool.timeout_s)), named)
+
+
+def _accepted(check: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments that `check` accepts: many need only the key."""
+    try:
+        accepts = inspect.signature(check).parameters
+    except ValueError:  # a function in C that has no signature
+        return arguments
+    if any(each.kind is each.VAR_KEYWORD for each in accepts.values()):
+        return arguments
+    return {name: value for name, value in arguments.items() if name in accepts}
 
 
 class _Reconciling(Record):

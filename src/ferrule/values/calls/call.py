@@ -70,6 +70,11 @@ class ToolCall(BaseModel, metaclass=LateModelType, late=True):
         return self.args
 
     @property
+    def call_id(self) -> str | None:
+        """Alias of `id`."""
+        return self.id
+
+    @property
     def arguments_text(self) -> str:
         """The arguments as JSON text; the model's own text if it could not be parsed."""
         return self.fault.raw if self.fault and self.fault.raw else json_text(self.args)

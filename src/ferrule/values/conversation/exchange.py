@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import fsum
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 from ferrule.values.conversation.message import Message, Messages, make_message
 from ferrule.values.encoding.encode import from_json, json_bytes, sha256
@@ -168,6 +168,24 @@ class Request(MutableRecord):
     form: AnswerForm | None = field(default=None, repr=False, compare=False)
     """The form of the answer's text, set by the adapter. Not sent, and not part of the digest."""
     _fixed: str | None = field(default=None, init=False, repr=False, compare=False)
+
+    if TYPE_CHECKING:
+
+        def __init__(  # noqa: PLR0917  the fields, with the types that `__post_init__` takes
+            self,
+            messages: Messages,
+            tools: Sequence[dict[str, Any]] = NO_TOOLS,
+            tool_choice: str | Mapping[str, Any] | None = None,
+            parallel: bool | None = None,
+            shape: Shape | None = None,
+            settings: Mapping[str, Any] = {},
+            form: AnswerForm | None = None,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        if isinstance(self.tools, (list, tuple)):
+            given = cast("list[Any]", self.tools)
+            self.tools = Declarations(given) if all(isinstance(each, dict) for each in given) else self.tools  # the act refuses others
 
     def following(self, messages: Messages) -> Request:
         """A copy with other messages, which keeps the digest of the rest."""

@@ -191,7 +191,7 @@ def refuse_misuse(act: Any, error: Exception) -> None:
         case CallModel(request=Request(messages=Messages() as messages, tools=Declarations())) if are(Message, messages):
             return
         case CallModel(request=found):
-            fits, form = False, "CallModel(Request(Messages([Message('user', text)]), tools=Declarations([tool.declaration])), lm)"
+            fits, form = False, "CallModel(Request(Messages([Message('user', text)]), tools=[tool.declaration]), lm)"
         case CallTools(calls=found) | RuleCalls(calls=found):
             fits, form = are(CheckedCall, found), f"{type(act).__name__}((checked_call, ...))"
         case AskPerson(questions=found):
