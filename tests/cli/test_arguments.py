@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -200,3 +201,11 @@ def test_a_dash_reads_standard_input_once(monkeypatch) -> None:
         parse.parse_inputs(signature, "-", ["context=-"])
     monkeypatch.setattr(sys, "stdin", io.StringIO("a long text\n"))
     assert parse.parse_inputs(signature, "Why?", ["context=-"]) == {"question": "Why?", "context": "a long text"}
+
+
+def test_a_file_that_is_not_python_is_named_once(tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("tools")
+    with pytest.raises(ToolLoadError) as caught:
+        parse.load_tools([str(text)])
+    assert str(caught.value) == "`notes.txt` is not a Python file."

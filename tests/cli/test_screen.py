@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from io import StringIO
 from typing import Any
 
 import pytest
 
 from ferrule import Predict, Prediction, ReAct, ScriptedLM, Tool, emit_event, progress
 from ferrule.cli.commands.ask import follow_stream
-from ferrule.cli.screen import Screen, call_text
+from ferrule.cli.screen import Screen, call_text, console_on
 from ferrule.values.run import event as events
 
 
@@ -174,3 +175,11 @@ def test_a_call_is_written_as_one_writes_it() -> None:
     assert call_text("f", {}) == "f()"
     assert call_text("f", {"a": [1], "b": "x\ny"}) == 'f(a=[1], b="x\\ny")'
     assert len(call_text("f", {"a": "x" * 1000})) == 400
+
+
+def test_a_terminal_without_columns_gets_the_text_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rich takes `COLUMNS=0` for a width, and prints nothing."""
+    monkeypatch.setenv("COLUMNS", "0")
+    console = console_on(StringIO())
+    console.print("text")
+    assert console.file.getvalue() == "text\n"  # type: ignore[attr-defined]

@@ -236,6 +236,8 @@ def _tools_of_file(place: str) -> list[Tool]:
     path = Path(place)
     module, error = _run_file(place)
     if module is None:
+        if isinstance(error, ToolLoadError):  # it is no Python file
+            raise error
         msg = f"`{path.name}` could not be loaded: {_describe(error)}." if error is not None else f"`{path.name}` is not a Python file."
         raise ToolLoadError(msg) from error
     found, named = _tools_in(module, f"`{path.name}`", path.stem), getattr(module, path.stem, None)

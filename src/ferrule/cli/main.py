@@ -77,7 +77,7 @@ def run_loaded(load: Callable[[], Callable[[], int]]) -> int:
     """Load a command and run it; returns its exit code. `load` imports the command, which may lack the extra."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # the caller closed it; `print` skips it then, and `write` fails
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  until the process ends
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(encoding=_encoding(cast("TextIO", stream)), errors="replace")  # for terminals that lack a character

@@ -17,7 +17,7 @@ from ferrule.cli.arguments import find_program, make_deps, model_setting, text_o
 from ferrule.cli.commands.tools import DEPS, JSON  # noqa: TC001  typer reads annotations at run time
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import read_edits, user_name
-from ferrule.cli.screen import call_text, in_options, say, usage_document, usage_text
+from ferrule.cli.screen import call_text, in_options, print_json, say, usage_document, usage_text
 from ferrule.cli.stores import DEFAULT_STORE, StorePlace, is_dsn, open_store
 from ferrule.errors import ConfigurationError, StoreError
 from ferrule.runs.protocols import check_status
@@ -40,6 +40,8 @@ _QuestionId = Annotated[str | None, typer.Argument(metavar="[QUESTION]", help="T
 _LEGEND = "(4.0 is the first call of act 4, or its first decision; p: verdicts on the next calls; ?: asked in a call, or after a crash)"
 _LONG_S = 60.0
 """After so long, a run that has work counts as stuck."""
+_MOST_LISTED = 20
+"""Ids that an error lists."""
 
 
 def list_runs(
@@ -55,8 +57,7 @@ def list_runs(
         if stuck:
             runs = _stuck_runs(runs, opened, has_workers=is_dsn(store))
     if as_json:
-        _print(json_text(list(map(_line_document, runs))))
-        return ExitCode.DONE
+        return print_json(list(map(_line_document, runs)), indent=None)
     for each in runs:
         _print(f"{_shown_id(each.id)}  {each.status:<9}  {_time(each.updated_at)}  {each.program}{_note(each)}")
         for question in each.questions:
@@ -80,9 +81,11 @@ def show_run(
             return ExitCode.DONE
         stored = opened.load(found.id)
     with reading(f"The run {found.id!r} in the store"):
-        text = _run_document(found, stored) if as_json else "\n".join(_run_lines(found, stored))
-    _print(text)
-    return ExitCode.DONE
+        shown = _run_document(found, stored) if as_json else "\n".join(_run_lines(found, stored))
+    if isinstance(shown, str):
+        _print(shown)
+        return ExitCode.DONE
+    return print_json(shown, indent=None)
 
 
 def approve_call(
@@ -210,7 +213,9 @@ def _choose_one(prefix: str | None, candidates: Mapping[str, Any], noun: str) ->
     chosen = [each for each in alike if each == prefix] or alike
     if len(chosen) != 1:
         of = f" of the id {prefix!r}" if prefix is not None else ""
-        there = ", ".join(map(_shown_id, candidates)) or "none"
+        listed = chosen or list(candidates)
+        more = f" and {len(listed) - _MOST_LISTED} more" if len(listed) > _MOST_LISTED else ""
+        there = (", ".join(map(_shown_id, listed[:_MOST_LISTED])) or "none") + more
         raise StoreError(f"{'Several' if chosen else 'No'} {noun}{'s' if chosen else ''}{of}; there are: {there}.")
     return candidates[chosen[0]]
 
@@ -225,11 +230,11 @@ def _decide(path: str, run: str, question: str | None, decide: Callable[[Questio
     return ExitCode.DONE
 
 
-def _run_document(run: Summary, stored: Stored) -> str:
+def _run_document(run: Summary, stored: Stored) -> dict[str, Any]:
     """A run with its journal as JSON; see docs/reference/cli.md."""
     head = json.loads(stored.head)
     entries = [{**_shown_entry(json.loads(entry)), "at": at} for entry, at in zip(stored.entries, stored.times, strict=True)]
-    return json_text({**_line_document(run), "args": head["args"], "inputs": head["inputs"], "journal": entries})
+    return {**_line_document(run), "args": head["args"], "inputs": head["inputs"], "journal": entries}
 
 
 def _run_lines(run: Summary, stored: Stored) -> Iterator[str]:
