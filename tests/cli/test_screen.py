@@ -10,7 +10,8 @@ import pytest
 
 from ferrule import Predict, Prediction, ReAct, ScriptedLM, Tool, emit_event, progress
 from ferrule.cli.commands.ask import follow_stream
-from ferrule.cli.screen import Screen, call_text, console_on
+from ferrule.cli.screen import Screen, call_text, console_on, in_options
+from ferrule.errors import ConfigurationError
 from ferrule.values.run import event as events
 
 
@@ -183,3 +184,14 @@ def test_a_terminal_without_columns_gets_the_text_all_the_same(monkeypatch: pyte
     console = console_on(StringIO())
     console.print("text")
     assert console.file.getvalue() == "text\n"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('To serve by itself it takes `transport="http"`.', "To serve by itself, add `--http`."),
+        ("`login_timeout_s` of an MCP server must be a number", "`--timeout` must be a number"),
+    ],
+)
+def test_an_error_names_the_option_of_the_command(text: str, shown: str) -> None:
+    assert in_options(ConfigurationError(text)) == shown

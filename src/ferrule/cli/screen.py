@@ -53,6 +53,8 @@ _OPTIONS = {
     r"; `migrate=True` tries anyway": "; name the program that started the run with --program",
     r"load the run with `migrate=\"restart_turn\"`": "add `--migrate restart-turn`",
     r"`base_url=[^`]*`": "`--base-url`",
+    r"To serve by itself it takes `transport=\"http\"`": "To serve by itself, add `--http`",
+    r"`login_timeout_s` of an MCP server": "`--timeout`",
     r"Pass them: .* Context\(deps=\.\.\.\)\.": "Add `--deps module:factory`.",
     r"(declares `Context\[ferrule_tools_(\w+)\.(\w+)\]`.* type `(?:\w+\.)*\2\.\3`\.)": (
         r"\1 A file that is imported too has two classes of each name: give the file as `--deps \2.py:factory`."

@@ -550,3 +550,17 @@ def test_an_error_lists_the_ids_that_begin_so_and_not_thousands(here: Path, caps
     missing = said(capsys, "show", "nope", code=1)
     assert missing.count(",") == 19
     assert missing.endswith(" and 7 more.\n")
+
+
+def test_a_run_that_could_not_begin_is_not_called_failed(here: Path, capsys: Any) -> None:
+    (here / "bare.py").write_text(PROGRAM.replace("agent.set_lm(Finishing([]))", ""))
+    waiting("r")
+    said(capsys, "approve", "r")
+    assert "No language model is set" in said(capsys, "resume", "r", "--program", "bare.py:agent", code=1)
+    assert "r  waiting" in said(capsys, "runs")
+
+
+@pytest.mark.parametrize(("command", "usage"), [("approve", "{RUN} [QUESTION]\n"), ("worker", "{PROGRAM}...\n")])
+def test_the_usage_marks_what_is_optional_or_repeated_once(capsys: pytest.CaptureFixture[str], command: str, usage: str) -> None:
+    assert main([command, "--help"]) == 0
+    assert usage in capsys.readouterr().out

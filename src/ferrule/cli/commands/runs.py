@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ferrule.values.confirmation.question import Decision, Question
 
 _Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run, or its beginning.")]
-_QuestionId = Annotated[str | None, typer.Argument(metavar="[QUESTION]", help="The id of the question, or its beginning, if several wait.")]
+_QuestionId = Annotated[str | None, typer.Argument(metavar="QUESTION", help="The id of the question, or its beginning, if several wait.")]
 
 
 _LEGEND = "(4.0 is the first call of act 4, or its first decision; p: verdicts on the next calls; ?: asked in a call, or after a crash)"
@@ -149,7 +149,7 @@ def resume_run(  # noqa: PLR0917  one parameter an option
         int | None, typer.Option(min=0, help="How often the run may have killed its process before it is marked as failed. Default: 5.")
     ] = None,
 ) -> int:
-    """Resume a run until it ends or waits. Exit status: 0 if it is done, 1 if it failed, 3 if a person must decide."""
+    """Resume a run until it ends or waits. Exit code: 0 if it is done, 1 if it failed, 3 if a person must decide."""
     from ferrule.runs.run import Run
 
     if migrate not in {None, "restart-turn"}:
@@ -160,7 +160,9 @@ def resume_run(  # noqa: PLR0917  one parameter an option
         loaded = Run.load(opened, found, loads, migrate="restart_turn" if migrate else False, deps=make_deps(deps))
         with settings.context(**model_setting(lm)):
             loaded.resume()
-    _print(f"{_shown_id(loaded.id)}: {loaded.status}")
+        is_kept = loaded.status != "failed" or opened.summary(found).status == "failed"
+    if is_kept:  # a run that could not begin, such as one without a model, stays what it was
+        _print(f"{_shown_id(loaded.id)}: {loaded.status}")
     for question in loaded.pending:
         _print(f"    {question.id}  {_question_text(question)}")
     if loaded.status == "done":

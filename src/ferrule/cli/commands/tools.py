@@ -80,7 +80,7 @@ def lint_tools(
 ) -> int:
     """Show what providers do not enforce in schemas.
 
-    Exit status: 0 if nothing is lost, 1 if something is.
+    Exit code: 0 if nothing is lost, 1 if something is.
     """
     targets = choose_targets(target or ())
     losses = find_losses(places or (), targets)
