@@ -564,3 +564,8 @@ def test_a_run_that_could_not_begin_is_not_called_failed(here: Path, capsys: Any
 def test_the_usage_marks_what_is_optional_or_repeated_once(capsys: pytest.CaptureFixture[str], command: str, usage: str) -> None:
     assert main([command, "--help"]) == 0
     assert usage in capsys.readouterr().out
+
+
+def test_a_run_is_shown_in_one_form(here: Path, capsys: Any) -> None:
+    waiting("r")
+    assert "`--json` and `--html` exclude each other" in said(capsys, "show", "r", "--json", "--html", code=2)

@@ -72,6 +72,8 @@ def show_run(
     as_html: Annotated[bool, typer.Option("--html", help="Print the run as one HTML file.")] = False,
 ) -> int:
     """Show a run: inputs, journal and questions."""
+    if as_json and as_html:
+        raise ConfigurationError("`--json` and `--html` exclude each other.")
     with open_store(store) as opened:
         found = _find_run(opened, run)
         if as_html:
