@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -200,3 +201,18 @@ def test_a_dash_reads_standard_input_once(monkeypatch) -> None:
         parse.parse_inputs(signature, "-", ["context=-"])
     monkeypatch.setattr(sys, "stdin", io.StringIO("a long text\n"))
     assert parse.parse_inputs(signature, "Why?", ["context=-"]) == {"question": "Why?", "context": "a long text"}
+
+
+def test_a_file_that_is_not_python_is_named_once(tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("tools")
+    with pytest.raises(ToolLoadError) as caught:
+        parse.load_tools([str(text)])
+    assert str(caught.value) == "`notes.txt` is not a Python file."
+
+
+def test_a_function_that_a_tool_wraps_is_not_called_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "wrapping.py"
+    place.write_text('from ferrule import Tool\n\ndef add(a: int) -> int:\n    "Add."\n    return a\n\nadding = Tool(add)\n')
+    assert [tool.name for tool in parse.load_tools([str(place)])] == ["add"]
+    assert capsys.readouterr().err == ""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -70,3 +72,42 @@ def test_the_signal_that_windows_sends_ends_the_command_as_sigterm_does() -> Non
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr) == (128 + signal.SIGUSR1, "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a signal of POSIX")
+def test_ctrl_c_while_the_command_loads_ends_it_without_a_traceback() -> None:
+    program = (
+        "import os, signal\nfrom ferrule.cli import main\n"
+        "main.main = lambda: os.kill(os.getpid(), signal.SIGINT)\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nmain.process()"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (130, "\nInterrupted.\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device plays a full disk")
+@pytest.mark.parametrize("buffered", [True, False])
+def test_output_that_a_full_disk_refuses_is_a_failure_and_no_traceback(*, buffered: bool) -> None:
+    env = {**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"}
+    with Path("/dev/full").open("w") as full:
+        run = subprocess.run(
+            [sys.executable, "-m", "ferrule", "--version"], stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=env
+        )
+    assert run.returncode == 1
+    assert "No space left" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell of POSIX closes the stream")
+def test_a_closed_standard_output_takes_nothing_and_fails_nothing() -> None:
+    command = ["sh", "-c", 'exec "$0" -m ferrule --version >&-', sys.executable]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+
+
+def test_a_place_that_this_user_may_not_read_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    assert main(["runs", "--store", "locked/runs.db"]) == 1
+    assert capsys.readouterr().err == "The command stopped: [Errno 13] Permission denied: 'locked/runs.db'\n"

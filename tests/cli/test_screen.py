@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from io import StringIO
 from typing import Any
 
 import pytest
 
 from ferrule import Predict, Prediction, ReAct, ScriptedLM, Tool, emit_event, progress
 from ferrule.cli.commands.ask import follow_stream
-from ferrule.cli.screen import Screen, call_text
+from ferrule.cli.screen import Screen, call_text, console_on, in_options
+from ferrule.errors import ConfigurationError
 from ferrule.values.run import event as events
 
 
@@ -174,3 +176,22 @@ def test_a_call_is_written_as_one_writes_it() -> None:
     assert call_text("f", {}) == "f()"
     assert call_text("f", {"a": [1], "b": "x\ny"}) == 'f(a=[1], b="x\\ny")'
     assert len(call_text("f", {"a": "x" * 1000})) == 400
+
+
+def test_a_terminal_without_columns_gets_the_text_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rich takes `COLUMNS=0` for a width, and prints nothing."""
+    monkeypatch.setenv("COLUMNS", "0")
+    console = console_on(StringIO())
+    console.print("text")
+    assert console.file.getvalue() == "text\n"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('To serve by itself it takes `transport="http"`.', "To serve by itself, add `--http`."),
+        ("`login_timeout_s` of an MCP server must be a number", "`--timeout` must be a number"),
+    ],
+)
+def test_an_error_names_the_option_of_the_command(text: str, shown: str) -> None:
+    assert in_options(ConfigurationError(text)) == shown

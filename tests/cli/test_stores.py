@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from ferrule.cli.main import main
 from ferrule.cli.stores import read_dsn
 
 
@@ -21,3 +24,17 @@ from ferrule.cli.stores import read_dsn
 def test_a_dsn_says_that_a_pooler_shares_sessions(place: str, dsn: str, liveness: str) -> None:
     """Q6: the option is ferrule's, so libpq does not get it."""
     assert read_dsn(place) == (dsn, liveness)
+
+
+@pytest.mark.parametrize("command", [("ask", "q"), ("serve",)])
+@pytest.mark.parametrize("place", ["postgresql://ann:secret@h/db", "host=h password=secret"])
+def test_a_command_that_needs_a_file_takes_no_dsn_and_shows_no_password(
+    command: tuple[str, ...], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would become the name of a file."""
+    monkeypatch.chdir(tmp_path)
+    assert main([*command, "--store", place]) == 2
+    said = capsys.readouterr().err
+    assert f"`ferrule {command[0]}` keeps runs in a SQLite file" in said
+    assert "secret" not in said
+    assert not list(tmp_path.iterdir())

@@ -216,7 +216,8 @@ def _tools_in(module: ModuleType, what: str, also: str = "") -> list[Tool]:
     own = {key: thing for key, thing in vars(module).items() if _is_own_function(module, key, thing)}
     if not found:
         return [Tool(thing) for thing in own.values()]
-    if plain := ", ".join(f"`{key}`" for key in own if key != also):
+    used = [tool.func for tool in found]
+    if plain := ", ".join(f"`{key}`" for key, thing in own.items() if key != also and thing not in used):
         say(f"{what} has a `@tool`, so a function without it is not loaded: {plain}. Decorate those that are tools.")
     return found
 
@@ -236,6 +237,8 @@ def _tools_of_file(place: str) -> list[Tool]:
     path = Path(place)
     module, error = _run_file(place)
     if module is None:
+        if isinstance(error, ToolLoadError):  # it is no Python file
+            raise error
         msg = f"`{path.name}` could not be loaded: {_describe(error)}." if error is not None else f"`{path.name}` is not a Python file."
         raise ToolLoadError(msg) from error
     found, named = _tools_in(module, f"`{path.name}`", path.stem), getattr(module, path.stem, None)

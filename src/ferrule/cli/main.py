@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 from functools import partial
 from io import TextIOWrapper
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO, cast
 
 from ferrule.cli.exit_code import ExitCode
@@ -40,11 +41,21 @@ def process() -> None:
         code = main()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else ExitCode.FAILED
+    except KeyboardInterrupt:  # while the command loads; afterwards typer catches it
+        print("\nInterrupted.", file=sys.stderr)
+        code = ExitCode.INTERRUPTED
     finally:  # the second Ctrl-C comes while the command closes its servers
         _close_servers()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError, OSError):  # the stream is None, or its reader is gone
+        try:
             stream.flush()
+        except AttributeError:  # the stream is None
+            pass
+        except OSError as error:  # its reader is gone, or the disk is full
+            code = code or ExitCode.FAILED
+            if not isinstance(error, BrokenPipeError):
+                with suppress(OSError):
+                    print(f"The output could not be written: {error}", file=sys.stderr, flush=True)
     # `sys.exit` would shut the interpreter down around a tool that still runs in its thread after Ctrl-C, and may abort.
     os._exit(code)
 
@@ -64,6 +75,9 @@ def _close_servers() -> None:
 
 def run_loaded(load: Callable[[], Callable[[], int]]) -> int:
     """Load a command and run it; returns its exit code. `load` imports the command, which may lack the extra."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # the caller closed it; `print` skips it then, and `write` fails
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  until the process ends
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(encoding=_encoding(cast("TextIO", stream)), errors="replace")  # for terminals that lack a character

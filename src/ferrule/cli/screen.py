@@ -30,9 +30,15 @@ if TYPE_CHECKING:
     from ferrule.values.run.outcome import Prediction, Step
 
 
+_WIDTH = 80
+"""For a terminal that says it has 0 columns: rich would print nothing there."""
+
+
 def console_on(file: IO[str]) -> Console:
     """A console that prints text unchanged: no markup, no emoji codes, no automatic colours."""
-    return Console(file=file, markup=False, emoji=False, highlight=False)
+    console = Console(file=file, markup=False, emoji=False, highlight=False)
+    console.width = console.width or _WIDTH
+    return console
 
 
 def say(message: str, code: ExitCode = ExitCode.DONE) -> ExitCode:
@@ -47,6 +53,8 @@ _OPTIONS = {
     r"; `migrate=True` tries anyway": "; name the program that started the run with --program",
     r"load the run with `migrate=\"restart_turn\"`": "add `--migrate restart-turn`",
     r"`base_url=[^`]*`": "`--base-url`",
+    r"To serve by itself it takes `transport=\"http\"`": "To serve by itself, add `--http`",
+    r"`login_timeout_s` of an MCP server": "`--timeout`",
     r"Pass them: .* Context\(deps=\.\.\.\)\.": "Add `--deps module:factory`.",
     r"(declares `Context\[ferrule_tools_(\w+)\.(\w+)\]`.* type `(?:\w+\.)*\2\.\3`\.)": (
         r"\1 A file that is imported too has two classes of each name: give the file as `--deps \2.py:factory`."
@@ -65,9 +73,9 @@ def in_options(error: BaseException) -> str:
     return text
 
 
-def print_json(document: Any) -> ExitCode:
+def print_json(document: Any, *, indent: int | None = 2) -> ExitCode:
     """Print a JSON document on standard output. It is ASCII: safe in every encoding, and free of control characters."""
-    print(json.dumps(jsonable(document), indent=2))
+    print(json.dumps(jsonable(document), indent=indent))
     return ExitCode.DONE
 
 

@@ -52,6 +52,13 @@ def postgres_store(place: str, **engine: Any) -> PostgresStore:
     return PostgresStore(dsn, liveness=liveness, engine=DBOSEngine(**engine))
 
 
+def sqlite_place(place: str, command: str) -> str:
+    """The place of a SQLite file. Raises `ConfigurationError` for a DSN, which may hold a password and would become a file's name."""
+    if is_dsn(place):
+        raise ConfigurationError(f"`ferrule {command}` keeps runs in a SQLite file only: --store FILE. Found a DSN of Postgres.")
+    return place
+
+
 @contextmanager
 def open_store(place: str) -> Generator[Any]:
     """The store, until the block ends. Raises `ConfigurationError` if there is none."""

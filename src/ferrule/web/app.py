@@ -12,7 +12,7 @@ from starlette.routing import Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 
 from ferrule.errors import ConfigurationError
-from ferrule.models.http.sockets import listening_socket
+from ferrule.models.http.sockets import listening_socket, url_host
 from ferrule.web.deciding import Chat, Deciding
 from ferrule.web.guard import PageGuard, Refused, Sessions
 from ferrule.web.live import Watch
@@ -77,8 +77,7 @@ def serve_page(app: UIApp, *, host: str, port: int, on_listening: Callable[[dict
             await super().shutdown(sockets)
 
     with _listening_socket(host, port) as taken:
-        name = f"[{host}]" if ":" in host else host
-        address = f"http://{name}:{taken.getsockname()[1]}"
+        address = f"http://{url_host(host)}:{taken.getsockname()[1]}"
         on_listening({person: address + link for person, link in app.links.items()})
         # No access log: it would hold the tokens.
         config = uvicorn.Config(

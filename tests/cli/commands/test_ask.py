@@ -417,3 +417,12 @@ def test_without_the_deps_that_a_tool_needs_no_model_is_asked(shop, capsys, deps
         assert ask(server, "Pay.", "--tools", "shop.py", *(["--deps", deps] if deps else [])) == 2
         assert server.requests == []
     assert says in capsys.readouterr().err
+
+
+def test_the_commands_that_it_names_can_be_pasted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["ask", "What is 2+2?", "--store", "my runs.db"]) == 0
+    assert "is kept in 'my runs.db': ferrule show " in (err := capsys.readouterr().err)
+    assert err.endswith(" --store 'my runs.db'\n")

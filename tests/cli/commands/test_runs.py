@@ -527,3 +527,45 @@ def test_a_parked_run_goes_on_with_the_option_that_the_message_names(here: Path,
         assert "to continue anyway, add `--max-recoveries 1`." in message
         assert said(capsys, *resume, "--max-recoveries", "1").startswith("r: done")
         del taken  # until here nothing gave its lease back
+
+
+def test_json_keeps_every_character_of_an_id_and_an_argument(here: Path, capsys: Any) -> None:
+    """A program that reads it decides on what would run: no character may be missing, in any encoding."""
+    store = SQLiteStore("ferrule.db")
+    with ferrule.context(lm=ScriptedLM([{"name": "pay", "args": {"euros": 5, "to": "x\u202ey \u00e9"}}])):
+        agent().start(task="t", store=store, run_id="\u202er")
+    store.close()
+    for words in (("runs", "--json"), ("show", "\u202er", "--json")):
+        text = said(capsys, *words)
+        found = json.loads(text)
+        [run] = found if isinstance(found, list) else [found]
+        assert text.isascii()
+        assert run["id"] == "\u202er"
+        assert run["questions"][0]["call"]["args"]["to"] == "x\u202ey \u00e9"
+
+
+def test_an_error_lists_the_ids_that_begin_so_and_not_thousands(here: Path, capsys: Any) -> None:
+    waiting("a1", "a2", *(f"b{number}" for number in range(25)))
+    assert said(capsys, "show", "a", code=1) == "Several runs of the id 'a'; there are: a2, a1.\n"
+    missing = said(capsys, "show", "nope", code=1)
+    assert missing.count(",") == 19
+    assert missing.endswith(" and 7 more.\n")
+
+
+def test_a_run_that_could_not_begin_is_not_called_failed(here: Path, capsys: Any) -> None:
+    (here / "bare.py").write_text(PROGRAM.replace("agent.set_lm(Finishing([]))", ""))
+    waiting("r")
+    said(capsys, "approve", "r")
+    assert "No language model is set" in said(capsys, "resume", "r", "--program", "bare.py:agent", code=1)
+    assert "r  waiting" in said(capsys, "runs")
+
+
+@pytest.mark.parametrize(("command", "usage"), [("approve", "{RUN} [QUESTION]\n"), ("worker", "{PROGRAM}...\n")])
+def test_the_usage_marks_what_is_optional_or_repeated_once(capsys: pytest.CaptureFixture[str], command: str, usage: str) -> None:
+    assert main([command, "--help"]) == 0
+    assert usage in capsys.readouterr().out
+
+
+def test_a_run_is_shown_in_one_form(here: Path, capsys: Any) -> None:
+    waiting("r")
+    assert "`--json` and `--html` exclude each other" in said(capsys, "show", "r", "--json", "--html", code=2)

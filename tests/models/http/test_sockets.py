@@ -103,3 +103,9 @@ def test_a_port_that_no_server_can_have_is_refused_before_a_socket_is_opened(por
         sockets.listening_socket("127.0.0.1", port)
     gc.collect()
     assert not recwarn.list
+
+
+@pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("localhost", "localhost"), ("::1", "[::1]"), ("[::1]", "[::1]")])
+def test_an_address_of_version_6_stands_in_brackets(host: str, shown: str) -> None:
+    """The link of a server is opened in a browser."""
+    assert sockets.url_host(host) == shown

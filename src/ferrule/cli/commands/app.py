@@ -84,6 +84,8 @@ def run_command(arguments: Sequence[str]) -> int:
             return ended.code if isinstance(ended.code, int) else ExitCode.FAILED
         except FerruleError as error:
             return say(in_options(error), ExitCode.USAGE if isinstance(error, USAGE_ERRORS) else ExitCode.FAILED)
+        except OSError as error:  # a file that this user may not read, or a disk without room for the output
+            return say(f"The command stopped: {error}", ExitCode.FAILED)
     return ExitCode.DONE
 
 

@@ -6,6 +6,7 @@ import sys
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,12 +17,13 @@ from ferrule.cli.commands.tools import DEPS, JSON, MCP  # noqa: TC001  typer rea
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import ask_at_terminal
 from ferrule.cli.screen import Screen, console_on, in_options, print_json, say, usage_document
+from ferrule.cli.stores import sqlite_place
 from ferrule.errors import ConfigurationError, FerruleError
 from ferrule.programs.react import ReAct
 from ferrule.runs.run import Run
 from ferrule.runs.store.sqlite import SQLiteStore
 from ferrule.runs.stream import EventStream
-from ferrule.values.encoding.safe_text import one_line
+from ferrule.values.encoding.safe_text import one_line, reveal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -84,7 +86,7 @@ def open_kept(agent: ReAct, values: dict[str, Any], store: str | None, run_id: s
         return
     if run_id is not None and not Path(store).is_file():
         raise ConfigurationError(f"There is no file {store!r} with runs to resume.")
-    opened = SQLiteStore(store)
+    opened = SQLiteStore(sqlite_place(store, "ask"))
     try:
         if run_id is None:
             yield agent.bind(**values).stream(store=opened, deps=deps)
@@ -102,6 +104,7 @@ def _run(stream: EventStream, store: str | None, *, as_json: bool) -> int:
     ask = partial(ask_at_terminal, console=console) if at_terminal else None
     run = follow_stream(stream, on_event=(lambda _: None) if as_json else screen.draw, ask=ask)
     if store is not None:
+        store = quote(store)  # the person copies the commands
         say(f"Run {run.id} is kept in {store}: ferrule show {run.id} --store {store}")
     match run.status:
         case "done" if as_json:
@@ -111,7 +114,7 @@ def _run(stream: EventStream, store: str | None, *, as_json: bool) -> int:
             return ExitCode.DONE
         case "waiting":
             for pending in run.pending:
-                say(f"Waiting for a person: {one_line(pending.text, 2_000)}")
+                say(f"Waiting for a person: {one_line(reveal(pending.text), 2_000)}")
             how = "Run the command again at a terminal."
             if store is not None:
                 how = f"Decide with `ferrule approve {run.id} --store {store}` and repeat the command with --resume {run.id}."

@@ -17,7 +17,7 @@ from ferrule.cli.arguments import find_program, make_deps, model_setting, text_o
 from ferrule.cli.commands.tools import DEPS, JSON  # noqa: TC001  typer reads annotations at run time
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import read_edits, user_name
-from ferrule.cli.screen import call_text, in_options, say, usage_document, usage_text
+from ferrule.cli.screen import call_text, in_options, print_json, say, usage_document, usage_text
 from ferrule.cli.stores import DEFAULT_STORE, StorePlace, is_dsn, open_store
 from ferrule.errors import ConfigurationError, StoreError
 from ferrule.runs.protocols import check_status
@@ -34,12 +34,14 @@ if TYPE_CHECKING:
     from ferrule.values.confirmation.question import Decision, Question
 
 _Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run, or its beginning.")]
-_QuestionId = Annotated[str | None, typer.Argument(metavar="[QUESTION]", help="The id of the question, or its beginning, if several wait.")]
+_QuestionId = Annotated[str | None, typer.Argument(metavar="QUESTION", help="The id of the question, or its beginning, if several wait.")]
 
 
 _LEGEND = "(4.0 is the first call of act 4, or its first decision; p: verdicts on the next calls; ?: asked in a call, or after a crash)"
 _LONG_S = 60.0
 """After so long, a run that has work counts as stuck."""
+_MOST_LISTED = 20
+"""Ids that an error lists."""
 
 
 def list_runs(
@@ -55,8 +57,7 @@ def list_runs(
         if stuck:
             runs = _stuck_runs(runs, opened, has_workers=is_dsn(store))
     if as_json:
-        _print(json_text(list(map(_line_document, runs))))
-        return ExitCode.DONE
+        return print_json(list(map(_line_document, runs)), indent=None)
     for each in runs:
         _print(f"{_shown_id(each.id)}  {each.status:<9}  {_time(each.updated_at)}  {each.program}{_note(each)}")
         for question in each.questions:
@@ -71,6 +72,8 @@ def show_run(
     as_html: Annotated[bool, typer.Option("--html", help="Print the run as one HTML file.")] = False,
 ) -> int:
     """Show a run: inputs, journal and questions."""
+    if as_json and as_html:
+        raise ConfigurationError("`--json` and `--html` exclude each other.")
     with open_store(store) as opened:
         found = _find_run(opened, run)
         if as_html:
@@ -80,9 +83,11 @@ def show_run(
             return ExitCode.DONE
         stored = opened.load(found.id)
     with reading(f"The run {found.id!r} in the store"):
-        text = _run_document(found, stored) if as_json else "\n".join(_run_lines(found, stored))
-    _print(text)
-    return ExitCode.DONE
+        shown = _run_document(found, stored) if as_json else "\n".join(_run_lines(found, stored))
+    if isinstance(shown, str):
+        _print(shown)
+        return ExitCode.DONE
+    return print_json(shown, indent=None)
 
 
 def approve_call(
@@ -146,7 +151,7 @@ def resume_run(  # noqa: PLR0917  one parameter an option
         int | None, typer.Option(min=0, help="How often the run may have killed its process before it is marked as failed. Default: 5.")
     ] = None,
 ) -> int:
-    """Resume a run until it ends or waits. Exit status: 0 if it is done, 1 if it failed, 3 if a person must decide."""
+    """Resume a run until it ends or waits. Exit code: 0 if it is done, 1 if it failed, 3 if a person must decide."""
     from ferrule.runs.run import Run
 
     if migrate not in {None, "restart-turn"}:
@@ -157,7 +162,9 @@ def resume_run(  # noqa: PLR0917  one parameter an option
         loaded = Run.load(opened, found, loads, migrate="restart_turn" if migrate else False, deps=make_deps(deps))
         with settings.context(**model_setting(lm)):
             loaded.resume()
-    _print(f"{_shown_id(loaded.id)}: {loaded.status}")
+        is_kept = loaded.status != "failed" or opened.summary(found).status == "failed"
+    if is_kept:  # a run that could not begin, such as one without a model, stays what it was
+        _print(f"{_shown_id(loaded.id)}: {loaded.status}")
     for question in loaded.pending:
         _print(f"    {question.id}  {_question_text(question)}")
     if loaded.status == "done":
@@ -210,7 +217,9 @@ def _choose_one(prefix: str | None, candidates: Mapping[str, Any], noun: str) ->
     chosen = [each for each in alike if each == prefix] or alike
     if len(chosen) != 1:
         of = f" of the id {prefix!r}" if prefix is not None else ""
-        there = ", ".join(map(_shown_id, candidates)) or "none"
+        listed = chosen or list(candidates)
+        more = f" and {len(listed) - _MOST_LISTED} more" if len(listed) > _MOST_LISTED else ""
+        there = (", ".join(map(_shown_id, listed[:_MOST_LISTED])) or "none") + more
         raise StoreError(f"{'Several' if chosen else 'No'} {noun}{'s' if chosen else ''}{of}; there are: {there}.")
     return candidates[chosen[0]]
 
@@ -225,11 +234,11 @@ def _decide(path: str, run: str, question: str | None, decide: Callable[[Questio
     return ExitCode.DONE
 
 
-def _run_document(run: Summary, stored: Stored) -> str:
+def _run_document(run: Summary, stored: Stored) -> dict[str, Any]:
     """A run with its journal as JSON; see docs/reference/cli.md."""
     head = json.loads(stored.head)
     entries = [{**_shown_entry(json.loads(entry)), "at": at} for entry, at in zip(stored.entries, stored.times, strict=True)]
-    return json_text({**_line_document(run), "args": head["args"], "inputs": head["inputs"], "journal": entries})
+    return {**_line_document(run), "args": head["args"], "inputs": head["inputs"], "journal": entries}
 
 
 def _run_lines(run: Summary, stored: Stored) -> Iterator[str]:

@@ -19,6 +19,7 @@ from rich.text import Text
 from ferrule.cli.arguments import find_attribute, find_program, load_tools, open_servers
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.screen import console_on, print_json, say
+from ferrule.cli.stores import sqlite_place
 from ferrule.errors import ConfigurationError, DuplicateToolError
 from ferrule.models.http.loopback import is_loopback
 from ferrule.programs.module import Module
@@ -79,7 +80,7 @@ def lint_tools(
 ) -> int:
     """Show what providers do not enforce in schemas.
 
-    Exit status: 0 if nothing is lost, 1 if something is.
+    Exit code: 0 if nothing is lost, 1 if something is.
     """
     targets = choose_targets(target or ())
     losses = find_losses(places or (), targets)
@@ -151,7 +152,7 @@ def serve_tools(  # noqa: PLR0917  one parameter an option
     with redirect_stdout(sys.stderr):  # what the files print while they load
         served = [each for place in places or () for each in _tools_or_program(place, _served_name(place, places or ()))] or load_tools(())
     try:
-        app = MCPApp(served, name=name, mask_errors=mask_errors, store=None if store is None else SQLiteStore(store))
+        app = MCPApp(served, name=name, mask_errors=mask_errors, store=None if store is None else SQLiteStore(sqlite_place(store, "serve")))
     except DuplicateToolError as error:
         found = str(error).partition(". ")[0]
         raise DuplicateToolError(f"{found}: name each place once, and tools of several files as `module:name`.") from error

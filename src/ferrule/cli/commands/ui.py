@@ -16,6 +16,7 @@ from ferrule.cli.screen import say
 from ferrule.cli.stores import DEFAULT_STORE, StorePlace, is_dsn, postgres_store
 from ferrule.errors import ConfigurationError
 from ferrule.models.http.loopback import is_loopback
+from ferrule.values.encoding.safe_text import printable
 
 
 def show_page(  # noqa: PLR0917  one parameter an option
@@ -63,7 +64,7 @@ def show_page(  # noqa: PLR0917  one parameter an option
 
     def tell(links: dict[str, str]) -> None:
         for name, link in links.items():
-            print(f"Open{f' as {name}' if name else ''}: {link}", flush=True)
+            print(printable(f"Open{f' as {name}' if name else ''}: {link}"), flush=True)
         say("Each link is as good as a password. Ctrl-C stops the page and ends the links.")
         if not no_open:
             import webbrowser

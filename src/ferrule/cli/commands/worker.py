@@ -27,7 +27,7 @@ _log = logging.getLogger("ferrule.worker")
 
 
 def run_worker(  # noqa: PLR0917  one parameter an option
-    programs: Annotated[list[str], typer.Argument(metavar="PROGRAM...", help="The programs: module:attribute, or file.py:attribute.")],
+    programs: Annotated[list[str], typer.Argument(metavar="PROGRAM", help="The programs: module:attribute, or file.py:attribute.")],
     store: StorePlace = DEFAULT_STORE,
     concurrency: Annotated[int, typer.Option(min=1, help="How many runs this worker executes at once.")] = 4,
     total: Annotated[int | None, typer.Option("--total", min=1, help="How many all workers together execute at once.")] = None,

@@ -67,6 +67,12 @@ def listening_socket(host: str, port: int) -> socket.socket:
         raise ConfigurationError(f"Cannot listen on `{host}`, port {port}: {error.strerror or error}.") from error
 
 
+def url_host(host: str) -> str:
+    """The host as an address has it: IPv6 in brackets."""
+    bare = host.strip("[]")
+    return f"[{bare}]" if ":" in bare else bare
+
+
 def _numeric(host: str, port: int) -> list[Any]:
     """The address of a host written as numbers, which needs no name server and so no thread."""
     with suppress(OSError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ConfigurationError, refuse_unknown, shown
 from ferrule.models.http.loopback import HOSTS, ORIGINS, is_loopback, with_ports
-from ferrule.models.http.sockets import listening_socket
+from ferrule.models.http.sockets import listening_socket, url_host
 
 if TYPE_CHECKING:
     import socket
@@ -35,7 +35,7 @@ async def serve_http(server: Any, host: str, port: int, *, on_listening: Callabl
     app = http_app(server, host=host, **options)
     with listening_socket(host, port) as taken:
         if on_listening is not None:
-            on_listening(f"http://{host}:{taken.getsockname()[1]}{options.get('path', '/mcp')}")
+            on_listening(f"http://{url_host(host)}:{taken.getsockname()[1]}{options.get('path', '/mcp')}")
         config = uvicorn.Config(_ended_cleanly(app), log_level="warning", timeout_graceful_shutdown=2 * _GRACE_S)
         await Server(config).serve(sockets=[taken])
 
