@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from weakref import WeakValueDictionary
 
 from ferrule import settings
+from ferrule.concurrency.forking import renew_in_child
 from ferrule.errors import DecisionError, shown
 from ferrule.tools.execution.consent import asked_directly, decide_directly
 from ferrule.values.confirmation.question import Decision, DecisionStatus, Question, check_second, describe_form, read_form
@@ -30,6 +31,7 @@ _waiting: WeakValueDictionary[str, RunState] = WeakValueDictionary()
 
 _deciding = threading.Lock()
 """Held while a decision is recorded: if two people decide at once, the second gets an error."""
+renew_in_child(globals(), _deciding=threading.Lock)
 
 
 # -- decisions ---------------------------------------------------------------------------------------------------
