@@ -256,10 +256,9 @@ def open_grants(run: RunState) -> dict[str, Grant]:
 
 def decide_by_grant(run: RunState, question: Question) -> Decision | None:
     """The approval by a grant; None if none covers the call."""
-    for key, grant in open_grants(run).items() if run.decisions else ():
-        if question.kind == "confirm" and grant.covers(
-            question.call.name, question.fingerprint, question.call.args, inside=question.inside
-        ):
+    call = question.call
+    for key, grant in open_grants(run).items() if question.kind == "confirm" else ():
+        if grant.covers(call.name, question.fingerprint, call.args, inside=question.inside):
             return Decision(question.id, "approve", shown=question.digest, via=f"grant:{key}", at=time())
     return None
 

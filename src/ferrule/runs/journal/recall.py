@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
+from ferrule.runs.journal.matching import named_call
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.confirmation.question import names_of_programs
 from ferrule.values.run import event as events
@@ -43,5 +43,4 @@ def _event(entry: Entry, call_id: str | None) -> events.Event | None:
 
 
 def _call(entry: Entry, call_id: str | None) -> ToolCall:
-    name, _, args = entry.digest.partition(" {")
-    return ToolCall.unchecked(name, json.loads("{" + args), call_id)
+    return ToolCall.unchecked(*named_call(entry.digest), call_id)
