@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import LimitReachedError
-from ferrule.runs.journal.matching import named_call
+from ferrule.runs.journal.recall import named_call
 from ferrule.values.confirmation.question import names_of_programs
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.record import MutableRecord, field

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.values.encoding.encode import from_json
 from ferrule.values.encoding.pattern import pattern
-from ferrule.values.encoding.stored import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,12 +33,6 @@ def answers_act(recorded: str, then: str, kind: str, now: str, *, is_same_call: 
 def names_call(digest: str, name: str) -> bool:
     """Whether a digest belongs to a call of the tool `name`, or to a question about one."""
     return name != "" and name in {found := _name_of(digest), found.partition(" ")[2]}
-
-
-def named_call(digest: str) -> tuple[str, dict[str, Any]]:
-    """The name and the arguments in the digest of a call: `pay {"to": "ada"}`. Raises `ValueError` for a damaged one."""
-    name, mark, rest = digest.partition(" {")
-    return name, parse_json(f"{{{rest}") if mark else {}
 
 
 def equal_arguments(digest: str, args: Mapping[str, Any]) -> int:

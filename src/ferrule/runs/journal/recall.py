@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ferrule.runs.journal.matching import named_call
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.confirmation.question import names_of_programs
+from ferrule.values.encoding.stored import parse_json
 from ferrule.values.run import event as events
 
 if TYPE_CHECKING:
@@ -24,6 +24,12 @@ def recalled_events(entries: list[Entry]) -> Iterator[events.Event]:
             event.path = entry.slot
             event.depth = len(names_of_programs(entry.slot.rpartition("/")[0]))
             yield event
+
+
+def named_call(digest: str) -> tuple[str, dict[str, Any]]:
+    """The name and the arguments in the digest of a call: `pay {"to": "ada"}`. Raises `ValueError` for a damaged one."""
+    name, mark, rest = digest.partition(" {")
+    return name, parse_json(f"{{{rest}") if mark else {}
 
 
 def _event(entry: Entry, call_id: str | None) -> events.Event | None:
