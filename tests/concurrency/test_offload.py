@@ -607,6 +607,25 @@ def test_what_a_blocked_loop_did_not_begin_in_time_never_begins(gate, impatient)
     assert made == []
 
 
+def test_an_errand_that_is_cancelled_before_a_blocked_loop_begins_it_is_over_and_never_begins(gate):
+    """A worker that is told to stop waits for it: its future was never settled."""
+    made = []
+
+    async def work() -> None:
+        made.append("ran")
+
+    loop = offload.background_loop()
+    loop.call_soon_threadsafe(gate)
+    gate.wait_until_entered()
+    errand = threads.Errand(work, loop)
+    errand.cancel()
+    gate.open.set()
+    with pytest.raises(CancelledError):
+        errand.future.result(LONG)
+    assert offload.run_async(where())[0] == "ferrule-loop"
+    assert made == []
+
+
 def test_a_loop_of_its_own_that_is_blocked_keeps_nobody_either(gate, impatient):
     """Ours: an async tool that calls a sync program with an async tool that blocks."""
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ferrule.tools import shelf as module
 from ferrule.tools.execution.tool_changes import Load
 from ferrule.tools.shelf import Shelf
 from ferrule.tools.tool import Tool
@@ -124,3 +125,18 @@ def test_a_shelf_is_a_set_of_tools() -> None:
     assert SHELF.get("ops.status") is list(SHELF)[3]
     assert SHELF.get("nothing") is None
     assert repr(Shelf(list(SHELF)[:2])) == "Shelf([billing.createInvoice, billing.refund])"
+
+
+def test_a_search_while_the_tools_are_replaced_leaves_no_old_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shelf belongs to all runs of a program: one may list its servers again while another searches."""
+    old, new = Tool(lambda: "", "alpha", "Find birds."), Tool(lambda: "", "beta", "Find birds.")
+    shelf, split = Shelf([old]), module._words
+
+    def replacing(text: str) -> list[str]:
+        if text == "alpha":
+            shelf.replace([new])
+        return split(text)
+
+    monkeypatch.setattr(module, "_words", replacing)
+    assert shelf.search("birds", 5) == [old]
+    assert shelf.search("birds", 5) == [new]

@@ -11,11 +11,11 @@ import time
 from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable
     from concurrent.futures import Future
     from queue import SimpleQueue
 
@@ -188,12 +188,16 @@ class Errand(Generic[R]):
             raise
 
     def _begin(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
-        if self.future.set_running_or_notify_cancel():
-            self._task = loop.create_task(self._run(), context=context, name=self._name)
+        loop.create_task(self._run(), context=context)
 
     async def _run(self) -> None:
         import asyncio
 
+        self._task = task = cast("asyncio.Task[None]", asyncio.current_task())
+        if not self.future.set_running_or_notify_cancel():  # here, in the first step: a task cancelled before it never settles the future
+            return
+        if self._name is not None:
+            task.set_name(self._name)
         try:
             value = await self._make()
         except BaseException as error:
@@ -206,38 +210,20 @@ class Errand(Generic[R]):
     def _alone(self) -> None:
         import asyncio
 
-        async def made() -> R:
-            self._task = asyncio.current_task()
-            if self._task is not None and self._name is not None:
-                self._task.set_name(self._name)
-            return await self._make()
-
         here.loop_waits = True
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-                if not self.future.set_running_or_notify_cancel():
-                    runner.get_loop()  # created here, so that it is closed here
-                    return
-                self._end(runner, made())  # before closing the runner, which waits for threads that the loop started
+                runner.run(self._run())  # settles the future before the runner closes, which waits for threads that the loop started
         except BaseException as error:  # noqa: BLE001  handed to the waiting thread
             if not self.future.done():
                 self.future.set_exception(error)
 
-    def _end(self, runner: asyncio.Runner, work: Coroutine[Any, Any, R]) -> None:
-        try:
-            self.future.set_result(runner.run(work))
-        except BaseException as error:  # noqa: BLE001  handed to the waiting thread
-            self.future.set_exception(error)
-
     def cancel(self) -> None:
-        """Cancel the coroutine after an interrupt (Ctrl-C), so that it does not keep running."""
-        if not self.future.done():
-            with suppress(RuntimeError):  # that loop has just ended
-                self._loop.call_soon_threadsafe(self._stop)
-
-    def _stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        """Cancel the work, for example after an interrupt (Ctrl-C). Work that has not begun never begins."""
+        if self.future.cancel() or self.future.done() or self._task is None:
+            return
+        with suppress(RuntimeError):  # that loop has just ended
+            self._loop.call_soon_threadsafe(self._task.cancel)
 
     def is_reacted_to(self) -> bool:
         """Whether the loop still responds."""

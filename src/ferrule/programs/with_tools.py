@@ -229,7 +229,8 @@ class _Turns(_WithTools):
 
     def flow(self, /) -> Generator[Act, Any, Prediction]:
         predict, asker, max_turns = self.predict, self.asker, self.max_turns
-        if self.live is not None and (note := (yield from self.live.begin())):
+        # The flow begins twice if the model refuses tools: it then has the note already.
+        if self.live is not None and (note := (yield from self.live.begin())) and note not in self.signature.instructions:
             self.signature = self.signature.with_instructions(f"{self.signature.instructions}\n\n{note}")
         request = self.request()
         messages = request.messages

@@ -12,6 +12,7 @@ import time
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
 
+from ferrule.concurrency.forking import renew_in_child
 from ferrule.errors import ConfigurationError, LimitReachedError, refuse_unknown
 from ferrule.values.record import Record, fields_of, replace
 
@@ -91,6 +92,7 @@ def _is_amount(value: Any) -> bool:
 _NO_LIMITS = Limits()
 _counting = threading.Lock()
 """Held while spending is counted: branches and tools of one run spend from several threads."""
+renew_in_child(globals(), _counting=threading.Lock)
 
 
 def clock() -> float:

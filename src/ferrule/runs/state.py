@@ -9,6 +9,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, cast
 
+from ferrule.concurrency.forking import renew_in_child
 from ferrule.errors import InputError, RunCancelledError, RunError
 from ferrule.runs.journal.journal import Journal
 from ferrule.runs.journal.spending import spending
@@ -35,8 +36,7 @@ if TYPE_CHECKING:
 
 _BEGINNING = threading.RLock()
 """Guards changes of a run's state. Reentrant: garbage collection may meanwhile finalize a stream, which cancels its run."""
-if hasattr(os, "register_at_fork"):  # a thread of the parent may have held it
-    os.register_at_fork(after_in_child=lambda: globals().update(_BEGINNING=threading.RLock()))
+renew_in_child(globals(), _BEGINNING=threading.RLock)
 
 
 class Frame(MutableRecord):

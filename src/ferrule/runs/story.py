@@ -7,12 +7,12 @@ the calls that follow from it. The beats of a program called as a tool are insid
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import LimitReachedError
+from ferrule.runs.journal.recall import named_call
 from ferrule.values.confirmation.question import names_of_programs
 from ferrule.values.conversation.exchange import Usage
-from ferrule.values.encoding.stored import parse_json
 from ferrule.values.record import MutableRecord, field
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ferrule.values.confirmation.question import Decision
 
 _CALL = re.compile(r"[0-9]+\.[0-9]+")
-_ARGUMENTS = re.compile(r" (?=\{)")
 _ABOUT = frozenset({"confirm", "clarify", "unknown", "input", "migration"})
 
 
@@ -210,7 +209,7 @@ class Story:
 
     def _named(self, digest: str) -> tuple[str, dict[str, Any]]:
         if self._last[0] != digest:
-            self._last = digest, _named(digest)
+            self._last = digest, named_call(digest)
         return self._last[1]
 
     def _match(
@@ -247,13 +246,6 @@ def story(entries: Iterable[Entry], times: Sequence[float | None] = ()) -> tuple
 def _written(call: ToolCall, key: str) -> CallBeat:
     problem = call.fault.reason if call.fault is not None else ""
     return CallBeat(name=call.name, key=key, call_id=call.id, intention=call.intention or "", written=call.args, problem=problem)
-
-
-def _named(digest: str) -> tuple[str, dict[str, Any]]:
-    """Parse a call from its digest: `pay {"to": "ada"}`."""
-    name, *rest = _ARGUMENTS.split(digest, maxsplit=1)
-    found: Any = parse_json(rest[0]) if rest else {}
-    return name, cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
 def _owner(path: str) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ferrule.tools.execution.tool_changes import Load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from ferrule.tools.tool import Tool
 
@@ -43,7 +43,7 @@ class Shelf:
 
     def replace(self, tools: Iterable[Tool]) -> None:
         """Replace the tools, for example when an MCP server lists new ones."""
-        self._by_name, self._index = {tool.name: tool for tool in tools}, None
+        self._by_name = {tool.name: tool for tool in tools}
 
     def get(self, name: str) -> Tool | None:
         """The tool of that name, or None."""
@@ -58,9 +58,10 @@ class Shelf:
 
     def search(self, query: str, limit: int) -> list[Tool]:
         """The best tools for a query, best first. A tool must share a word with the query."""
-        if self._index is None:
-            self._index = _Index(self)
-        return self._index.best(query, limit)
+        index, by_name = self._index, self._by_name  # read once: another run may replace the tools meanwhile
+        if index is None or index.by_name is not by_name:
+            index = self._index = _Index(by_name)
+        return index.best(query, limit)
 
     def search_tools(self, query: str, limit: int = 5) -> Any:
         """Find tools and load them. This is the function of the model's `search_tools`."""
@@ -82,8 +83,9 @@ class Shelf:
 class _Index:
     """For each word, the tools that contain it, and how often."""
 
-    def __init__(self, tools: Iterable[Tool]) -> None:
-        self.tools = list(tools)
+    def __init__(self, by_name: Mapping[str, Tool]) -> None:
+        self.by_name = by_name
+        self.tools = list(by_name.values())
         self.lengths: list[int] = []
         self.places: dict[str, list[tuple[int, int]]] = {}
         for at, tool in enumerate(self.tools):

@@ -262,7 +262,7 @@ class LiveToolbox(Toolbox):
         tools = [tool for each in self._given for tool in (of_servers[id(each)] if is_server(each) else (Tool.of(each),))]
         if any(tool.mcp is not None for tool in tools):
             self._warn_of_shadowed(tools)
-        return Toolbox(_resolve_names(tuple(tools), _RESERVED), **self._how)
+        return Toolbox(_resolve_names(tuple(tools), RESERVED), **self._how)
 
     def _warn_of_shadowed(self, tools: list[Tool]) -> None:
         import logging  # late: only servers need it
@@ -301,7 +301,7 @@ class LiveToolbox(Toolbox):
         return f"Toolbox([{', '.join(each.name if is_server(each) else Tool.of(each).name for each in self._given)}])"
 
 
-_RESERVED = ("finish", "user_clarification")
+RESERVED = ("finish", "user_clarification")
 """Names of the programs' own tools. A server's tool with such a name is offered as `server__finish`."""
 
 

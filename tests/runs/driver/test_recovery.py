@@ -8,6 +8,7 @@ import asyncio
 import json
 import sqlite3
 import threading
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
@@ -15,7 +16,7 @@ from uuid import UUID, uuid4
 import pytest
 from pydantic import BaseModel, Field
 
-from ferrule import MemoryStore, ReAct, ScriptedLM, UnknownOutcomeError, context
+from ferrule import MemoryStore, ReAct, ScriptedLM, UnknownOutcomeError, context, is_cancelled
 from ferrule.concurrency.offload import run_blocking
 from ferrule.errors import ConfigurationError, DecisionError, RunError, StoreError, ToolError
 from ferrule.runs.driver.execution import aexecute, execute
@@ -355,6 +356,21 @@ class TestReconcile:
         assert world.done == ["t"]
         assert carry(again(run), driver).prediction == ['{"order":17}']
         assert len(asked) == 1
+
+    def test_one_that_is_late_is_told_that_its_result_is_not_needed(self, world: World, driver: str) -> None:
+        """Its thread asks `is_cancelled`, as a tool's does."""
+        told = threading.Event()
+
+        def check(key: str, n: int) -> str:
+            for _ in range(600):
+                if is_cancelled():
+                    told.set()
+                    break
+                time.sleep(0.01)
+            return "late"
+
+        assert self.cut_off(world, driver, check, timeout_s=0.05, effect="read").prediction == ["t 5"]
+        assert told.wait(60)
 
     def test_its_result_is_written_without_blocking_the_loop(self, world: World) -> None:
         world.kill = {"t": "after"}

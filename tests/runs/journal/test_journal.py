@@ -10,6 +10,7 @@ import pytest
 from ferrule.concurrency.completion import Completion, completed
 from ferrule.errors import ReplayMismatchError
 from ferrule.programs.react import ReAct
+from ferrule.runs.journal import journal as module
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
 from ferrule.runs.run import Run
@@ -193,3 +194,29 @@ def test_a_replay_looks_at_each_entry_a_few_times(policy: Policy | None, monkeyp
         assert again.resume().status == "done"
     assert len(counted) == 1
     assert counted[0].looks <= 5 * len(first.journal)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda journal: journal.has_begun_from("", 9),
+        lambda journal: journal.turn("", 9),
+        lambda journal: journal.drop_from("", 9, because="a decision"),
+    ],
+    ids=["begun", "turn", "drop"],
+)
+def test_a_look_at_what_is_left_is_not_disturbed_by_a_branch_in_another_thread(look: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Branches of a resumed run take their entries meanwhile: Python then refuses to go on through the dict."""
+    begun = [Entry(f"b/{k}.0", "begun", "add {}") for k in range(3)]
+    journal = Journal([*begun, *(Entry(f"b/{k}", "once", "clock", k) for k in range(3, 6))])
+    journal.rewind()
+    number_of = module._act_of
+
+    def in_between(slot: str, path: str) -> int:
+        monkeypatch.setattr(module, "_act_of", number_of)  # once
+        journal.take_begun("b/2.0", "add")
+        journal.take("b/3", "once", "clock")
+        return number_of(slot, path)
+
+    monkeypatch.setattr(module, "_act_of", in_between)
+    look(journal)

@@ -57,7 +57,7 @@ class BatchResults(Typed[S, E], list["Prediction[S] | E"]):
     def usage(self) -> Usage:
         """Tokens and cost of all items; in a batch inside a run, without failed items. `usage.by_model` splits them by model."""
         found = zip(list[Any](self), self.runs, strict=True)
-        counted = [each.usage if run is None else run.usage for each, run in found if run or not _failed(each)]
+        counted = [each.usage if run is None else run.usage for each, run in found if run is not None or not _failed(each)]
         return sum(counted, Usage())
 
     @property

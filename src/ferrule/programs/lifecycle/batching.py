@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 _OPTIONS = (
-    *("max_concurrency", "progress", "return_exceptions", "return_failed_examples", "timeout", "deps", "store", "batch_id", "on_result"),
-)
+    "max_concurrency", "progress", "return_exceptions", "return_failed_examples", "timeout", "deps", "store", "batch_id", "on_result",
+)  # fmt: skip
 
 
 class Batches(ProgramTypes[S, D, P]):

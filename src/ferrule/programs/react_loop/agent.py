@@ -13,7 +13,7 @@ from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_
 from ferrule.programs.predict import ChainOfThought, Predict
 from ferrule.tools.definition.export import check_no_intention_argument
 from ferrule.tools.tool import Tool
-from ferrule.tools.toolbox import LiveToolbox, Toolbox
+from ferrule.tools.toolbox import RESERVED, LiveToolbox, Toolbox
 from ferrule.values.content.convert import content_text
 from ferrule.values.run.act import CallTools
 from ferrule.values.signatures.fields import declare, without_none
@@ -211,7 +211,7 @@ def outputs_of_result(signature: type[Signature], result: ToolResult) -> dict[st
 def check_names(own: Sequence[Tool] | Toolbox, *, intention: bool) -> None:
     """Raise `DuplicateToolError` for a tool that is named like a built-in one."""
     for tool in own:
-        if tool.name in {"finish", CLARIFY.name}:
+        if tool.name in RESERVED:
             msg = (
                 f"A tool cannot be called `{tool.name}`: `ReAct` has a built-in one of that name. "
                 f"Give yours another: Tool(function, name=...)."

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
 
+from ferrule.concurrency.forking import renew_in_child
 from ferrule.errors import DuplicateToolError, RunCancelledError, RunError, shown
 from ferrule.programs.instructions import describe_new_tools, is_builtin
 from ferrule.tools.execution.tool_changes import digest
@@ -35,6 +36,7 @@ _Loaded = dict[tuple[str, str], "Tool"]
 _loaded: OrderedDict[Hashable, _Loaded] = OrderedDict()
 """The tools loaded by each run, by `Conditions.place`. Finished runs stay: one that is loaded later is replayed for its prediction."""
 _loading = threading.Lock()
+renew_in_child(globals(), _loading=threading.Lock)
 
 
 def _no_history() -> History:

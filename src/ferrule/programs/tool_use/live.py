@@ -123,7 +123,7 @@ class LiveTools:
                 if server.trouble is not None:
                     yield Tell(ServerUnavailable(server=server.name, error=server.trouble))
 
-    def refresh(self, step: Step | None = None) -> Generator[Act, Any, str]:
+    def refresh(self, step: Step) -> Generator[Act, Any, str]:
         """Apply the servers' changes; returns a description for the model, empty if there are none."""
         del step  # for `LoadedTools`
         if not (self._is_resumed or self._is_due()):  # no act if there is nothing to find or to record

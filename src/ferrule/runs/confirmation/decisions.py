@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from weakref import WeakValueDictionary
 
 from ferrule import settings
+from ferrule.concurrency.forking import renew_in_child
 from ferrule.errors import DecisionError, shown
 from ferrule.tools.execution.consent import asked_directly, decide_directly
 from ferrule.values.confirmation.question import Decision, DecisionStatus, Question, check_second, describe_form, read_form
@@ -30,6 +31,7 @@ _waiting: WeakValueDictionary[str, RunState] = WeakValueDictionary()
 
 _deciding = threading.Lock()
 """Held while a decision is recorded: if two people decide at once, the second gets an error."""
+renew_in_child(globals(), _deciding=threading.Lock)
 
 
 # -- decisions ---------------------------------------------------------------------------------------------------
@@ -254,10 +256,9 @@ def open_grants(run: RunState) -> dict[str, Grant]:
 
 def decide_by_grant(run: RunState, question: Question) -> Decision | None:
     """The approval by a grant; None if none covers the call."""
-    for key, grant in open_grants(run).items() if run.decisions else ():
-        if question.kind == "confirm" and grant.covers(
-            question.call.name, question.fingerprint, question.call.args, inside=question.inside
-        ):
+    call = question.call
+    for key, grant in open_grants(run).items() if question.kind == "confirm" else ():
+        if grant.covers(call.name, question.fingerprint, call.args, inside=question.inside):
             return Decision(question.id, "approve", shown=question.digest, via=f"grant:{key}", at=time())
     return None
 

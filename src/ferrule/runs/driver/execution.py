@@ -21,8 +21,6 @@ from ferrule.values.run.act import Suspended
 from ferrule.values.run.observers import Observers, observing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ferrule.runs.observers import CallPlace
     from ferrule.runs.state import RunState
 
@@ -158,13 +156,9 @@ async def _open_for_observers(run: RunState, tell: Observers, *, blocks: bool) -
     event, before = started(run.program, run.args, run.inputs), run.notes
     run.notes = tell.open_run(event, before)
     if run.notes != before and run.persistence is not None:
-        await (_now(run.persistence.note) if blocks else offload.run_or_cancel(run.persistence.note))
+        run.persistence.note() if blocks else await offload.run_or_cancel(run.persistence.note)
     if not run.journal.replaying:
         tell(event)
-
-
-async def _now(write: Callable[[], None]) -> None:
-    write()
 
 
 def _release(run: RunState, execution: Execution) -> None:

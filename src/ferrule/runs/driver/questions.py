@@ -9,13 +9,13 @@ and the decision carries the arguments that were shown.
 
 from __future__ import annotations
 
-import os
 import threading
 from functools import partial
 from time import time
 from typing import TYPE_CHECKING, Any
 
 from ferrule.concurrency import offload
+from ferrule.concurrency.forking import renew_in_child
 from ferrule.runs.confirmation.decisions import decide_by_grant, register
 from ferrule.runs.journal.entry import Entry
 from ferrule.values.confirmation.question import Decision
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
 _GRANTING = threading.Lock()
 """Held while a grant is looked up and used: concurrent branches must not use its last call twice."""
-if hasattr(os, "register_at_fork"):  # a thread of the parent may have held it
-    os.register_at_fork(after_in_child=lambda: globals().update(_GRANTING=threading.Lock()))
+renew_in_child(globals(), _GRANTING=threading.Lock)
 
 
 async def decide(frame: Frame, act: AskPerson) -> list[Decision]:

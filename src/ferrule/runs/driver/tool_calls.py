@@ -174,15 +174,11 @@ def _begun_before(frame: Frame, slot: str, digest: str, checked: CheckedCall) ->
     """The starts of a call that an earlier execution left; or its result or start that a restart dropped; empty for a new call."""
     journal = frame.run.journal
     if checked.tool.is_program and not checked.misfit:
-        found = journal.take_kept(digest) if journal.kept else None
+        found = journal.take_kept(digest)
         return (found,) if found is not None and found.kind == "result" else ()
-    if (
-        journal.has_begun(slot)
-        and (starts := journal.take_begun(slot, checked.tool.name))
-        and (checked.misfit or not journal.is_paused(slot))
-    ):
+    if (starts := journal.take_begun(slot, checked.tool.name)) and (checked.misfit or not journal.is_paused(slot)):
         return starts
-    found = journal.take_kept(digest) if journal.kept else None
+    found = journal.take_kept(digest)
     return (found,) if found is not None else ()
 
 
@@ -196,7 +192,10 @@ async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[To
         call = reconcile_call(frame.run.id, each)
         if call is not None:
             place = CallPlace(frame.tell and frame.tell.inside(each.slot), each.checked.call.id or each.slot, frame.run.id, frame)
-            found = _invoke(place, None, call) if frame.blocks else await _ainvoke(place, None, call)
+            try:
+                found = _invoke(place, None, call) if frame.blocks else await _ainvoke(place, None, call)
+            finally:
+                place.over = True
         answer = await settle(frame, each, found)
         if isinstance(answer, ToolResult):
             for below in ("/", "?"):  # acts of a program inside, and questions of an MCP server, are not replayed

@@ -129,7 +129,7 @@ class Journal:
 
     def has_begun_from(self, path: str, act: int) -> bool:
         """Whether an earlier execution began a call of this act of a frame, or of a later one."""
-        return any(_act_of(slot, path) >= act for slot in self._begun if slot not in self._dispatched)
+        return any(_act_of(slot, path) >= act for slot in list(self._begun) if slot not in self._dispatched)  # a copy, as in `_acts_left`
 
     def is_paused(self, slot: str) -> bool:
         """Whether the call at a slot can continue: it stopped to ask a person, or is a task of a server (`elicitation.py`)."""
@@ -209,7 +209,7 @@ class Journal:
 
     def drop_from(self, path: str, act: int, *, because: str) -> None:
         """Drop what a frame recorded from this act on: it followed from a decision that is void now."""
-        left = [slot for slot in self._unread if _act_of(slot, path) >= act]
+        left = [slot for slot in list(self._unread) if _act_of(slot, path) >= act]
         if left:
             self.drift[because] = (", ".join(left), "asked again")
             self.dropped += left
@@ -251,7 +251,7 @@ class Journal:
 
     def turn(self, path: str, act: int) -> tuple[list[tuple[str, Entry]], bool]:
         """The entries of calls, by slot, from this act of a frame up to its next model answer; and whether there is such an answer."""
-        found = [(slot, starts[-1]) for slot, starts in self._begun.items() if _act_of(slot, path) >= act and slot not in self._dispatched]
+        found = [(at, starts[-1]) for at, starts in list(self._begun.items()) if _act_of(at, path) >= act and at not in self._dispatched]
         acts = self._left_in(path)
         for _, slot in acts[bisect_left(acts, (act, "")) :]:
             entry = self._unread.get(slot)
@@ -313,7 +313,7 @@ class Journal:
     def _unsettled(self) -> list[tuple[str, Entry]]:
         """The calls that an earlier execution began, that have no result, and that this one has not begun again."""
         done = {entry.slot for entry in self.entries if entry.kind in {"result", "once"}} if self._begun else set[str]()
-        begun = [(slot, starts[-1]) for slot, starts in self._begun.items() if slot not in done and slot not in self._dispatched]
+        begun = [(slot, starts[-1]) for slot, starts in list(self._begun.items()) if slot not in done and slot not in self._dispatched]
         return [each for each in begun if not _below_any(each[0], done)]
 
     def __eq__(self, other: object) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.confirmation.question import names_of_programs
+from ferrule.values.encoding.stored import parse_json
 from ferrule.values.run import event as events
 
 if TYPE_CHECKING:
@@ -26,6 +26,12 @@ def recalled_events(entries: list[Entry]) -> Iterator[events.Event]:
             yield event
 
 
+def named_call(digest: str) -> tuple[str, dict[str, Any]]:
+    """The name and the arguments in the digest of a call: `pay {"to": "ada"}`. Raises `ValueError` for a damaged one."""
+    name, mark, rest = digest.partition(" {")
+    return name, parse_json(f"{{{rest}") if mark else {}
+
+
 def _event(entry: Entry, call_id: str | None) -> events.Event | None:
     match entry.kind:
         case "model":
@@ -43,5 +49,4 @@ def _event(entry: Entry, call_id: str | None) -> events.Event | None:
 
 
 def _call(entry: Entry, call_id: str | None) -> ToolCall:
-    name, _, args = entry.digest.partition(" {")
-    return ToolCall.unchecked(name, json.loads("{" + args), call_id)
+    return ToolCall.unchecked(*named_call(entry.digest), call_id)

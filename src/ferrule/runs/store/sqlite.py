@@ -13,6 +13,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
 
+from ferrule.concurrency.forking import renew_in_child
 from ferrule.errors import ConfigurationError, shown
 from ferrule.runs.store.fencing import Append, fence, tend, write_all
 from ferrule.runs.store.lease import check_leasing, is_dead, owner_name
@@ -185,6 +186,7 @@ def _any_text(stored: bytes) -> str:
 
 _SHARED: weakref.WeakValueDictionary[tuple[str, bool, bool], SQLiteFile] = weakref.WeakValueDictionary()
 _sharing = threading.Lock()
+renew_in_child(globals(), _sharing=threading.Lock)
 
 
 def _shared_file(path: str, *, full_sync: bool, read_only: bool) -> SQLiteFile:
@@ -197,12 +199,3 @@ def _shared_file(path: str, *, full_sync: bool, read_only: bool) -> SQLiteFile:
         if file is None or not file.is_current():
             _SHARED[key] = file = SQLiteFile(path, full_sync=full_sync, read_only=read_only)
         return file
-
-
-def _after_fork() -> None:
-    global _sharing  # noqa: PLW0603  a thread of the parent may have held it
-    _sharing = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -13,6 +13,7 @@ from operator import eq
 from typing import TYPE_CHECKING, Any
 
 from ferrule import settings
+from ferrule.concurrency.forking import renew_in_child
 from ferrule.errors import ConfirmationRejected, ConfirmationRequired, DecisionError
 from ferrule.tools.arguments.given_schema import is_formless
 from ferrule.values.calls.call import CheckedArguments, ToolCall
@@ -79,6 +80,7 @@ def _is_object(value: Any) -> bool:
 
 
 _lock = threading.Lock()
+renew_in_child(globals(), _lock=threading.Lock)
 _table: dict[str, Asked] = {}
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,21 @@ from agent_script import fields, text_step
 from mcp_leaks import nothing_left
 
 import ferrule
-from ferrule import MCPServer, ReAct, ScriptedLM, ServerUnavailable
+from ferrule import BaseLM, Capabilities, MCPServer, Predict, ReAct, Response, ScriptedLM, ServerUnavailable
 from ferrule.bridges.mcp.client import catalog
-from ferrule.errors import ConfigurationError, MCPConnectionError, MCPTimeoutError
+from ferrule.errors import (
+    AdapterParseError,
+    BadRequestError,
+    ConfigurationError,
+    MCPConnectionError,
+    MCPTimeoutError,
+    TooManyFaultsError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ferrule import Request
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
@@ -176,6 +186,31 @@ def test_servers_that_cannot_start_leave_the_others_and_are_told_once(
     assert "`NO_SUCH_VARIABLE`" in lines[2]
     for each in servers:
         each.close()
+
+
+class Refusing(BaseLM):
+    """Takes no tool declarations, although its capabilities say so."""
+
+    name = "refusing"
+    capabilities = Capabilities(native_tools=True)
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+
+    def complete(self, request: Request) -> Response:
+        if request.tools:
+            raise BadRequestError("this model does not support tools")
+        self.requests.append(request)
+        return Response(fields(answer="done"))
+
+
+@pytest.mark.parametrize("kind", [Predict, ReAct])
+def test_a_model_that_refuses_tools_is_told_once_of_a_server_that_is_away(kind: Any) -> None:
+    lm, missing = Refusing(), MCPServer.stdio("no-such-command-anywhere", name="missing", on_error="skip")
+    with suppress(AdapterParseError, TooManyFaultsError):
+        kind("task -> answer", tools=[missing, tick], lm=lm)(task="x")
+    assert lm.requests[0].messages[0].text.count("Not available at the moment") == 1
+    missing.close()
 
 
 def test_a_server_that_cannot_start_raises_if_its_program_did_not_say_to_skip_it(tmp_path: Path) -> None:
