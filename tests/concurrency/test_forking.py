@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 
 SRC = Path(__file__).parents[2] / "src"
-FOLDERS = ("concurrency", "runs", "tools", "programs")
 _LOCK = re.compile(r"^(\w+) = threading\.R?Lock\(\)", re.MULTILINE)
 LOCKS = [
     (".".join(path.relative_to(SRC).with_suffix("").parts), name)
-    for folder in FOLDERS
-    for path in sorted((SRC / "ferrule" / folder).rglob("*.py"))
+    for path in sorted((SRC / "ferrule").rglob("*.py"))
     for name in _LOCK.findall(path.read_text(encoding="utf-8"))
 ]
 
@@ -24,8 +22,9 @@ LOCKS = [
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.parametrize(("module", "name"), LOCKS, ids=[f"{module}.{name}" for module, name in LOCKS])
 def test_a_lock_of_a_module_that_a_thread_holds_is_free_in_a_forked_child(module: str, name: str) -> None:
-    if "postgres" in module:
-        pytest.importorskip("psycopg")
+    for part, extra in (("postgres", "psycopg"), ("mcp", "mcp")):
+        if part in module.split("."):
+            pytest.importorskip(extra)
     found = importlib.import_module(module)
     held, forked = threading.Event(), threading.Event()
 

@@ -7,6 +7,8 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
+from ferrule.concurrency.forking import renew_in_child
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -16,6 +18,7 @@ class NetworkBlockedError(RuntimeError):
 
 
 _guards = threading.Lock()
+renew_in_child(globals(), _guards=threading.Lock)
 _blocking = 0
 _real: dict[str, Any] = {}
 

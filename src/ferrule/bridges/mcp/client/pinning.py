@@ -14,6 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from ferrule.concurrency.forking import renew_in_child
 from ferrule.errors import ConfigurationError, shown
 from ferrule.tools.mcp.safety import scrub
 from ferrule.values.encoding.encode import json_text
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _VERSION = 1
 _PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 _writing = threading.Lock()
+renew_in_child(globals(), _writing=threading.Lock)
 
 
 class Drift(Record):

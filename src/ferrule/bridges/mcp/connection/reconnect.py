@@ -20,6 +20,7 @@ from ferrule.bridges.mcp.connection.silence import ANSWERS_WITHIN_S, Silence
 from ferrule.bridges.mcp.errors import Attempt, connection_error, login_error, missing_extra, silent_error
 from ferrule.bridges.mcp.login.errors import LoginError
 from ferrule.bridges.mcp.transport.open_connections import forget_connection, register_connection
+from ferrule.concurrency.forking import renew_in_child
 from ferrule.concurrency.offload import in_worker_thread
 from ferrule.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError
 from ferrule.values.record import replace
@@ -279,6 +280,7 @@ async def _close(connection: Session) -> None:
 
 
 _loading = threading.Lock()
+renew_in_child(globals(), _loading=threading.Lock)
 _is_loaded = False
 
 
