@@ -157,6 +157,15 @@ def test_max_iters_is_the_hard_cap_and_an_answer_is_still_extracted(mode: str) -
         assert len(prediction.trajectory.steps) == 2
 
 
+def test_the_settings_of_a_call_reach_the_extractor_too_but_not_those_of_its_tools(mode: str) -> None:
+    """Ours: only the steps had them. The extractor has no tools to choose."""
+    lm = ScriptedLM([STEPS[mode]("done", "finish", {}), fields(reasoning="r", answer=1)])
+    agent(mode, temperature=0.5, seed=1)(question="q", lm=lm, config={"temperature": 0.1, "tool_choice": "required"})
+    step, extraction = lm.requests
+    assert step.settings == extraction.settings == {"temperature": 0.1, "seed": 1}
+    assert extraction.tool_choice is None
+
+
 @pytest.mark.parametrize("bad", [0, -1, True, "3", 2.5, None])
 def test_a_max_iters_that_makes_no_sense_is_refused(bad: Any) -> None:
     """Ours: bad input gets a clear error."""

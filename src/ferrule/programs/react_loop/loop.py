@@ -67,16 +67,17 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     loop = _Loop(agent, asker, values, demos, tools, limits=limits, native=native)
     outputs, reason = yield from loop.flow(max_iters)
     if outputs is None:
-        outputs = yield from _extract(agent, asker, loop)
+        of_call: dict[str, Any] = own.get("config") or {}
+        outputs = yield from _extract(agent, asker, loop, {name: value for name, value in asker.config.items() if name in of_call})
     # The answer is added as text: no provider accepts a call of `finish` without a result.
     answer = make_message("assistant", asker.adapter.answer_content(signature, outputs))
     messages = loop.request.messages.then(answer)
     return Prediction.of(outputs, signature=signature, trajectory=Trajectory(loop.steps), messages=messages, reason=reason)
 
 
-def _extract(agent: Agent, asker: Asker, loop: _Loop) -> Generator[Act, Any, dict[str, Any]]:
-    """Let the extractor read the outputs from the trajectory."""
-    own = {} if agent.extract.predict.lm is not None else {"lm": asker.lm}
+def _extract(agent: Agent, asker: Asker, loop: _Loop, config: dict[str, Any]) -> Generator[Act, Any, dict[str, Any]]:
+    """Let the extractor read the outputs from the trajectory, with the sampling settings of the call."""
+    own = ({} if agent.extract.predict.lm is not None else {"lm": asker.lm}) | ({"config": config} if config else {})
     rounds = 0
     while True:
         trajectory = render_trajectory(asker.adapter, loop.shown)
