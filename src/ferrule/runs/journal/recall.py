@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ferrule.values.calls.call import ToolCall
 from ferrule.values.confirmation.question import names_of_programs
 from ferrule.values.encoding.stored import parse_json
 from ferrule.values.run import event as events
@@ -13,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ferrule.runs.journal.entry import Entry
+    from ferrule.values.calls.call import ToolCall
 
 
 def recalled_events(entries: list[Entry]) -> Iterator[events.Event]:
@@ -49,4 +49,6 @@ def _event(entry: Entry, call_id: str | None) -> events.Event | None:
 
 
 def _call(entry: Entry, call_id: str | None) -> ToolCall:
+    from ferrule.values.calls.call import ToolCall  # late: a list of runs, which reads digests, needs no pydantic
+
     return ToolCall.unchecked(*named_call(entry.digest), call_id)
