@@ -608,7 +608,7 @@ def test_what_a_blocked_loop_did_not_begin_in_time_never_begins(gate, impatient)
 
 
 def test_an_errand_that_is_cancelled_before_a_blocked_loop_begins_it_is_over_and_never_begins(gate):
-    """A worker that is told to stop waits for it: its future was never settled."""
+    """A worker that stops waits for it: its future was never settled."""
     made = []
 
     async def work() -> None:

@@ -357,7 +357,7 @@ class TestReconcile:
         assert carry(again(run), driver).prediction == ['{"order":17}']
         assert len(asked) == 1
 
-    def test_one_that_is_late_is_told_that_its_result_is_not_needed(self, world: World, driver: str) -> None:
+    def test_one_that_is_late_sees_that_its_result_is_not_needed(self, world: World, driver: str) -> None:
         """Its thread asks `is_cancelled`, as a tool's does."""
         told = threading.Event()
 

@@ -90,10 +90,17 @@ def status_error(
     found_id = redact_key(request_id(headers) or "", secret) or None
     error = kind(message, provider=provider, status=status, request_id=found_id, retry_after_s=wait_s)
     is_spent = codes & _QUOTA_CODES or (wait_s is None and _QUOTA.search(said))  # waiting does not help
-    is_elsewhere = status < 400 or (status in {404, 405} and "model" not in said.lower()) or not (said or kind in _ADVICE)  # noqa: PLR2004
-    add_advice(error, "Is the base URL right? Most end in `/v1`." if is_elsewhere else None if is_spent else _ADVICE.get(kind))
+    if _is_elsewhere(status, said) or not (said or kind in _ADVICE):
+        add_advice(error, "Is the base URL right? Most end in `/v1`.")
+    elif not is_spent:
+        add_advice(error, _ADVICE.get(kind))
     error.is_retryable = issubclass(kind, UnavailableError) and not is_spent
     return error, error.is_retryable
+
+
+def _is_elsewhere(status: int, said: str) -> bool:
+    """Whether the address may not be that of a model: it redirects, or knows no such path."""
+    return status in range(400) or (status in {404, 405} and "model" not in said.lower())
 
 
 def payload_error(payload: Mapping[str, Any]) -> LMError:

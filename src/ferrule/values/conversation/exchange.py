@@ -183,7 +183,7 @@ class Request(MutableRecord):
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        if isinstance(self.tools, (list, tuple)):
+        if type(self.tools) is not Declarations and isinstance(self.tools, (list, tuple)):
             given = cast("list[Any]", self.tools)
             self.tools = Declarations(given) if all(isinstance(each, dict) for each in given) else self.tools  # the act refuses others
 
