@@ -46,7 +46,7 @@ lint: $(VENV)/.dev ## the checks that read the code: format, lint, types
 check: lint ## all checks before a commit: format, lint, types, tests
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-CORE_FILES = tests/typing/check_types.py $(shell find src/ferrule -name '*.py' | grep -v -e /bridges/ -e /cli/ -e /web/ -e /store/postgres/ -e /vocabulary.py)
+CORE_FILES = tests/typing/check_types.py $(shell find src/ferrule -name '*.py' | grep -v -e /mcp_bridge/ -e /telemetry/ -e /front_ends/ -e /runs/store/dbos.py -e /cli/ -e /web/ -e /store/postgres/ -e /vocabulary.py)
 
 check-core: $(CORE)/.core ## all checks in a venv without any extra; the types of what needs an extra are left to `make check`
 	$(CORE)/$(SCRIPTS)/ruff format --check --quiet .
@@ -61,7 +61,7 @@ kill-test: $(VENV)/.dev ## kill, interrupt and race agents, and count the effect
 mutants: $(VENV)/.dev ## break the library in seven ways, and show that the kill test catches each
 	@$(BIN)/python tests/killing/mutants.py
 
-FUZZED := tests/values/calls/text/test_nothing_lost.py tests/tools/arguments/test_like_jsonschema.py
+FUZZED := tests/text_calls/test_nothing_lost.py tests/tools/arguments/test_like_jsonschema.py
 
 fuzz: $(VENV)/.dev ## random inputs to everything that parses foreign text, its time as inputs grow (SPAN=600: ten minutes each), then long property tests
 	@PYTHONPATH=tests $(BIN)/python -m fuzzing --seconds $(or $(SPAN),120)

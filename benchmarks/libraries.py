@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-# No downloads and no tracing: set-up over the network is not a cost of a library. Modules stay compiled, as in an installation.
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | {
+# No downloads and no tracing: set-up over the network is not a cost of a library. Modules stay
+# compiled, as in an installation.
+ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+} | {
     "LANGSMITH_TRACING": "false",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "OPENAI_AGENTS_DISABLE_TRACING": "1",
@@ -48,7 +51,13 @@ class Library:
         if self.distribution is None:
             return None
         asked = f"from importlib.metadata import version; print(version({self.distribution!r}))"
-        found = subprocess.run([self.python, "-c", asked], check=False, capture_output=True, text=True, env=ENVIRONMENT)
+        found = subprocess.run(
+            [self.python, "-c", asked],
+            check=False,
+            capture_output=True,
+            text=True,
+            env=ENVIRONMENT,
+        )
         return found.stdout.strip() or None
 
 
@@ -57,11 +66,38 @@ LIBRARIES = [
     Library(FLOOR, "floor", None, "from pydantic import BaseModel, TypeAdapter"),
     Library(OURS, "ours", "ferrule", "from ferrule import tool, ReAct, ScriptedLM"),
     Library("ferrule, calls in text", "ours", "ferrule", "", "make_text", "text"),
-    Library("smolagents", "smolagents_agent", "smolagents", "from smolagents import Model, Tool, ToolCallingAgent", form="smolagents"),
-    Library("langgraph", "langgraph_agent", "langgraph", "from langchain.agents import create_agent"),
-    Library("udspy", "udspy_react", "udspy", "from udspy import ReAct, Signature, Tool", form="udspy"),
-    Library("pydantic-ai", "pydantic_ai_agent", "pydantic-ai-slim", "from pydantic_ai import Agent, Tool"),
-    Library("openai-agents", "openai_agents", "openai-agents", "from agents import Agent, Runner, function_tool"),
+    Library(
+        "smolagents",
+        "smolagents_agent",
+        "smolagents",
+        "from smolagents import Model, Tool, ToolCallingAgent",
+        form="smolagents",
+    ),
+    Library(
+        "langgraph",
+        "langgraph_agent",
+        "langgraph",
+        "from langchain.agents import create_agent",
+    ),
+    Library(
+        "udspy",
+        "udspy_react",
+        "udspy",
+        "from udspy import ReAct, Signature, Tool",
+        form="udspy",
+    ),
+    Library(
+        "pydantic-ai",
+        "pydantic_ai_agent",
+        "pydantic-ai-slim",
+        "from pydantic_ai import Agent, Tool",
+    ),
+    Library(
+        "openai-agents",
+        "openai_agents",
+        "openai-agents",
+        "from agents import Agent, Runner, function_tool",
+    ),
     Library("dspy ReActV2", "dspy_react", "dspy", "from dspy import ReActV2", "make_v2", "dspy_v2"),
     Library("dspy ReAct", "dspy_react", "dspy", "from dspy import ReAct", form="dspy"),
 ]
@@ -87,7 +123,9 @@ class Worker:
         line = self._process.stdout.readline()
         if not line:
             self._errors.seek(0)
-            raise RuntimeError((self._errors.read().strip() or "it ended without a word").splitlines()[-1][:300])
+            raise RuntimeError(
+                (self._errors.read().strip() or "it ended without a word").splitlines()[-1][:300],
+            )
         return json.loads(line)
 
     def end(self) -> None:
@@ -102,7 +140,13 @@ class Worker:
 
 def python(*arguments: str, interpreter: str = sys.executable) -> str:
     """Run a program, and return the last line that it prints."""
-    found = subprocess.run([interpreter, *arguments], check=True, capture_output=True, text=True, env=ENVIRONMENT)
+    found = subprocess.run(
+        [interpreter, *arguments],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+    )
     return found.stdout.strip().splitlines()[-1]
 
 

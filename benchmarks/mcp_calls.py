@@ -1,6 +1,7 @@
 """The time of an MCP tool call over stdio, compared with the SDK's own session: `python mcp_calls.py CALLS ROUNDS` prints one JSON line.
 
-The variants alternate, with CALLS calls each. A figure is the median of ROUNDS rounds, in milliseconds per call.
+The variants alternate, with CALLS calls each. A figure is the median of ROUNDS rounds, in
+milliseconds per call.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ async def main(calls: int, rounds: int) -> dict[str, float]:
     found: dict[str, list[float]] = {}
     parameters = StdioServerParameters(command=sys.executable, args=["-c", SERVER])
     async with contextlib.AsyncExitStack() as stack:
-        session = await stack.enter_async_context(ClientSession(*await stack.enter_async_context(stdio_client(parameters))))
+        session = await stack.enter_async_context(
+            ClientSession(*await stack.enter_async_context(stdio_client(parameters))),
+        )
         await session.initialize()
         await session.list_tools()
         server = MCPServer.stdio(sys.executable, ["-c", SERVER], name="bench")
@@ -73,8 +76,16 @@ async def main(calls: int, rounds: int) -> dict[str, float]:
         ways = {
             "SDK session, async": lambda: bare(calls, session),
             "MCPServer.acall": lambda: ours(calls, server),
-            "MCPServer.call": lambda: asyncio.to_thread(in_sync_code, calls, lambda: server.call("ok", {"x": "a"})),
-            "tool(...), checked": lambda: asyncio.to_thread(in_sync_code, calls, lambda: tools["ok"](x="a")),
+            "MCPServer.call": lambda: asyncio.to_thread(
+                in_sync_code,
+                calls,
+                lambda: server.call("ok", {"x": "a"}),
+            ),
+            "tool(...), checked": lambda: asyncio.to_thread(
+                in_sync_code,
+                calls,
+                lambda: tools["ok"](x="a"),
+            ),
         }
         for _ in range(rounds):
             for name, way in ways.items():

@@ -1,8 +1,10 @@
 """The cost of broken MCP servers for an agent: `python mcp_faults.py TURNS MODEL_MS` prints one JSON line.
 
-There are five servers with twenty tools each, whose lists are stale at every turn. In the second run, one server is stopped (SIGSTOP) after
-a quarter of the turns, one is killed after half of them and cannot restart, and one is killed after three quarters and restarts. Each turn,
-the model calls a tool of the other two or of the one that restarts, and once a tool of the dead one; an answer takes MODEL_MS milliseconds.
+There are five servers with twenty tools each, whose lists are stale at every turn. In the second
+run, one server is stopped (SIGSTOP) after a quarter of the turns, one is killed after half of them
+and cannot restart, and one is killed after three quarters and restarts. Each turn, the model calls
+a tool of the other two or of the one that restarts, and once a tool of the dead one; an answer
+takes MODEL_MS milliseconds.
 """
 
 from __future__ import annotations
@@ -81,7 +83,10 @@ def run(turns: int, model_s: float, *, breaks: bool) -> tuple[float, int]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         arguments = [["-c", SERVER, name, each] for each in NAMES]
-        servers = [MCPServer.stdio(sys.executable, each, name=each[-1], poll_s=0.000001) for each in arguments]
+        servers = [
+            MCPServer.stdio(sys.executable, each, name=each[-1], poll_s=0.000001)
+            for each in arguments
+        ]
         agent = ReAct("task -> answer", servers, max_iters=turns + 1, native=True)
         assert len(agent.tools) == 102
         lm = ScriptedLM(by=Faults(folder, turns, model_s, breaks=breaks).answer)
@@ -108,7 +113,16 @@ def main() -> None:
     turns, model_s = int(sys.argv[1]), float(sys.argv[2]) / 1000
     without, _ = run(turns, model_s, breaks=False)
     with_faults, told = run(turns, model_s, breaks=True)
-    print(json.dumps({"turns": turns, "without faults": without, "with faults": with_faults, "servers reported": told}))
+    print(
+        json.dumps(
+            {
+                "turns": turns,
+                "without faults": without,
+                "with faults": with_faults,
+                "servers reported": told,
+            },
+        ),
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """A scripted OpenAI-compatible server on loopback: `python model_server.py` prints its port, and ends with its input.
 
-The answer depends only on the request, so any number of agents can use it at once. The path begins with the form in which a library writes
-a run, and the number of calls of `add(a, b)` that the model makes: `/native/10/v1/chat/completions`. A request takes about 100 us of CPU.
+The answer depends only on the request, so any number of agents can use it at once. The path begins
+with the form in which a library writes a run, and the number of calls of `add(a, b)` that the model
+makes: `/native/10/v1/chat/completions`. A request takes about 100 us of CPU.
 """
 
 from __future__ import annotations
@@ -27,7 +28,14 @@ def native(body: bytes, steps: int) -> dict:
     done = body.count(b'"tool_call_id"')
     if done < steps:
         return _call(f"call_{done}", "add", {"a": done, "b": 1})
-    output_tool = next((name for name in OUTPUT_TOOLS if f'"name":"{name}"'.encode() in body.replace(b'": "', b'":"')), None)
+    output_tool = next(
+        (
+            name
+            for name in OUTPUT_TOOLS
+            if f'"name":"{name}"'.encode() in body.replace(b'": "', b'":"')
+        ),
+        None,
+    )
     if output_tool is None:
         return {"content": json.dumps({"answer": ANSWER})}
     return _call("call_end", output_tool, {"answer": ANSWER})
@@ -35,8 +43,14 @@ def native(body: bytes, steps: int) -> dict:
 
 def smolagents(body: bytes, steps: int) -> dict:
     """Native calls, whose results the library sends as text."""
-    done = (len(json.loads(body)["messages"]) - 2) // 2 if b'"Observation:' in body or b"Observation:\\n" in body else 0
-    name, args = ("add", {"a": done, "b": 1}) if done < steps else ("final_answer", {"answer": ANSWER})
+    done = (
+        (len(json.loads(body)["messages"]) - 2) // 2
+        if b'"Observation:' in body or b"Observation:\\n" in body
+        else 0
+    )
+    name, args = (
+        ("add", {"a": done, "b": 1}) if done < steps else ("final_answer", {"answer": ANSWER})
+    )
     return _call(f"call_{done}", name, args)
 
 
@@ -53,7 +67,12 @@ def dspy_v2(body: bytes, steps: int) -> dict:
     """DSPy's `ReActV2` with its default adapter: a list of calls in text."""
     done = body.count(ASSISTANT[0]) + body.count(ASSISTANT[1])
     name, args = ("add", {"a": done, "b": 1}) if done < steps else ("submit", {"answer": ANSWER})
-    return {"content": fields(next_thought="add", tool_calls={"tool_calls": [{"name": name, "args": args}]})}
+    return {
+        "content": fields(
+            next_thought="add",
+            tool_calls={"tool_calls": [{"name": name, "args": args}]},
+        ),
+    }
 
 
 def udspy(body: bytes, steps: int) -> dict:
@@ -62,7 +81,11 @@ def udspy(body: bytes, steps: int) -> dict:
     if done > steps:
         return {"content": json.dumps({"reasoning": "sum", "answer": ANSWER})}
     name, args = ("add", {"a": done, "b": 1}) if done < steps else ("finish", {})
-    return {"content": json.dumps({"next_thought": "add", "next_tool_name": name, "next_tool_args": args})}
+    return {
+        "content": json.dumps(
+            {"next_thought": "add", "next_tool_name": name, "next_tool_args": args},
+        ),
+    }
 
 
 def text(body: bytes, steps: int) -> dict:
@@ -72,20 +95,46 @@ def text(body: bytes, steps: int) -> dict:
     return {"content": fields(next_thought="add", next_tool_name=name, next_tool_args=args)}
 
 
-FORMS: dict[str, Callable[[bytes, int], dict]] = {each.__name__: each for each in (native, smolagents, dspy, dspy_v2, udspy, text)}
+FORMS: dict[str, Callable[[bytes, int], dict]] = {
+    each.__name__: each for each in (native, smolagents, dspy, dspy_v2, udspy, text)
+}
 
 
 def _call(id: str, name: str, args: dict) -> dict:
-    return {"content": None, "tool_calls": [{"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(args)}}]}
+    return {
+        "content": None,
+        "tool_calls": [
+            {
+                "id": id,
+                "type": "function",
+                "function": {"name": name, "arguments": json.dumps(args)},
+            },
+        ],
+    }
 
 
 def _completion(path: str, body: bytes) -> bytes:
     _, form, steps, *_ = path.split("/")
     message = {"role": "assistant", **FORMS[form](body, int(steps))}
-    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if "tool_calls" in message else "stop"}
-    usage = {"prompt_tokens": len(body) // 4, "completion_tokens": 10, "total_tokens": len(body) // 4 + 10}
+    choice = {
+        "index": 0,
+        "message": message,
+        "finish_reason": "tool_calls" if "tool_calls" in message else "stop",
+    }
+    usage = {
+        "prompt_tokens": len(body) // 4,
+        "completion_tokens": 10,
+        "total_tokens": len(body) // 4 + 10,
+    }
     return json.dumps(
-        {"id": "x", "object": "chat.completion", "created": 1, "model": "gpt-4o", "choices": [choice], "usage": usage}
+        {
+            "id": "x",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "gpt-4o",
+            "choices": [choice],
+            "usage": usage,
+        },
     ).encode()
 
 
@@ -94,12 +143,20 @@ async def _serve(started: Callable[[int], None], bodies: list[bytes] | None) -> 
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                length = next(int(line[15:]) for line in head.lower().split("\r\n") if line.startswith("content-length:"))
+                length = next(
+                    int(line[15:])
+                    for line in head.lower().split("\r\n")
+                    if line.startswith("content-length:")
+                )
                 body = await reader.readexactly(length)
                 if bodies is not None:
                     bodies.append(body)
                 answer = _completion(head.split(" ", 2)[1], body)
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(answer) + answer)
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+                    % len(answer)
+                    + answer,
+                )
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass  # the client has left
@@ -127,6 +184,9 @@ def in_thread(bodies: list[bytes]) -> str:
 
 
 if __name__ == "__main__":
-    threading.Thread(target=lambda: asyncio.run(_serve(lambda port: print(port, flush=True), None)), daemon=True).start()
+    threading.Thread(
+        target=lambda: asyncio.run(_serve(lambda port: print(port, flush=True), None)),
+        daemon=True,
+    ).start()
     sys.stdin.read()
     os._exit(0)  # open connections need no orderly close

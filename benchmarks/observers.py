@@ -1,6 +1,7 @@
 """The cost of observers per step: `python observers.py TURNS ROUNDS` prints one JSON line, CPU microseconds per step by observer.
 
-The observers take turns. OpenTelemetry's SDK exports to nowhere, in its own thread, whose CPU time counts.
+The observers take turns. OpenTelemetry's SDK exports to nowhere, in its own thread, whose CPU time
+counts.
 """
 
 from __future__ import annotations
@@ -55,10 +56,18 @@ def main() -> None:
     def answer(request):
         turn = (len(request.messages) - 2) // 2
         if turn < turns:
-            return Response(tool_calls=(ToolCall(name="add", args={"a": turn, "b": 1}, id=f"c{turn}"),))
+            return Response(
+                tool_calls=(ToolCall(name="add", args={"a": turn, "b": 1}, id=f"c{turn}"),),
+            )
         return Response(tool_calls=(ToolCall(name="finish", args={"answer": 42}, id="end"),))
 
-    agent = ReAct("question -> answer: int", [add], native=True, max_iters=turns + 2, lm=ScriptedLM(by=answer))
+    agent = ReAct(
+        "question -> answer: int",
+        [add],
+        native=True,
+        max_iters=turns + 2,
+        lm=ScriptedLM(by=answer),
+    )
     logger = logging.getLogger("observed")
     logger.addHandler(logging.StreamHandler(io.StringIO()))
     logger.setLevel(logging.INFO)
@@ -78,7 +87,9 @@ def main() -> None:
                 if number:
                     taken[name].append(time.process_time() - start)
     assert seen > turns * rounds
-    print(json.dumps({name: [1e6 * each / turns for each in times] for name, times in taken.items()}))
+    print(
+        json.dumps({name: [1e6 * each / turns for each in times] for name, times in taken.items()}),
+    )
 
 
 if __name__ == "__main__":

@@ -1,14 +1,17 @@
 """Measures one library: `python peer.py MODULE FUNCTION` reads one JSON request per line, and answers each with one JSON line.
 
-A request names a figure and its parameters: `{"figure": "parallel", "kind": "slow"}`. The process keeps running, so that libraries can take
-turns: a slow phase of the machine affects them all. The answer and the number of tool calls of each run are checked after the clock stops.
+A request names a figure and its parameters: `{"figure": "parallel", "kind": "slow"}`. The process
+keeps running, so that libraries can take turns: a slow phase of the machine affects them all. The
+answer and the number of tool calls of each run are checked after the clock stops.
 """
 
 from __future__ import annotations
 
 import time
 
-START_S = time.process_time()  # before the imports below: a library that needs them, too, pays for them
+START_S = (
+    time.process_time()
+)  # before the imports below: a library that needs them, too, pays for them
 
 import importlib  # noqa: E402
 import json  # noqa: E402
@@ -35,7 +38,8 @@ class Measured:
         import asyncio
 
         self._runner = self._runner or asyncio.Runner()
-        # Not `Runner.run`: it sets and resets the Ctrl-C handler for each run, which takes 20 us that a server pays only once.
+        # Not `Runner.run`: it sets and resets the Ctrl-C handler for each run, which takes 20 us
+        # that a server pays only once.
         return self._runner.get_loop().run_until_complete(coroutine)
 
     def tool(self, kind: str):
@@ -139,7 +143,10 @@ class Measured:
         async def all_of_them(count: int) -> float:
             before = resident()
             running = [asyncio.ensure_future(agent.arun()) for _ in range(count)]
-            await asyncio.wait([*running, asyncio.ensure_future(all_wait.wait())], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                [*running, asyncio.ensure_future(all_wait.wait())],
+                return_when=asyncio.FIRST_COMPLETED,
+            )
             used = (resident() - before) / count
             go.set()
             assert await asyncio.gather(*running) == [ANSWER] * count
@@ -214,7 +221,13 @@ class Measured:
         """Microseconds to make a tool with its schema from a function with five parameters, and for a checked call of it."""
 
         def one_tool():
-            def book(city: str, nights: int, price: float, breakfast: bool = False, guests: list[str] | None = None) -> str:
+            def book(
+                city: str,
+                nights: int,
+                price: float,
+                breakfast: bool = False,
+                guests: list[str] | None = None,
+            ) -> str:
                 """Book a hotel.
 
                 Args:
@@ -244,7 +257,13 @@ class Measured:
             return {}
         function, functions = one_tool(), [one_tool() for _ in range(repeats)]
         call = self._module.direct(function)
-        arguments = {"city": "Rome", "nights": 3, "price": 99.5, "breakfast": True, "guests": ["Ada", "Bob"]}
+        arguments = {
+            "city": "Rome",
+            "nights": 3,
+            "price": 99.5,
+            "breakfast": True,
+            "guests": ["Ada", "Bob"],
+        }
         wanted = function(**arguments)
         assert call(**arguments) == wanted
         cpu = time.process_time()
@@ -254,7 +273,10 @@ class Measured:
         cpu = time.process_time()
         for _ in range(10 * repeats):
             call(**arguments)
-        return {"make_us": 1e6 * made / repeats, "call_us": 1e6 * (time.process_time() - cpu) / (10 * repeats)}
+        return {
+            "make_us": 1e6 * made / repeats,
+            "call_us": 1e6 * (time.process_time() - cpu) / (10 * repeats),
+        }
 
     def kept(self, store: str, place: str, turns: int, repeats: int) -> dict:
         """CPU and wall microseconds per step of a run kept in a store."""
@@ -278,7 +300,10 @@ class Measured:
 
 def _prompt(body: dict) -> str:
     """The prompt in the order that the model reads: tools, then messages."""
-    return "\n".join(json.dumps(each) for each in [body.get("tools", []), body.get("response_format"), *body["messages"]])
+    return "\n".join(
+        json.dumps(each)
+        for each in [body.get("tools", []), body.get("response_format"), *body["messages"]]
+    )
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """Runs kept in Postgres: `make pg-bench` prints one JSON line. It starts the system's Postgres on loopback, with `fsync` on.
 
-The variants take turns, in random order, because a disk's speed changes from second to second. Each figure is a median in milliseconds;
-only the ratios mean something on another machine. `--tiny` uses the smallest counts and only shows that the benchmark works.
+The variants take turns, in random order, because a disk's speed changes from second to second. Each
+figure is a median in milliseconds; only the ratios mean something on another machine. `--tiny` uses
+the smallest counts and only shows that the benchmark works.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ def measured(server: PostgresServer, folder: Path) -> dict[str, Any]:
     postgres, sqlite = PostgresStore(server.dsn), SQLiteStore(folder / "runs.db")
     lease, in_file = (each.create("appends", program="P", head=HEAD) for each in (postgres, sqlite))
     with psycopg.connect(server.dsn, autocommit=True) as raw:
-        raw.execute("CREATE TABLE raw (place bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, written_at float8, entry text NOT NULL)")
+        raw.execute(
+            "CREATE TABLE raw (place bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, written_at float8, entry text NOT NULL)",
+        )
         insert = "INSERT INTO raw (written_at, entry) VALUES (%s, %s)"
         entries = medians(
             {
@@ -88,14 +91,20 @@ def measured(server: PostgresServer, folder: Path) -> dict[str, Any]:
             },
             ENTRIES,
         )
-    runs = medians({"run, Postgres": lambda: kept_run(postgres), "run, SQLite": lambda: kept_run(sqlite)}, RUNS)
+    runs = medians(
+        {"run, Postgres": lambda: kept_run(postgres), "run, SQLite": lambda: kept_run(sqlite)},
+        RUNS,
+    )
     postgres.release(lease, status="done", head=HEAD)
     sqlite.release(in_file, status="done", head=HEAD)
     postgres.close()
     sqlite.close()
     return {
         "ms": {**entries, **runs},
-        "append / raw INSERT (<= 1.5)": round(entries["append, Postgres"] / entries["raw INSERT"], 2),
+        "append / raw INSERT (<= 1.5)": round(
+            entries["append, Postgres"] / entries["raw INSERT"],
+            2,
+        ),
         "run, Postgres / SQLite (<= 2)": round(runs["run, Postgres"] / runs["run, SQLite"], 2),
         "load": [round(each, 1) for each in os.getloadavg()],
     }

@@ -1,12 +1,15 @@
 """Tool calls recovered from raw model text: `python quality.py LIBRARY [FOLDER]` prints one JSON line; LIBRARY is `ferrule` or `dspy`.
 
-FOLDER holds `*.jsonl` files with one model output per line: `model`, `raw` (the text), `tools` (declarations in OpenAI's form) and
-`expected`, a list of `{name: {parameter: [acceptable values]}}`, where "" among the values says that the parameter may be left out. Without
-a folder, the four samples below are used. An output counts as recovered if exactly the expected calls are read, in any order. Names and
-strings are compared by letters and digits, ignoring case, as the Berkeley Function Calling Leaderboard compares strings.
+FOLDER holds `*.jsonl` files with one model output per line: `model`, `raw` (the text), `tools`
+(declarations in OpenAI's form) and `expected`, a list of `{name: {parameter: [acceptable
+values]}}`, where "" among the values says that the parameter may be left out. Without a folder, the
+four samples below are used. An output counts as recovered if exactly the expected calls are read,
+in any order. Names and strings are compared by letters and digits, ignoring case, as the Berkeley
+Function Calling Leaderboard compares strings.
 
-ferrule reads with `ToolCalls.from_text(raw, tools)`. DSPy reads as its agent does (`ChatAdapter`, then `JSONAdapter`), and if that fails it
-gets a second chance: the whole text as the value of a field of type `ToolCalls`. The time is CPU for reading, the lowest of three passes.
+ferrule reads with `ToolCalls.from_text(raw, tools)`. DSPy reads as its agent does (`ChatAdapter`,
+then `JSONAdapter`), and if that fails it gets a second chance: the whole text as the value of a
+field of type `ToolCalls`. The time is CPU for reading, the lowest of three passes.
 """
 
 from __future__ import annotations
@@ -30,7 +33,10 @@ _TOOL = {
     "function": {
         "name": "weather",
         "description": "The weather.",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}},
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+        },
     },
 }
 _SAMPLES = {
@@ -40,7 +46,12 @@ _SAMPLES = {
     "fenced": 'I look it up.\n```json\n{"name": "weather", "parameters": {"city": "Rome", "days": 2}}\n```',
 }
 SAMPLES = [
-    {"model": name, "raw": raw, "tools": [_TOOL], "expected": [{"weather": {"city": ["Rome"], "days": [2]}}]}
+    {
+        "model": name,
+        "raw": raw,
+        "tools": [_TOOL],
+        "expected": [{"weather": {"city": ["Rome"], "days": [2]}}],
+    }
     for name, raw in _SAMPLES.items()
 ]
 
@@ -48,7 +59,10 @@ SAMPLES = [
 def ferrule_reader() -> Callable[[dict[str, Any]], Calls]:
     from ferrule import ToolCalls
 
-    return lambda output: [(call.name, call.args) for call in ToolCalls.from_text(output["raw"], output["tools"]).tool_calls]
+    return lambda output: [
+        (call.name, call.args)
+        for call in ToolCalls.from_text(output["raw"], output["tools"]).tool_calls
+    ]
 
 
 def dspy_reader() -> Callable[[dict[str, Any]], Calls]:
@@ -65,7 +79,9 @@ def dspy_reader() -> Callable[[dict[str, Any]], Calls]:
 
     def read(output: dict[str, Any]) -> Calls:
         for way in ways:
-            with contextlib.suppress(Exception):  # DSPy raises several kinds for a text without calls
+            with contextlib.suppress(
+                Exception,
+            ):  # DSPy raises several kinds for a text without calls
                 return [(call.name, call.args) for call in way(output["raw"]).tool_calls]
         return []
 
@@ -76,7 +92,14 @@ def is_recovered(calls: Calls, expected: list[dict[str, Any]]) -> bool:
     """Whether these are the expected calls, in any order."""
     left = [next(iter(each.items())) for each in expected]
     for name, args in calls:
-        match = next((each for each in left if _letters(name) == _letters(each[0]) and _is_like(args, each[1])), None)
+        match = next(
+            (
+                each
+                for each in left
+                if _letters(name) == _letters(each[0]) and _is_like(args, each[1])
+            ),
+            None,
+        )
         if match is None:
             return False
         left.remove(match)
@@ -88,14 +111,17 @@ def _letters(value: Any) -> Any:
         return re.sub(r"[^a-z0-9]", "", value.casefold())
     if isinstance(value, list):
         return [_letters(each) for each in value]
-    return {key: _letters(each) for key, each in value.items()} if isinstance(value, dict) else value
+    return (
+        {key: _letters(each) for key, each in value.items()} if isinstance(value, dict) else value
+    )
 
 
 def _is_like(value: Any, acceptable: Any) -> bool:
     """Whether a value is acceptable. Inside an expected object, each key again lists its acceptable values."""
     if isinstance(value, dict) and isinstance(acceptable, dict):
         return value.keys() <= acceptable.keys() and all(
-            any(_is_like(value.get(key, ""), each) for each in listed) for key, listed in acceptable.items()
+            any(_is_like(value.get(key, ""), each) for each in listed)
+            for key, listed in acceptable.items()
         )
     if isinstance(value, list) and isinstance(acceptable, list):
         return len(value) == len(acceptable) and all(map(_is_like, value, acceptable))
@@ -106,7 +132,9 @@ def main() -> None:
     """Count recovered outputs by model, and time the reading."""
     read = {"ferrule": ferrule_reader, "dspy": dspy_reader}[sys.argv[1]]()
     files = sorted(Path(sys.argv[2]).rglob("*.jsonl")) if len(sys.argv) > 2 else []
-    outputs = [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()] or SAMPLES
+    outputs = [
+        json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()
+    ] or SAMPLES
     outputs = [each for each in outputs if "raw" in each and "expected" in each]
     recovered: Counter[str] = Counter()
     for output in outputs:
@@ -124,8 +152,8 @@ def main() -> None:
                 "recovered": {model: [recovered[model], total[model]] for model in sorted(total)},
                 "is_sample": outputs is SAMPLES or not files,
                 "us_a_text": 1e6 * min(taken) / len(outputs),
-            }
-        )
+            },
+        ),
     )
 
 

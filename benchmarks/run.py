@@ -1,13 +1,16 @@
 """All benchmarks, side by side in one run: `make bench`. Prints one table, and writes `benchmarks/results.json`.
 
-A full run also draws `docs/images/speed.svg`, and writes the README's section on speed, which states only its figures.
-`ONLY=steps,http` selects groups, and `PEERS=smolagents,langgraph` libraries. `--tiny` uses the smallest counts, to show that all works, and
-writes no file. Libraries that are not installed are named and skipped. `FERRULE_CORPUS=folder` names model outputs for the table of
-recovered calls (quality.py), `BENCH_POSTGRES=postgresql://...` a database for runs stored in Postgres (by default, one is started).
+A full run also draws `docs/images/speed.svg`, and writes the README's section on speed, which
+states only its figures. `ONLY=steps,http` selects groups, and `PEERS=smolagents,langgraph`
+libraries. `--tiny` uses the smallest counts, to show that all works, and writes no file. Libraries
+that are not installed are named and skipped. `FERRULE_CORPUS=folder` names model outputs for the
+table of recovered calls (quality.py), `BENCH_POSTGRES=postgresql://...` a database for runs stored
+in Postgres (by default, one is started).
 
-Each library has its own process, and they take turns within a round, because other work on the machine slows down whatever runs. A value is
-the lowest of all rounds; a ratio is the median of the ratios within each round. Times are CPU time of the library's process, unless the
-figure says otherwise; work of a process before its first turn, such as network set-up, does not count.
+Each library has its own process, and they take turns within a round, because other work on the
+machine slows down whatever runs. A value is the lowest of all rounds; a ratio is the median of the
+ratios within each round. Times are CPU time of the library's process, unless the figure says
+otherwise; work of a process before its first turn, such as network set-up, does not count.
 """
 
 from __future__ import annotations
@@ -35,14 +38,25 @@ def main() -> None:
     only = [name for name in os.environ.get("ONLY", "").split(",") if name]
     unknown = set(only) - groups.GROUPS.keys()
     if unknown:
-        sys.exit(f"make bench: no group is called {', '.join(sorted(unknown))}; the groups are {', '.join(groups.GROUPS)}.")
+        sys.exit(
+            f"make bench: no group is called {', '.join(sorted(unknown))}; the groups are {', '.join(groups.GROUPS)}.",
+        )
     table = Table()
-    with Bench(table, tiny=tiny, wanted=[name for name in os.environ.get("PEERS", "").split(",") if name]) as bench:
+    with Bench(
+        table,
+        tiny=tiny,
+        wanted=[name for name in os.environ.get("PEERS", "").split(",") if name],
+    ) as bench:
         versions = bench.versions()
-        print(f"Python {_python()}, " + ", ".join(f"{name} {found}" for name, found in versions.items() if found))
+        print(
+            f"Python {_python()}, "
+            + ", ".join(f"{name} {found}" for name, found in versions.items() if found),
+        )
         for name, found in versions.items():
             if not found:
-                print(f"{name} is not installed and left out (see requirements/bench.in and bench-dspy.in)")
+                print(
+                    f"{name} is not installed and left out (see requirements/bench.in and bench-dspy.in)",
+                )
         print(table.header())
         for name, group in groups.GROUPS.items():
             if not only or name in only:
@@ -51,7 +65,10 @@ def main() -> None:
     exceeded = table.print_limits()
     if not tiny:
         about = {"python": _python(), "machine": _machine(), "date": _today(), "versions": versions}
-        (HERE / "results.json").write_text(json.dumps({**about, "rows": table.as_json()}, indent=1) + "\n", encoding="utf-8")
+        (HERE / "results.json").write_text(
+            json.dumps({**about, "rows": table.as_json()}, indent=1) + "\n",
+            encoding="utf-8",
+        )
         if not only:
             where = f"{about['machine']}, Python {about['python']}, {about['date']}"
             PICTURE.write_text(picture(table, where), encoding="utf-8")
@@ -70,11 +87,20 @@ def _write_section(text: str) -> None:
 def _python() -> str:
     """Its version, and whether it was built with the optimisations that CPython leaves out by default."""
     is_optimised = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
-    return platform.python_version() + (" (built with --enable-optimizations)" if is_optimised else "")
+    return platform.python_version() + (
+        " (built with --enable-optimizations)" if is_optimised else ""
+    )
 
 
 def _machine() -> str:
-    model = next((line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
+    model = next(
+        (
+            line.split(":")[1].strip()
+            for line in _lines("/proc/cpuinfo")
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
     return f"{os.cpu_count()} cores ({model}), {platform.system()}"
 
 
@@ -83,7 +109,12 @@ def _lines(path: str) -> list[str]:
 
 
 def _today() -> Any:
-    return subprocess.run(["date", "+%Y-%m-%d"], check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["date", "+%Y-%m-%d"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Stored runs: `python runs.py FIGURE` prints one JSON line; FIGURE is `commits`, `together`, `waiting` or `long`.
 
-The store is a SQLite file with the default settings, in the folder for temporary files. Each figure is a median with its quartiles. The
-results of the runs are checked after the clock stops. `--tiny` uses the smallest counts and only shows that the benchmark works.
+The store is a SQLite file with the default settings, in the folder for temporary files. Each figure
+is a median with its quartiles. The results of the runs are checked after the clock stops. `--tiny`
+uses the smallest counts and only shows that the benchmark works.
 """
 
 from __future__ import annotations
@@ -81,18 +82,27 @@ def agent_of(steps: int, *, asks: bool, is_async: bool = False) -> ReAct:
         if i < steps:
             return Response(tool_calls=(ToolCall(name="add", args={"a": i, "b": 1}, id=f"c{i}"),))
         if asks and i == steps:
-            return Response("This is due.", (ToolCall(name="pay", args={"to": "Ada", "euros": 30.0}, id="p"),))
+            return Response(
+                "This is due.",
+                (ToolCall(name="pay", args={"to": "Ada", "euros": 30.0}, id="p"),),
+            )
         return Response(tool_calls=(ToolCall(name="finish", args={"answer": "done"}, id="end"),))
 
     configure(lm=ScriptedLM(by=answer))
-    return ReAct("task -> answer", tools=[aadd if is_async else add, pay], max_iters=steps + 3, native=True)
+    return ReAct(
+        "task -> answer",
+        tools=[aadd if is_async else add, pay],
+        max_iters=steps + 3,
+        native=True,
+    )
 
 
 def commits(folder: Path) -> dict[str, Any]:
     """Microseconds to store an entry of a run, and to commit the same bytes with a bare `INSERT`; and their ratio.
 
-    The speed of a disk changes from second to second, so the variants take turns, in random order, each with its own file. On an event
-    loop, the bare commit has its own thread, too. Both figures of a stored run include the cost of a run without a store, which is listed.
+    The speed of a disk changes from second to second, so the variants take turns, in random order,
+    each with its own file. On an event loop, the bare commit has its own thread, too. Both figures
+    of a stored run include the cost of a run without a store, which is listed.
     """
     program, chance = Writer(), random.Random(5)
     stores = {name: _filled(folder / f"{name}.db") for name in ("alone", "async", "together")}
@@ -115,22 +125,37 @@ def commits(folder: Path) -> dict[str, Any]:
             "kept": lambda: program.times(lambda: program.start(store=stores["alone"])),
             "not kept": lambda: program.times(program.start),
             "bare, async": lambda: runner.run(bare_async()),
-            "kept, async": lambda: program.times(lambda: runner.run(program.astart(store=stores["async"]))),
-            f"kept, async, {TOGETHER} runs at once": lambda: [each / TOGETHER for each in program.times(lambda: runner.run(together()))],
+            "kept, async": lambda: program.times(
+                lambda: runner.run(program.astart(store=stores["async"])),
+            ),
+            f"kept, async, {TOGETHER} runs at once": lambda: [
+                each / TOGETHER for each in program.times(lambda: runner.run(together()))
+            ],
         }
         medians: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(COMMIT_ROUNDS):
             for name in chance.sample([*ways], len(ways)):
                 medians[name].append(1e6 * statistics.median(ways[name]()))
     thread.shutdown()
-    written = [store.load(run.id).entries for store in stores.values() for run in Run.list(store, program=program.name, limit=None)]
+    written = [
+        store.load(run.id).entries
+        for store in stores.values()
+        for run in Run.list(store, program=program.name, limit=None)
+    ]
     assert written == [lines] * (1 + COMMIT_ROUNDS * (2 + TOGETHER))
     assert bare.lines() == bare_in_thread.lines() == [*lines] * COMMIT_ROUNDS
     for store in stores.values():
         store.close()
-    found = {name: _ratio(each, medians["bare, async" if "async" in name else "bare"]) for name, each in medians.items()}
+    found = {
+        name: _ratio(each, medians["bare, async" if "async" in name else "bare"])
+        for name, each in medians.items()
+    }
     size = sum(map(len, lines)) // len(lines)
-    return {"bytes an entry": size, "us": {name: _spread(each) for name, each in medians.items()}, "ratio": found}
+    return {
+        "bytes an entry": size,
+        "us": {name: _spread(each) for name, each in medians.items()},
+        "ratio": found,
+    }
 
 
 def _ratio(found: list[float], bare: list[float]) -> list[float]:
@@ -174,7 +199,9 @@ class _Bare:
         self._db = sqlite3.connect(path, check_same_thread=False)
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
             self._db.execute(f"PRAGMA {pragma}")
-        self._db.execute("CREATE TABLE entries (run_id TEXT, seq INTEGER, entry TEXT, PRIMARY KEY (run_id, seq)) WITHOUT ROWID")
+        self._db.execute(
+            "CREATE TABLE entries (run_id TEXT, seq INTEGER, entry TEXT, PRIMARY KEY (run_id, seq)) WITHOUT ROWID",
+        )
         self._db.executemany(self.INSERT, enumerate(FILLER))
         self._db.commit()
         self._seq = len(FILLER)
@@ -185,7 +212,13 @@ class _Bare:
         self._db.commit()
 
     def lines(self) -> list[str]:
-        return [line for (line,) in self._db.execute("SELECT entry FROM entries WHERE seq > ? ORDER BY seq", (len(FILLER),))]
+        return [
+            line
+            for (line,) in self._db.execute(
+                "SELECT entry FROM entries WHERE seq > ? ORDER BY seq",
+                (len(FILLER),),
+            )
+        ]
 
 
 def together(folder: Path) -> dict[str, Any]:
@@ -193,20 +226,31 @@ def together(folder: Path) -> dict[str, Any]:
     threads, chance = ThreadPoolExecutor(MANY), random.Random(5)
     agents = {is_async: agent_of(10, asks=False, is_async=is_async) for is_async in (False, True)}
     stores = {
-        name: _filled(folder / f"{name}.db") for name in ("one at a time", "async, one at a time", "async, at once", "threads, at once")
+        name: _filled(folder / f"{name}.db")
+        for name in ("one at a time", "async, one at a time", "async, at once", "threads, at once")
     }
 
     async def at_once() -> list[Run]:
-        return await asyncio.gather(*[agents[True].astart(task="Add.", store=stores["async, at once"]) for _ in range(MANY)])
+        return await asyncio.gather(
+            *[
+                agents[True].astart(task="Add.", store=stores["async, at once"])
+                for _ in range(MANY)
+            ],
+        )
 
     with asyncio.Runner() as runner:
-        keep = {name: partial(agents["async" in name].start, task="Add.", store=store) for name, store in stores.items()}
+        keep = {
+            name: partial(agents["async" in name].start, task="Add.", store=store)
+            for name, store in stores.items()
+        }
         one = partial(agents[True].astart, task="Add.", store=stores["async, one at a time"])
         ways: dict[str, Callable[[], list[Run]]] = {
             "one at a time": lambda: [keep["one at a time"]() for _ in range(ALONE)],
             "async, one at a time": lambda: [runner.run(one()) for _ in range(ALONE)],
             "async, at once": lambda: runner.run(at_once()),
-            "threads, at once": lambda: list(threads.map(lambda _: keep["threads, at once"](), range(MANY))),
+            "threads, at once": lambda: list(
+                threads.map(lambda _: keep["threads, at once"](), range(MANY)),
+            ),
         }
         taken: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(1 + MANY_ROUNDS):
@@ -214,13 +258,26 @@ def together(folder: Path) -> dict[str, Any]:
                 started = time.perf_counter()
                 runs = ways[name]()
                 taken[name].append(1e3 * (time.perf_counter() - started) / len(runs))
-                assert all(run.prediction.answer == "done" and len(run.trajectory.steps) == 11 for run in runs)
+                assert all(
+                    run.prediction.answer == "done" and len(run.trajectory.steps) == 11
+                    for run in runs
+                )
     threads.shutdown()
     for store in stores.values():
         store.close()
     best = {name: min(found[1:]) for name, found in taken.items()}  # the first round warms up
-    gains = {name: round(best["async, one at a time" if "async" in name else "one at a time"] / best[name], 1) for name in best}
-    return {"runs": MANY, "ms": {name: round(found, 2) for name, found in best.items()}, "times as many": gains}
+    gains = {
+        name: round(
+            best["async, one at a time" if "async" in name else "one at a time"] / best[name],
+            1,
+        )
+        for name in best
+    }
+    return {
+        "runs": MANY,
+        "ms": {name: round(found, 2) for name, found in best.items()},
+        "times as many": gains,
+    }
 
 
 def waiting(folder: Path) -> dict[str, Any]:
@@ -228,12 +285,23 @@ def waiting(folder: Path) -> dict[str, Any]:
     agent = agent_of(1, asks=True)
     filling = SQLiteStore(folder / "runs.db", full_sync=False)
     for k in range(WAITING):
-        assert agent.start(task=f"Add, then pay ({k}).", store=filling, run_id=f"run-{k}").status == "waiting"
+        assert (
+            agent.start(task=f"Add, then pay ({k}).", store=filling, run_id=f"run-{k}").status
+            == "waiting"
+        )
     filling.close()
     store = SQLiteStore(folder / "runs.db")
     assert len(Run.list(store, status="waiting", limit=None)) == WAITING
-    listed = [1e3 * _seconds(lambda: Run.list(store, status="waiting", limit=None)) for _ in range(15)]
-    found: dict[str, list[float]] = {"load": [], "answer": [], "resume, to the tool": [], "all, to the tool": [], "all, to the end": []}
+    listed = [
+        1e3 * _seconds(lambda: Run.list(store, status="waiting", limit=None)) for _ in range(15)
+    ]
+    found: dict[str, list[float]] = {
+        "load": [],
+        "answer": [],
+        "resume, to the tool": [],
+        "all, to the tool": [],
+        "all, to the end": [],
+    }
     for k in range(0, WAITING, 20):
         started = time.perf_counter()
         run = Run.load(store, f"run-{k}", agent)
@@ -242,17 +310,34 @@ def waiting(folder: Path) -> dict[str, Any]:
         answered = time.perf_counter()
         run.resume()
         ended = time.perf_counter()
-        taken = (loaded - started, answered - loaded, BEGAN[-1] - answered, BEGAN[-1] - started, ended - started)
+        taken = (
+            loaded - started,
+            answered - loaded,
+            BEGAN[-1] - answered,
+            BEGAN[-1] - started,
+            ended - started,
+        )
         for times, seconds in zip(found.values(), taken, strict=True):
             times.append(1e3 * seconds)
         assert run.prediction.answer == "done"
-    by_id = [1e3 * _seconds(lambda key=line.questions[0].id: respond_to_confirmation(key, store=store)) for line in Run.list(store)[-15:]]
+    by_id = [
+        1e3 * _seconds(lambda key=line.questions[0].id: respond_to_confirmation(key, store=store))
+        for line in Run.list(store)[-15:]
+    ]
     kept = store.load("run-1")
     size = len(kept.head) + sum(map(len, kept.entries))
     store.close()
-    bytes_of_one = {"text": size, "file": (folder / "runs.db").stat().st_size // WAITING, **_in_memory(agent)}
+    bytes_of_one = {
+        "text": size,
+        "file": (folder / "runs.db").stat().st_size // WAITING,
+        **_in_memory(agent),
+    }
     times = {"list": listed, **found, "decide by id": by_id}
-    return {"runs": WAITING, "ms": {name: _spread(each, 2) for name, each in times.items()}, "bytes": bytes_of_one}
+    return {
+        "runs": WAITING,
+        "ms": {name: _spread(each, 2) for name, each in times.items()},
+        "bytes": bytes_of_one,
+    }
 
 
 def _in_memory(agent: ReAct) -> dict[str, int]:
@@ -274,7 +359,9 @@ def _in_memory(agent: ReAct) -> dict[str, int]:
 
 def long(folder: Path) -> dict[str, Any]:
     """Microseconds and bytes per step of runs of several lengths, executed and replayed."""
-    made: dict[int, dict[str, list[float]]] = {steps: {"cpu": [], "wall": [], "replay": [], "bytes": []} for steps in LENGTHS}
+    made: dict[int, dict[str, list[float]]] = {
+        steps: {"cpu": [], "wall": [], "replay": [], "bytes": []} for steps in LENGTHS
+    }
     for k in range(LONG_ROUNDS):
         for steps in LENGTHS:
             agent, store = agent_of(steps, asks=False), SQLiteStore(folder / f"{steps}-{k}.db")
@@ -287,9 +374,16 @@ def long(folder: Path) -> dict[str, Any]:
             assert len(run.trajectory.steps) == len(replayed.trajectory.steps) == steps + 1
             size = sum(map(len, store.load("r").entries))
             store.close()
-            for times, value in zip(made[steps].values(), (1e6 * cpu, 1e6 * wall, 1e6 * again, size), strict=True):
+            for times, value in zip(
+                made[steps].values(),
+                (1e6 * cpu, 1e6 * wall, 1e6 * again, size),
+                strict=True,
+            ):
                 times.append(value / steps)
-    return {str(steps): {name: _spread(each) for name, each in found.items()} for steps, found in made.items()}
+    return {
+        str(steps): {name: _spread(each) for name, each in found.items()}
+        for steps, found in made.items()
+    }
 
 
 def _seconds(do: Callable[[], object]) -> float:

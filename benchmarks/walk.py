@@ -1,10 +1,11 @@
 """Counts the files of ferrule that one call passes through: `python walk.py` prints one JSON line; with `--list`, the files come first.
 
-Three calls are traced: a native `ReAct` run with one tool call over HTTP, a direct call of an MCP tool over stdio, and the same call with
-`ToolCall.execute`. Model and server run in other processes. Each call is made many times before, so that imports, connections and the
-first instances of a record do not count.
-`files` counts the files of ferrule in which a function was called; `changes` counts how often the next call on a thread was in another
-file. Threads that ferrule starts for the call are included.
+Three calls are traced: a native `ReAct` run with one tool call over HTTP, a direct call of an MCP
+tool over stdio, and the same call with `ToolCall.execute`. Model and server run in other processes.
+Each call is made many times before, so that imports, connections and the first instances of a
+record do not count. `files` counts the files of ferrule in which a function was called; `changes`
+counts how often the next call on a thread was in another file. Threads that ferrule starts for the
+call are included.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ class Walk:
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
         """Record a call of one of ferrule's functions."""
         if self._is_on and event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
-            self._files.setdefault(threading.get_ident(), []).append(frame.f_code.co_filename.removeprefix(PACKAGE))
+            self._files.setdefault(threading.get_ident(), []).append(
+                frame.f_code.co_filename.removeprefix(PACKAGE),
+            )
 
     def of(self, name: str, call: Callable[[], object]) -> dict[str, int]:
         """Make the call forty times, and trace the last one."""
@@ -87,7 +90,12 @@ def add(a: int, b: int) -> int:
 
 
 def native_run(walk: Walk) -> dict[str, dict[str, int]]:
-    with subprocess.Popen([sys.executable, "-c", MODEL], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        [sys.executable, "-c", MODEL],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
         url = server.stdout.readline().strip()
         ferrule.configure(lm=LM("openai/any", base_url=url))
         agent = ReAct("question -> answer: int", tools=[add], native=True)
@@ -104,7 +112,10 @@ def mcp_calls(walk: Walk) -> dict[str, dict[str, int]]:
     args = {"a": 1, "b": 2}
     with MCPServer.stdio(sys.executable, ["-c", SERVER], name="walk") as tools:
         called = walk.of("MCP tool, called", lambda: tools["add"](**args))
-        executed = walk.of("MCP tool, executed", lambda: ToolCall(name="add", args=args).execute([tools["add"]]))
+        executed = walk.of(
+            "MCP tool, executed",
+            lambda: ToolCall(name="add", args=args).execute([tools["add"]]),
+        )
     return {"MCP tool, called": called, "MCP tool, executed": executed}
 
 

@@ -1,8 +1,10 @@
 """Runs on Postgres with real workers: `make pg-bench` prints each figure with its bound. Only ratios count; the machine should be quiet.
 
-Figures: two workers compared to one; DBOS tickets compared to a hand-written loop; the time from a decision to the start of its tool; the
-cost of an idle worker, alone and with ten thousand queued and as many waiting runs; and what an import loads. `--only WORD` selects the
-figures with the word in their names. `--tiny` uses the smallest counts and only shows that the benchmark works. It starts its own Postgres.
+Figures: two workers compared to one; DBOS tickets compared to a hand-written loop; the time from a
+decision to the start of its tool; the cost of an idle worker, alone and with ten thousand queued
+and as many waiting runs; and what an import loads. `--only WORD` selects the figures with the word
+in their names. `--tiny` uses the smallest counts and only shows that the benchmark works. It starts
+its own Postgres.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ def two_workers(server: PostgresServer, runs: int = 4 if TINY else 64) -> str:
     return f"tools that wait {TOOL_S} s: {one:.1f} runs/s with one worker, {two:.1f} with two: {two / one:.2f} x (>= 1.8)"
 
 
-# -- a hand-written loop -----------------------------------------------------------------------------------------------------------
+# -- a hand-written loop
+# -----------------------------------------------------------------------------------------------------------
 
 _CALLS = """
     CREATE TABLE {0}.calls (no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id text NOT NULL);
@@ -101,7 +104,11 @@ def _by_hand(yard: Yard) -> None:
     yard.until(lambda: "Ready" in log.read_text())
 
 
-def tickets(server: PostgresServer, runs: int = 4 if TINY else 120, rounds: int = 1 if TINY else 3) -> str:
+def tickets(
+    server: PostgresServer,
+    runs: int = 4 if TINY else 120,
+    rounds: int = 1 if TINY else 3,
+) -> str:
     """Runs with two segments and an approval, on two workers: with DBOS tickets and with the hand-written loop, in turns."""
 
     def runs_per_s(name: str, *, is_by_hand: bool) -> float:
@@ -120,13 +127,17 @@ def tickets(server: PostgresServer, runs: int = 4 if TINY else 120, rounds: int 
         _end(yard)
         return runs / seconds
 
-    found = [(runs_per_s(f"dbos{k}", is_by_hand=False), runs_per_s(f"hand{k}", is_by_hand=True)) for k in range(rounds)]
+    found = [
+        (runs_per_s(f"dbos{k}", is_by_hand=False), runs_per_s(f"hand{k}", is_by_hand=True))
+        for k in range(rounds)
+    ]
     by_tickets, by_hand = (max(each[way] for each in found) for way in (0, 1))
     share = by_tickets / by_hand
     return f"two workers: {by_tickets:.1f} runs/s with tickets, {by_hand:.1f} with a loop made by hand: {share:.2f} x (>= 0.55)"
 
 
-# -- one worker --------------------------------------------------------------------------------------------------------------------
+# -- one worker
+# --------------------------------------------------------------------------------------------------------------------
 
 
 def seconds_to_tool(server: PostgresServer, decisions: int = 2 if TINY else 15) -> str:
@@ -167,11 +178,15 @@ def ten_thousand(server: PostgresServer, runs: int = 20 if TINY else 10_000) -> 
     time.sleep(3.0)
 
     def costs() -> tuple[float, int, int]:
-        connections = yard.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'crowd'")[0][0]
+        connections = yard.sql(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'crowd'",
+        )[0][0]
         return _memory(pid), len(list(Path(f"/proc/{pid}/task").iterdir())), connections
 
     before = costs()
-    columns = "program, status, created_at, updated_at, token, written, segment, queue, questions, head"
+    columns = (
+        "program, status, created_at, updated_at, token, written, segment, queue, questions, head"
+    )
     yard.sql(
         f"INSERT INTO {yard.schema}.runs (id, {columns}) SELECT 'pays-' || n, {columns} FROM {yard.schema}.runs, generate_series(10, %s) n "
         "WHERE id = 'pays-0'", runs + 5,
@@ -186,7 +201,8 @@ def ten_thousand(server: PostgresServer, runs: int = 20 if TINY else 10_000) -> 
     )
 
 
-# -- none --------------------------------------------------------------------------------------------------------------------------
+# -- none
+# --------------------------------------------------------------------------------------------------------------------------
 
 
 def imports(_: Any = None) -> str:
@@ -195,7 +211,12 @@ def imports(_: Any = None) -> str:
         "import sys; from ferrule import DBOSEngine, PostgresStore; DBOSEngine()\n"
         "print(len([each for each in sys.modules if each.partition('.')[0] in {'dbos', 'psycopg', 'psycopg_binary', 'sqlalchemy'}]))"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
     return f"modules of psycopg and DBOS that `from ferrule import PostgresStore, DBOSEngine` loads: {found} (0)"
 
 
@@ -215,7 +236,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
     parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--by-hand", metavar="SCHEMA", help=argparse.SUPPRESS)  # a hand-written worker to compare with
+    parser.add_argument(
+        "--by-hand",
+        metavar="SCHEMA",
+        help=argparse.SUPPRESS,
+    )  # a hand-written worker to compare with
     told = parser.parse_args()
     if told.by_hand is not None:
         work_by_hand(os.environ["FERRULE_STORE"], told.by_hand)

@@ -1,9 +1,9 @@
 """The client that the conformance suite starts: `python conformance/client.py URL`. An ordinary use of `MCPServer`.
 
-It connects, lists all there is, reads and calls it with arguments made of the schemas, and answers questions with their defaults. Which
-scenario it is in only decides what the suite itself says of it in `MCP_CONFORMANCE_CONTEXT`.
+It connects, lists all there is, reads and calls it with arguments made of the schemas, and answers
+questions with their defaults. Which scenario it is in only decides what the suite itself says of it
+in `MCP_CONFORMANCE_CONTEXT`.
 """
-# ruff: noqa: INP001  a script
 
 from __future__ import annotations
 
@@ -72,15 +72,33 @@ async def auth(url: str) -> Any:
     """How we prove who we are: nothing is asked before the server wants it."""
     client_id, secret = CONTEXT.get("client_id", ""), CONTEXT.get("client_secret", "")
     if SCENARIO.endswith("enterprise-managed-authorization"):
-        issuer = (await fetched(urljoin(url, "/.well-known/oauth-protected-resource/mcp")))["authorization_servers"][0]
+        issuer = (await fetched(urljoin(url, "/.well-known/oauth-protected-resource/mcp")))[
+            "authorization_servers"
+        ][0]
         method = "client_secret_basic"
-        return IdentityAssertionOAuthProvider(url, Kept(), client_id, secret, issuer, id_jag, token_endpoint_auth_method=method)
+        return IdentityAssertionOAuthProvider(
+            url,
+            Kept(),
+            client_id,
+            secret,
+            issuer,
+            id_jag,
+            token_endpoint_auth_method=method,
+        )
     if "private_key_pem" in CONTEXT and "client-credentials" in SCENARIO:
         algorithm = CONTEXT.get("signing_algorithm", "ES256")
         signed = SignedJWTParameters(
-            issuer=client_id, subject=client_id, signing_algorithm=algorithm, signing_key=CONTEXT["private_key_pem"]
+            issuer=client_id,
+            subject=client_id,
+            signing_algorithm=algorithm,
+            signing_key=CONTEXT["private_key_pem"],
         )
-        return PrivateKeyJWTOAuthProvider(url, Kept(), client_id, signed.create_assertion_provider())
+        return PrivateKeyJWTOAuthProvider(
+            url,
+            Kept(),
+            client_id,
+            signed.create_assertion_provider(),
+        )
     if "client-credentials" in SCENARIO:
         return ClientCredentialsOAuthProvider(url, Kept(), client_id, secret)
     return OAuth(client_id=client_id, client_secret=secret, client_metadata_url=DOCUMENT)
@@ -150,7 +168,13 @@ def sample(schema: Any) -> Any:
 async def main(url: str) -> None:
     """Use all there is."""
     own = await auth(url) if SCENARIO.startswith("auth/") else None
-    options: dict[str, Any] = {"elicit": elicit, "sample": sampled, "roots": roots, "open_browser": browse, "trust": True}
+    options: dict[str, Any] = {
+        "elicit": elicit,
+        "sample": sampled,
+        "roots": roots,
+        "open_browser": browse,
+        "trust": True,
+    }
     server = MCPServer.http(url, auth=own, **options)
     async with server:
         tools = {tool.mcp.name: tool.mcp for tool in await server.atools()}
@@ -158,9 +182,14 @@ async def main(url: str) -> None:
         calls = planned or [(name, sample(tool.input_schema)) for name, tool in tools.items()]
         if "json_schema_2020_12_tool" in tools:
             calls = [
-                (name, {"schema": tools["json_schema_2020_12_tool"].input_schema}) for name in tools if name != "json_schema_2020_12_tool"
+                (name, {"schema": tools["json_schema_2020_12_tool"].input_schema})
+                for name in tools
+                if name != "json_schema_2020_12_tool"
             ]
-        results = await asyncio.gather(*(server.acall(name, arguments) for name, arguments in calls), return_exceptions=True)
+        results = await asyncio.gather(
+            *(server.acall(name, arguments) for name, arguments in calls),
+            return_exceptions=True,
+        )
         await read_all(server)
     for (name, _), result in zip(calls, results, strict=True):
         sys.stderr.write(f"{name}: {result!r}\n")
@@ -174,7 +203,10 @@ async def read_all(server: MCPServer) -> None:
     for resource in await server.aresources():
         await server.aread_resource(resource["uri"])
     for prompt in await server.aprompts():
-        await server.aget_prompt(prompt["name"], {each["name"]: "text" for each in prompt.get("arguments") or []})
+        await server.aget_prompt(
+            prompt["name"],
+            {each["name"]: "text" for each in prompt.get("arguments") or []},
+        )
 
 
 if __name__ == "__main__":

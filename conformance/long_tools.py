@@ -1,5 +1,4 @@
 """Tools whose calls become tasks, as the extension `io.modelcontextprotocol/tasks` has it."""
-# ruff: noqa: INP001  scripts
 
 from __future__ import annotations
 
@@ -61,5 +60,16 @@ async def test_tool_with_task() -> Any:
     return f"Hello, {(found['user_name'].content or {}).get('name')}!"
 
 
-LONG = [greet, slow_compute, failing_job, protocol_error_job, confirm_delete, multi_input, test_tool_with_task]
-SUPPORT = {each.__name__: "optional" for each in LONG[1:]} | {"failing_job": "required", "test_tool_with_task": "required"}
+LONG = [
+    greet,
+    slow_compute,
+    failing_job,
+    protocol_error_job,
+    confirm_delete,
+    multi_input,
+    test_tool_with_task,
+]
+SUPPORT = {each.__name__: "optional" for each in LONG[1:]} | {
+    "failing_job": "required",
+    "test_tool_with_task": "required",
+}

@@ -1,5 +1,4 @@
 """Tools that answer with questions, as the revision 2026-07-28 has it, and the forms of the questions."""
-# ruff: noqa: INP001  scripts
 
 from __future__ import annotations
 
@@ -17,13 +16,21 @@ forms: dict[str, dict[str, Any]] = {
         "name": {"type": "string", "default": "John Doe"},
         "age": {"type": "integer", "default": 30},
         "score": {"type": "number", "default": 95.5},
-        "status": {"type": "string", "enum": ["active", "inactive", "pending"], "default": "active"},
+        "status": {
+            "type": "string",
+            "enum": ["active", "inactive", "pending"],
+            "default": "active",
+        },
         "verified": {"type": "boolean", "default": True},
     },
     "choices": {
         "untitledSingle": {"type": "string", "enum": _NAMES},
         "titledSingle": {"type": "string", "oneOf": _TITLED},
-        "legacyEnum": {"type": "string", "enum": _NAMES, "enumNames": [title for _, title in _CHOICES]},
+        "legacyEnum": {
+            "type": "string",
+            "enum": _NAMES,
+            "enumNames": [title for _, title in _CHOICES],
+        },
         "untitledMulti": {"type": "array", "items": {"type": "string", "enum": _NAMES}},
         "titledMulti": {"type": "array", "items": {"anyOf": _TITLED}},
     },
@@ -33,20 +40,30 @@ forms: dict[str, dict[str, Any]] = {
 def form(message: str, name: str, kind: str = "string") -> types.ElicitRequest:
     """A question for one value."""
     schema = {"type": "object", "properties": {name: {"type": kind}}, "required": [name]}
-    return types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=schema))
+    return types.ElicitRequest(
+        params=types.ElicitRequestFormParams(message=message, requested_schema=schema),
+    )
 
 
 def sampling(text: str, max_tokens: int) -> types.CreateMessageRequest:
     """A question for the client's model."""
     message = types.SamplingMessage(role="user", content=types.TextContent(text=text))
-    return types.CreateMessageRequest(params=types.CreateMessageRequestParams(messages=[message], max_tokens=max_tokens))
+    return types.CreateMessageRequest(
+        params=types.CreateMessageRequestParams(messages=[message], max_tokens=max_tokens),
+    )
 
 
 def answers(params: Any, requests: dict[str, Any]) -> dict[str, Any] | None:
     """The answers to these questions; None where one is missing, or is of the wrong kind."""
     given = params.input_responses or {}
-    kinds = {types.ElicitRequest: types.ElicitResult, types.CreateMessageRequest: types.CreateMessageResult}
-    fits = all(isinstance(given.get(key), kinds.get(type(asked), types.ListRootsResult)) for key, asked in requests.items())
+    kinds = {
+        types.ElicitRequest: types.ElicitResult,
+        types.CreateMessageRequest: types.CreateMessageResult,
+    }
+    fits = all(
+        isinstance(given.get(key), kinds.get(type(asked), types.ListRootsResult))
+        for key, asked in requests.items()
+    )
     return {key: given[key] for key in requests} if fits else None
 
 
@@ -73,7 +90,11 @@ def once(requests: dict[str, Any], state: str | None = None) -> Any:
 def test_input_required_result_elicitation() -> Any:
     """Ask for a name."""
     found = once({"user_name": form("What is your name?", "name")})
-    return f"Hello, {(found['user_name'].content or {}).get('name')}!" if isinstance(found, dict) else found
+    return (
+        f"Hello, {(found['user_name'].content or {}).get('name')}!"
+        if isinstance(found, dict)
+        else found
+    )
 
 
 def test_streaming_elicitation() -> Any:
@@ -90,7 +111,11 @@ def test_input_required_result_sampling() -> Any:
 def test_input_required_result_list_roots() -> Any:
     """Ask for the client's roots."""
     found = once({"client_roots": types.ListRootsRequest()})
-    return f"Roots: {[str(each.uri) for each in found['client_roots'].roots]}" if isinstance(found, dict) else found
+    return (
+        f"Roots: {[str(each.uri) for each in found['client_roots'].roots]}"
+        if isinstance(found, dict)
+        else found
+    )
 
 
 def test_input_required_result_request_state() -> Any:

@@ -1,9 +1,9 @@
 """Run the conformance suites of the Model Context Protocol against ferrule: `make conformance`.
 
-Node 22 and the suite are installed into a cache folder (`FERRULE_CONFORMANCE`, else in the user's cache); the suites run one after another,
-as they start dozens of processes each. Exit code 0: every scenario that the revisions require has passed.
+Node 22 and the suite are installed into a cache folder (`FERRULE_CONFORMANCE`, else in the user's
+cache); the suites run one after another, as they start dozens of processes each. Exit code 0: every
+scenario that the revisions require has passed.
 """
-# ruff: noqa: INP001, S603  a script, which starts what it installed
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ def installed() -> list[str]:
     node = modules / "node" / "bin" / "node"
     if not (index.is_file() and node.is_file()):
         home().mkdir(parents=True, exist_ok=True)
-        subprocess.run(["npm", "install", "--prefix", str(home()), "--no-audit", "--no-fund", NODE, SUITE], check=True)  # noqa: S607  the user's
+        subprocess.run(
+            ["npm", "install", "--prefix", str(home()), "--no-audit", "--no-fund", NODE, SUITE],
+            check=True,
+        )
     return [str(node), str(index)]
 
 
@@ -64,12 +67,23 @@ def server(suite: list[str], revision: str) -> int:
 
 def client(suite: list[str], revision: str) -> int:
     """The suite against our client."""
-    return told([*suite, "client"], revision, ["--command", f"{sys.executable} {HERE / 'client.py'}"])
+    return told(
+        [*suite, "client"],
+        revision,
+        ["--command", f"{sys.executable} {HERE / 'client.py'}"],
+    )
 
 
 def told(suite: list[str], revision: str, target: list[str]) -> int:
     """Run one suite, show what it says of each scenario, and keep all that it says."""
-    options = ["--requirements", revision, "--timeout", TIMEOUT_MS, "--expected-failures", str(HERE / "expected-failures.yml")]
+    options = [
+        "--requirements",
+        revision,
+        "--timeout",
+        TIMEOUT_MS,
+        "--expected-failures",
+        str(HERE / "expected-failures.yml"),
+    ]
     done = subprocess.run([*suite, *options, *target], capture_output=True, text=True, check=False)
     said = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr)
     title = f"{suite[-1]} {revision}"
@@ -77,7 +91,16 @@ def told(suite: list[str], revision: str, target: list[str]) -> int:
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text(said, encoding="utf-8")
     shown = [line for line in said.splitlines() if line.startswith(_OF_NOTE)]
-    sys.stdout.write("\n".join([f"===== {title}: exit {done.returncode}", *(shown or [said[-3000:]]), f"All of it: {log}", ""]))
+    sys.stdout.write(
+        "\n".join(
+            [
+                f"===== {title}: exit {done.returncode}",
+                *(shown or [said[-3000:]]),
+                f"All of it: {log}",
+                "",
+            ],
+        ),
+    )
     return done.returncode
 
 
@@ -87,11 +110,17 @@ def listening() -> Iterator[int]:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
-    process = subprocess.Popen([sys.executable, str(HERE / "server.py"), str(port)], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, str(HERE / "server.py"), str(port)],
+        stderr=subprocess.DEVNULL,
+    )
     try:
         ends = time.monotonic() + _STARTS_WITHIN_S
         while process.poll() is None and time.monotonic() < ends:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("127.0.0.1", port), timeout=1),
+            ):
                 break
             time.sleep(0.1)
         yield port

@@ -2,7 +2,6 @@
 
 `python conformance/server.py PORT`. What is special stands here, and nothing of it in ferrule.
 """
-# ruff: noqa: INP001  scripts
 
 from __future__ import annotations
 
@@ -27,7 +26,11 @@ RICH_SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "type": "object",
     "$defs": {
-        "address": {"$anchor": "addressDef", "type": "object", "properties": {"street": {"type": "string"}, "city": {"type": "string"}}}
+        "address": {
+            "$anchor": "addressDef",
+            "type": "object",
+            "properties": {"street": {"type": "string"}, "city": {"type": "string"}},
+        },
     },
     "properties": {
         "name": {"type": "string"},
@@ -61,17 +64,27 @@ def test_audio_content() -> ferrule.Audio:
 
 def test_embedded_resource() -> Any:
     """Answer with a resource."""
-    return _resource("test://embedded-resource", "text/plain", "This is an embedded resource content.")
+    return _resource(
+        "test://embedded-resource",
+        "text/plain",
+        "This is an embedded resource content.",
+    )
 
 
 def test_multiple_content_types() -> list[Any]:
     """Answer with a text, a picture and a resource."""
-    resource = _resource("test://mixed-content-resource", "application/json", '{"test":"data","value":123}')
+    resource = _resource(
+        "test://mixed-content-resource",
+        "application/json",
+        '{"test":"data","value":123}',
+    )
     return ["Multiple content types test:", ferrule.Image(data=PIXEL), resource]
 
 
 def _resource(uri: str, media_type: str, text: str) -> types.EmbeddedResource:
-    return types.EmbeddedResource(resource=types.TextResourceContents(uri=uri, mime_type=media_type, text=text))
+    return types.EmbeddedResource(
+        resource=types.TextResourceContents(uri=uri, mime_type=media_type, text=text),
+    )
 
 
 def test_error_handling() -> str:
@@ -115,14 +128,20 @@ async def test_sampling(prompt: str) -> str:
     """Have the client's model answer."""
     session = _request().session
     message = types.SamplingMessage(role="user", content=types.TextContent(text=prompt))
-    asked = types.CreateMessageRequest(params=types.CreateMessageRequestParams(messages=[message], max_tokens=100))
+    asked = types.CreateMessageRequest(
+        params=types.CreateMessageRequestParams(messages=[message], max_tokens=100),
+    )
     answer = await session.send_request(asked, types.CreateMessageResult)
     return f"LLM response: {getattr(answer.content, 'text', answer.content)}"
 
 
 async def test_elicitation(message: str) -> str:
     """Ask the client's user."""
-    return await _asked(message, {"username": {"type": "string"}, "email": {"type": "string"}}, ["username", "email"])
+    return await _asked(
+        message,
+        {"username": {"type": "string"}, "email": {"type": "string"}},
+        ["username", "email"],
+    )
 
 
 async def test_elicitation_sep1034_defaults() -> str:
@@ -138,7 +157,11 @@ async def test_elicitation_sep1330_enums() -> str:
 async def _asked(message: str, properties: dict[str, Any], required: list[str]) -> str:
     request = _request()
     schema = {"type": "object", "properties": properties, "required": required}
-    answer = await request.session.elicit_form(message, schema, related_request_id=request.request_id)
+    answer = await request.session.elicit_form(
+        message,
+        schema,
+        related_request_id=request.request_id,
+    )
     return f"Elicitation completed: action={answer.action}, content={answer.content}"
 
 
@@ -146,7 +169,11 @@ def test_missing_capability() -> str:
     """Refuse clients that cannot sample."""
     capabilities = _request().session.client_capabilities
     if capabilities is None or capabilities.sampling is None:
-        raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, "This needs sampling.", {"requiredCapabilities": {"sampling": {}}})
+        raise MCPError(
+            types.MISSING_REQUIRED_CLIENT_CAPABILITY,
+            "This needs sampling.",
+            {"requiredCapabilities": {"sampling": {}}},
+        )
     return "done"
 
 
@@ -207,7 +234,12 @@ def application() -> MCPApp:
             test_elicitation_sep1330_enums,
             test_missing_capability,
             ferrule.Tool(with_header, args={"region": header}),
-            ferrule.Tool("json_schema_2020_12_tool", "Has a rich schema.", lambda **given: given, RICH_SCHEMA),
+            ferrule.Tool(
+                "json_schema_2020_12_tool",
+                "Has a rich schema.",
+                lambda **given: given,
+                RICH_SCHEMA,
+            ),
             *QUESTIONS,
             *LONG,
         ],

@@ -11,9 +11,12 @@ def count_letter(word: str, letter: str) -> int:
 # A script replaces the model, so this runs anywhere. With a real model: configure(lm=LM("openai/gpt-5-mini")).
 lm = ScriptedLM(
     [
-        {"text": "I count rather than guess.", "tool_calls": [{"name": "count_letter", "args": {"word": "strawberry", "letter": "r"}}]},
+        {
+            "text": "I count rather than guess.",
+            "tool_calls": [{"name": "count_letter", "args": {"word": "strawberry", "letter": "r"}}],
+        },
         {"name": "finish", "args": {"answer": 3}},
-    ]
+    ],
 )
 configure(lm=lm)
 

@@ -27,7 +27,7 @@ lm = ScriptedLM(
         # "cheerful" is not one of the three tones: ferrule returns the problem, and the model corrects its answer.
         '[[ ## lines ## ]]\n[{"item": "rope", "quantity": 2}]\n\n[[ ## tone ## ]]\ncheerful\n\n[[ ## completed ## ]]',
         '[[ ## lines ## ]]\n[{"item": "rope", "quantity": 2}]\n\n[[ ## tone ## ]]\nfriendly\n\n[[ ## completed ## ]]',
-    ]
+    ],
 )
 with context(lm=lm):
     order = Predict(ReadOrder)(message="Two ropes for me, please, and have a lovely day!")

@@ -17,7 +17,11 @@ class Place:
 
 
 @tool
-def forecast(place: Place, days: Annotated[int, Field(ge=1, le=7)] = 1, unit: Literal["C", "F"] = "C") -> str:
+def forecast(
+    place: Place,
+    days: Annotated[int, Field(ge=1, le=7)] = 1,
+    unit: Literal["C", "F"] = "C",
+) -> str:
     """Forecast the weather.
 
     Args:

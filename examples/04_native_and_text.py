@@ -17,7 +17,7 @@ native = ScriptedLM(
     [
         {"text": "I convert it.", "tool_calls": [{"name": "convert", "args": {"celsius": 100}}]},
         {"text": "I know enough.", "tool_calls": [{"name": "finish", "args": {"answer": "212 F"}}]},
-    ]
+    ],
 )
 text = ScriptedLM(
     [
@@ -25,13 +25,17 @@ text = ScriptedLM(
         text_step("I know enough.", "finish", "{}"),
         # Without native calls, `finish` carries no outputs: one more model call extracts them from the trajectory.
         "[[ ## reasoning ## ]]\nThe tool said 212.0.\n\n[[ ## answer ## ]]\n212 F\n\n[[ ## completed ## ]]",
-    ]
+    ],
 )
 
 with context(lm=native):
-    by_call = ReAct("question -> answer", [convert], native=True)(question="How hot is boiling water in Fahrenheit?")
+    by_call = ReAct("question -> answer", [convert], native=True)(
+        question="How hot is boiling water in Fahrenheit?",
+    )
 with context(lm=text):
-    by_text = ReAct("question -> answer", [convert], native=False)(question="How hot is boiling water in Fahrenheit?")
+    by_text = ReAct("question -> answer", [convert], native=False)(
+        question="How hot is boiling water in Fahrenheit?",
+    )
 
 print(by_call.answer, "=", by_text.answer)
 print("tools declared:", len(native.requests[0].tools), "and", len(text.requests[0].tools))

@@ -1,6 +1,15 @@
 """Stream a run: thoughts word by word, then calls and results as they happen."""
 
-from ferrule import CallFinished, CallProgress, CallStarted, ReAct, ScriptedLM, ThoughtDelta, configure, progress
+from ferrule import (
+    CallFinished,
+    CallProgress,
+    CallStarted,
+    ReAct,
+    ScriptedLM,
+    ThoughtDelta,
+    configure,
+    progress,
+)
 
 
 def read_pages(pages: int) -> str:
@@ -13,10 +22,13 @@ def read_pages(pages: int) -> str:
 configure(
     lm=ScriptedLM(
         [
-            {"text": "I have to read it first.", "tool_calls": [{"name": "read_pages", "args": {"pages": 3}}]},
+            {
+                "text": "I have to read it first.",
+                "tool_calls": [{"name": "read_pages", "args": {"pages": 3}}],
+            },
             {"name": "finish", "args": {"answer": "the butler"}},
-        ]
-    )
+        ],
+    ),
 )
 agent = ReAct("question -> answer", [read_pages])
 

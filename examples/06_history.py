@@ -15,7 +15,7 @@ lm = ScriptedLM(
     [
         "[[ ## reply ## ]]\nNice to meet you, Ada.\n\n[[ ## completed ## ]]",
         "[[ ## reply ## ]]\nYour name is Ada.\n\n[[ ## completed ## ]]",
-    ]
+    ],
 )
 configure(lm=lm)
 chat = Predict(Chat)
@@ -28,5 +28,10 @@ for message in ("I am Ada.", "What is my name?"):
     print("model:", prediction.reply)
 
 # The second request holds the first turn as a user message and an assistant message.
-assert [message.role for message in lm.requests[1].messages] == ["system", "user", "assistant", "user"]
+assert [message.role for message in lm.requests[1].messages] == [
+    "system",
+    "user",
+    "assistant",
+    "user",
+]
 assert prediction.reply == "Your name is Ada."

@@ -13,12 +13,20 @@ configure(lm=ScriptedLM(by=label))
 classify = Predict("review -> mood")
 
 reviews = ["I love it", "It broke", "My cat loves it", "Never again"]
-predictions = classify.batch([{"review": review} for review in reviews], max_concurrency=3, progress=False)
+predictions = classify.batch(
+    [{"review": review} for review in reviews],
+    max_concurrency=3,
+    progress=False,
+)
 for review, prediction in zip(reviews, predictions, strict=True):
     print(f"{prediction.mood:5} {review}")
 
 # With `return_exceptions=True`, an error takes the place of its prediction.
-mixed = classify.batch([{"review": "I love it"}, {"reveiw": "It broke"}], progress=False, return_exceptions=True)
+mixed = classify.batch(
+    [{"review": "I love it"}, {"reveiw": "It broke"}],
+    progress=False,
+    return_exceptions=True,
+)
 for each in mixed:
     print(f"{type(each).__name__}: {each}" if isinstance(each, BaseException) else each.mood)
 

@@ -25,7 +25,7 @@ lm = ScriptedLM(
     [
         "[[ ## summary ## ]]\nA ring that binds a tool's head to its handle.\n\n[[ ## completed ## ]]",
         "[[ ## shorter ## ]]\nA ring on a tool.\n\n[[ ## completed ## ]]",
-    ]
+    ],
 )
 configure(lm=lm)
 program = Summary(longest=20)

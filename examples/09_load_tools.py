@@ -22,12 +22,17 @@ configure(
     lm=ScriptedLM(
         [
             # Two calls of one step run in parallel; the results come in call order.
-            [{"name": "area", "args": {"width": 2, "height": 3.5}}, {"name": "shout", "args": {"text": "done"}}],
+            [
+                {"name": "area", "args": {"width": 2, "height": 3.5}},
+                {"name": "shout", "args": {"text": "done"}},
+            ],
             {"name": "finish", "args": {"answer": "7.0, DONE!"}},
-        ]
-    )
+        ],
+    ),
 )
-prediction = ReAct("question -> answer", everything)(question="How big is it? Say loudly when you are done.")
+prediction = ReAct("question -> answer", everything)(
+    question="How big is it? Say loudly when you are done.",
+)
 print(prediction.trajectory["observation_0"])
 
 assert [tool.name for tool in everything] == ["area", "shout"]

@@ -18,8 +18,8 @@ configure(
             {"name": "delete_file", "args": {"path": "notes.txt"}},
             {"name": "delete_file", "args": {"path": "thesis.txt"}},
             {"name": "finish", "args": {"answer": "I deleted the notes and kept the thesis."}},
-        ]
-    )
+        ],
+    ),
 )
 run = ReAct("task -> answer", [delete_file]).start(task="Delete notes.txt and thesis.txt.")
 

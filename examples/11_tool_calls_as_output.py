@@ -1,6 +1,16 @@
 """Tool calls as an output: the model returns calls, your code runs them, and the history carries the results."""
 
-from ferrule import History, InputField, OutputField, Predict, ScriptedLM, Signature, Tool, ToolCalls, context
+from ferrule import (
+    History,
+    InputField,
+    OutputField,
+    Predict,
+    ScriptedLM,
+    Signature,
+    Tool,
+    ToolCalls,
+    context,
+)
 
 
 def stock(item: str) -> int:
@@ -22,10 +32,13 @@ lm = ScriptedLM(
     [
         {
             "text": "I look it up.",
-            "tool_calls": [{"name": "stock", "args": {"item": "rope"}}, {"name": "stock", "args": {"item": "boat"}}],
+            "tool_calls": [
+                {"name": "stock", "args": {"item": "rope"}},
+                {"name": "stock", "args": {"item": "boat"}},
+            ],
         },
         "[[ ## answer ## ]]\nThere are 12 ropes; I know of no boats.",
-    ]
+    ],
 )
 with context(lm=lm):
     ask = Predict(Answer)
@@ -42,6 +55,13 @@ with context(lm=lm):
     print("answer:", second.answer)
 
 assert [result.is_error for result in results] == [False, True]
-assert [message.role for message in lm.requests[1].messages] == ["system", "user", "assistant", "tool", "tool", "user"]
+assert [message.role for message in lm.requests[1].messages] == [
+    "system",
+    "user",
+    "assistant",
+    "tool",
+    "tool",
+    "user",
+]
 assert second.answer == "There are 12 ropes; I know of no boats."
 lm.assert_done()

@@ -27,7 +27,7 @@ lm = ScriptedLM(
         {"name": "load_tools", "args": {"group": "billing"}},
         {"name": "billing.refund", "args": {"invoice": "A-7"}},
         {"name": "finish", "args": {"answer": "Invoice A-7 is refunded."}},
-    ]
+    ],
 )
 configure(lm=lm)
 support = ReAct("task -> answer", tools)

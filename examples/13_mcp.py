@@ -34,8 +34,8 @@ configure(
             {"name": "find", "args": {"words": "old"}},
             {"name": "delete", "args": {"path": "old-notes.txt"}},
             {"name": "finish", "args": {"answer": "old-notes.txt is gone."}},
-        ]
-    )
+        ],
+    ),
 )
 agent = ReAct("task -> answer", [files, local_time])
 run = agent.start(task="Delete my old notes.")

@@ -24,13 +24,22 @@ class RandomLM(BaseLM):
 
     def complete(self, request: Request) -> Response:
         """Write one call of a declared tool."""
-        constraint = Constraint.of_calls(byte_vocabulary(), request.tools, form=CallForm(intention=False))
+        constraint = Constraint.of_calls(
+            byte_vocabulary(),
+            request.tools,
+            form=CallForm(intention=False),
+        )
         written = random_walk(constraint, self.chance)
         print(written.text[:76])
         return Response(tool_calls=written.answer().calls)
 
 
-agent = ReAct("question -> answer: int, sure: bool", [place], enable_user_clarification=False, max_iters=30)
+agent = ReAct(
+    "question -> answer: int, sure: bool",
+    [place],
+    enable_user_clarification=False,
+    max_iters=30,
+)
 prediction = agent(question="Where do the stones go?", lm=RandomLM())
 results = [result for step in prediction.trajectory.steps for result in step.results]
 

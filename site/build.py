@@ -21,20 +21,35 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 STAGE, OUTPUT = ROOT / "build" / "pages", ROOT / "build" / "site"
-PAPERS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "LICENSE")
+PAPERS = (
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "CODE_OF_CONDUCT.md",
+    "LICENSE",
+)
 LANGUAGES = {".py": "python", ".html": "html", ".js": "javascript", ".ipynb": "json", "": "text"}
 
 API = {
-    "programs": ("Programs", "programs.", "values.signatures.", "values.run.outcome"),
-    "tools": ("Tools", "tools.execution.", "tools.decorator", "tools.search", "tools.tool", "values.calls.", "values.schema."),
+    "programs": ("Programs", "programs.", "values.signatures.", "values.outcome"),
+    "tools": (
+        "Tools",
+        "tools.execution.",
+        "tools.decorator",
+        "tools.search",
+        "tools.tool",
+        "values.calls.",
+        "schema.",
+    ),
     "models": ("Models", "models.", "values.conversation.exchange"),
     "adapters": ("Adapters", "adapters."),
     "conversations": ("Conversations and content", "values.conversation.", "values.content."),
-    "approval": ("Approval", "values.confirmation.", "runs.confirmation."),
-    "runs": ("Runs", "runs.", "web.", "programs.lifecycle.advance", "bridges.dbos"),
-    "events": ("Events and observers", "values.run.event", "bridges.logs", "bridges.otel.", "bridges.prices", "bridges.front_ends."),
-    "acts": ("Acts", "values.run.act"),
-    "mcp": ("MCP", "bridges.mcp.", "tools.server_tools", "tools.definition.mcp", "tools.mcp."),
+    "approval": ("Approval", "approval.", "runs.confirmation."),
+    "runs": ("Runs", "runs.", "web.", "programs.lifecycle.advance", "runs.store.dbos"),
+    "events": ("Events and observers", "events", "observers", "telemetry.", "front_ends."),
+    "acts": ("Acts", "acts"),
+    "mcp": ("MCP", "mcp_bridge.", "tools.server_tools", "tools.definition.mcp", "tools.mcp."),
     "testing": ("Testing", "testing."),
     "settings": ("Settings", "settings"),
     "errors": ("Errors", "errors"),
@@ -42,28 +57,46 @@ API = {
 """The pages of the API reference: a title, and how the modules begin whose public names it shows. The longest beginning wins."""
 
 _LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
-_LOADED = re.compile(r"""<(?:script|img|link|iframe|source)\b[^>]*?\b(?:src|href)=["']?(?:https?:)?//([^"'\s>]+)""")
+_LOADED = re.compile(
+    r"""<(?:script|img|link|iframe|source)\b[^>]*?\b(?:src|href)=["']?(?:https?:)?//([^"'\s>]+)""",
+)
 
 
 def public_names() -> dict[str, str]:
     """The public names of ferrule, and the module that defines each: the table in `ferrule/__init__.py`, without importing it."""
     names: dict[str, str] = {}
     for package in ("ferrule", "ferrule.testing"):
-        tree = ast.parse((ROOT / "src" / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8"))
+        tree = ast.parse(
+            (ROOT / "src" / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8"),
+        )
         for node in tree.body:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_HOMES":
                 homes: dict[str, tuple[str, ...]] = ast.literal_eval(node.value)
-                full = {home: home if home.startswith("ferrule.") else f"{package}.{home}" for home in homes}
-                names |= {f"{package}.{name}": full[home] for home, members in homes.items() for name in members}
+                full = {
+                    home: home if home.startswith("ferrule.") else f"{package}.{home}"
+                    for home in homes
+                }
+                names |= {
+                    f"{package}.{name}": full[home]
+                    for home, members in homes.items()
+                    for name in members
+                }
     return names
 
 
 def api_page_of(home: str) -> str:
     """The page that shows a module's public names."""
     inside = home.removeprefix("ferrule.")
-    found = {beginning: page for page, (_, *beginnings) in API.items() for beginning in beginnings if inside.startswith(beginning)}
+    found = {
+        beginning: page
+        for page, (_, *beginnings) in API.items()
+        for beginning in beginnings
+        if inside.startswith(beginning)
+    }
     if not found:
-        raise LookupError(f"no page of the API reference shows `{home}`: add the beginning of its name to `API` in site/build.py")
+        raise LookupError(
+            f"no page of the API reference shows `{home}`: add the beginning of its name to `API` in site/build.py",
+        )
     return found[max(found, key=len)]
 
 
@@ -74,7 +107,9 @@ def api_pages() -> dict[str, str]:
         shown[api_page_of(home)].setdefault(f"{home}.{name.rpartition('.')[2]}", name)
     pages: dict[str, str] = {}
     for page, objects in shown.items():
-        blocks = "\n".join(f"::: {path}\n    options:\n      heading: {name}\n" for path, name in objects.items())
+        blocks = "\n".join(
+            f"::: {path}\n    options:\n      heading: {name}\n" for path, name in objects.items()
+        )
         pages[page] = f"# {API[page][0]}\n\n{blocks}"
     return pages
 
@@ -91,7 +126,11 @@ def stage() -> None:
             text = _notebook(path) if path.suffix == ".ipynb" else f"# {path.name}\n\n{_code(path)}"
             _write(pages / f"{path.relative_to(ROOT).as_posix()}.md", text)
     for page in (ROOT / "docs").rglob("*.md"):
-        text = _relinked(page.read_text(encoding="utf-8"), page, pages / page.relative_to(ROOT / "docs"))
+        text = _relinked(
+            page.read_text(encoding="utf-8"),
+            page,
+            pages / page.relative_to(ROOT / "docs"),
+        )
         _write(pages / page.relative_to(ROOT / "docs"), text)
     for page, text in api_pages().items():
         _write(pages / "reference" / "api" / f"{page}.md", text)
@@ -103,18 +142,30 @@ def stage() -> None:
     )
     for name in ("ferrule.css",):
         shutil.copy(ROOT / "site" / name, pages / name)
-    config = (ROOT / "site" / "zensical.toml").read_text(encoding="utf-8").replace("{root}", ROOT.as_posix())
+    config = (
+        (ROOT / "site" / "zensical.toml")
+        .read_text(encoding="utf-8")
+        .replace("{root}", ROOT.as_posix())
+    )
     _write(STAGE / "zensical.toml", config)
 
 
 def version() -> str:
     """The version of ferrule, which its `__init__.py` holds."""
-    return re.findall(r'^__version__ = "(.+)"$', (ROOT / "src/ferrule/__init__.py").read_text(encoding="utf-8"), re.MULTILINE)[0]
+    return re.findall(
+        r'^__version__ = "(.+)"$',
+        (ROOT / "src/ferrule/__init__.py").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )[0]
 
 
 def _paper(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
-    return _relinked(text, path, STAGE / "docs" / "project" / "x.md") if path.suffix else f"# {path.name.capitalize()}\n\n{_code(path)}"
+    return (
+        _relinked(text, path, STAGE / "docs" / "project" / "x.md")
+        if path.suffix
+        else f"# {path.name.capitalize()}\n\n{_code(path)}"
+    )
 
 
 def _code(path: Path) -> str:
@@ -129,7 +180,9 @@ def _notebook(path: Path) -> str:
         parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
         for output in cell.get("outputs", ()):
             html = "".join(output.get("data", {}).get("text/html", ()))
-            parts.append(html.replace("\n", "&#10;") or f"```text\n{''.join(output.get('text', ()))}```")
+            parts.append(
+                html.replace("\n", "&#10;") or f"```text\n{''.join(output.get('text', ()))}```",
+            )
     return "\n\n".join(parts) + "\n"
 
 
@@ -141,7 +194,9 @@ def _relinked(text: str, source: Path, staged: Path) -> str:
         target = Path(os.path.normpath(source.parent / link))
         if "://" in link or link.startswith("mailto:") or not target.is_relative_to(ROOT):
             return match[0]
-        return f"{before}{os.path.relpath(_staged(target), staged.parent).replace(os.sep, '/')}{after}"
+        return (
+            f"{before}{os.path.relpath(_staged(target), staged.parent).replace(os.sep, '/')}{after}"
+        )
 
     parts = re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL)
     return "".join(part if part.startswith("```") else _LINK.sub(relink, part) for part in parts)
@@ -159,7 +214,9 @@ def _staged(target: Path) -> Path:
 
 
 def _title(page: Path) -> str:
-    return next(line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("# ")).removeprefix("# ")
+    return next(
+        line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("# ")
+    ).removeprefix("# ")
 
 
 def _write(path: Path, text: str) -> None:
@@ -171,13 +228,23 @@ def build() -> None:
     """Build the staged pages into build/site/VERSION, strictly."""
     site = OUTPUT / version()
     shutil.rmtree(site, ignore_errors=True)
-    done = subprocess.run([_zensical(), "build", "--strict", "--clean"], cwd=STAGE, check=False, capture_output=True, encoding="utf-8")
+    done = subprocess.run(
+        [_zensical(), "build", "--strict", "--clean"],
+        cwd=STAGE,
+        check=False,
+        capture_output=True,
+        encoding="utf-8",
+    )
     print(done.stdout, done.stderr, sep="", end="")
     if done.returncode or "Warning" in done.stdout + done.stderr:
         sys.exit("site: Zensical found problems in the pages (above)")
     shutil.copytree(STAGE / "site", site)
     foreign = sorted(
-        {f"{page.relative_to(site)}: {found}" for page in site.rglob("*.html") for found in _LOADED.findall(page.read_text("utf-8"))}
+        {
+            f"{page.relative_to(site)}: {found}"
+            for page in site.rglob("*.html")
+            for found in _LOADED.findall(page.read_text("utf-8"))
+        },
     )
     if foreign:
         sys.exit("site: pages load something from elsewhere:\n  " + "\n  ".join(foreign))
@@ -222,7 +289,11 @@ def _pages_of(nav: object) -> list[str]:
 
 def _first_sentence(text: str) -> str:
     paragraphs = [
-        " ".join(part.split()) for part in re.split(r"\n\s*\n", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL))
+        " ".join(part.split())
+        for part in re.split(
+            r"\n\s*\n",
+            re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL),
+        )
     ]
     prose = next((part for part in paragraphs if part and part[0] not in "#<|:-!`"), "")
     plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", prose)
@@ -233,9 +304,14 @@ def _first_sentence(text: str) -> str:
 def _write_versions() -> None:
     """`versions.json` lists the versions in build/site for the menu of the pages; the start page leads to the newest."""
     found = sorted(
-        (path.name for path in OUTPUT.iterdir() if path.is_dir()), key=lambda name: [int(n) for n in re.findall(r"\d+", name)], reverse=True
+        (path.name for path in OUTPUT.iterdir() if path.is_dir()),
+        key=lambda name: [int(n) for n in re.findall(r"\d+", name)],
+        reverse=True,
     )
-    rows = [{"version": name, "title": name, "aliases": ["latest"] if name == found[0] else []} for name in found]
+    rows = [
+        {"version": name, "title": name, "aliases": ["latest"] if name == found[0] else []}
+        for name in found
+    ]
     _write(OUTPUT / "versions.json", json.dumps(rows, indent=2) + "\n")
     _write(
         OUTPUT / "index.html",
@@ -246,12 +322,32 @@ def _write_versions() -> None:
 def serve(port: int) -> None:
     """Serve build/site on loopback."""
     print(f"site: http://127.0.0.1:{port}/{version()}/ (Ctrl-C ends)")
-    subprocess.run([sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1", "--directory", str(OUTPUT)], check=False)
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "http.server",
+            str(port),
+            "--bind",
+            "127.0.0.1",
+            "--directory",
+            str(OUTPUT),
+        ],
+        check=False,
+    )
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--serve", type=int, metavar="PORT", help="serve the pages after building them")
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--serve",
+        type=int,
+        metavar="PORT",
+        help="serve the pages after building them",
+    )
     arguments = parser.parse_args()
     stage()
     build()

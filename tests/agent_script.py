@@ -22,7 +22,10 @@ def native_step(thought: str, name: str, args: Any = None) -> Response:
 
 def fields(**values: Any) -> str:
     """An answer in chat markers."""
-    shown = (f"[[ ## {name} ## ]]\n{value if isinstance(value, str) else json.dumps(value)}\n" for name, value in values.items())
+    shown = (
+        f"[[ ## {name} ## ]]\n{value if isinstance(value, str) else json.dumps(value)}\n"
+        for name, value in values.items()
+    )
     return "\n".join([*shown, "[[ ## completed ## ]]"])
 
 

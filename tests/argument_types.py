@@ -14,7 +14,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Optional, Union
 
 import jsonschema
-from pydantic import UUID4, AfterValidator, AnyUrl, BaseModel, ConfigDict, Field, HttpUrl, SecretStr, TypeAdapter
+from pydantic import (
+    UUID4,
+    AfterValidator,
+    AnyUrl,
+    BaseModel,
+    ConfigDict,
+    Field,
+    HttpUrl,
+    SecretStr,
+    TypeAdapter,
+)
 from typing_extensions import TypedDict
 
 from ferrule.models.local.constraint import Constraint
@@ -86,20 +96,26 @@ TYPES: dict[str, Any] = {
     "set of literals": set[Literal["a", "b", "c"]], "set": set[int], "frozenset": frozenset[str],
     "dict": dict[str, int], "dict of literals": dict[Literal["a", "b"], int], "dict of any": dict[str, Any],
     "dict by enum": dict[Colour, bool],
-    "optional": Optional[int], "union": Union[int, str, None], "union of models": Union[Cat, Dog],  # noqa: UP007, UP045
-    "discriminated": Annotated[Union[Cat, Dog], Field(discriminator="kind")],  # noqa: UP007
-    "list of discriminated": list[Annotated[Union[Cat, Dog], Field(discriminator="kind")]],  # noqa: UP007
-    "dataclass": Box, "deque": deque[int], "nested optional": Optional[list[Optional[Box]]],  # noqa: UP045
+    "optional": Optional[int], "union": Union[int, str, None], "union of models": Union[Cat, Dog],
+    "discriminated": Annotated[Union[Cat, Dog], Field(discriminator="kind")],
+    "list of discriminated": list[Annotated[Union[Cat, Dog], Field(discriminator="kind")]],
+    "dataclass": Box, "deque": deque[int], "nested optional": Optional[list[Optional[Box]]],
     "model": Dog, "recursive model": Tree, "open model": Open, "typed dict": Options,
 }  # fmt: skip
 
 
 SAY_LESS: dict[str, tuple[Any, str]] = {
     "decimal": (decimal.Decimal, '"about one"'),
-    "bounded decimal": (Annotated[decimal.Decimal, Field(max_digits=6, decimal_places=2)], "1.23456"),
+    "bounded decimal": (
+        Annotated[decimal.Decimal, Field(max_digits=6, decimal_places=2)],
+        "1.23456",
+    ),
     "date": (dt.date, '"2023-02-29"'),
     "dict by int": (dict[int, str], '{"a":""}'),
-    "validator": (Annotated[str, AfterValidator(lambda text: text if text == text.upper() else int("x"))], '"a"'),
+    "validator": (
+        Annotated[str, AfterValidator(lambda text: text if text == text.upper() else int("x"))],
+        '"a"',
+    ),
 }
 """Types whose schema says less than they take, with a value that only the type refuses: calls with one are refused after decoding."""
 
@@ -113,7 +129,9 @@ def rejected(name: str, walks: int) -> list[str]:
     found: list[str] = []
     for seed in range(walks):
         text = random_walk(
-            constraint, random.Random(f"{name} {seed}"), (constraint.shortest_tokens or 0) + 40 + seed % 60 if seed % 2 else None
+            constraint,
+            random.Random(f"{name} {seed}"),
+            (constraint.shortest_tokens or 0) + 40 + seed % 60 if seed % 2 else None,
         ).text
         value = constraint.read(text).value
         try:

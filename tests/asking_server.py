@@ -19,14 +19,27 @@ FORMS: list[tuple[str, dict[str, Any]]] = [
         "Who are you?",
         {
             "type": "object",
-            "properties": {"name": {"type": "string"}, "title": {"type": "string", "default": "Dr"}},
+            "properties": {
+                "name": {"type": "string"},
+                "title": {"type": "string", "default": "Dr"},
+            },
             "required": ["name"],
         },
     ),
-    ("How many seats?", {"type": "object", "properties": {"seats": {"type": "integer", "minimum": 1}}, "required": ["seats"]}),
+    (
+        "How many seats?",
+        {
+            "type": "object",
+            "properties": {"seats": {"type": "integer", "minimum": 1}},
+            "required": ["seats"],
+        },
+    ),
 ]
 ANY = {"type": "object", "properties": {"what": {"type": "string"}}}
-TOOLS = [{"name": name, "description": f"To {name}.", "inputSchema": ANY} for name in ("book", "pay", "page", "changed")]
+TOOLS = [
+    {"name": name, "description": f"To {name}.", "inputSchema": ANY}
+    for name in ("book", "pay", "page", "changed")
+]
 
 
 def send(message: dict[str, Any]) -> None:
@@ -47,7 +60,12 @@ def params_of(index: int) -> dict[str, Any]:
 
 
 def text(words: Any) -> dict[str, Any]:
-    return {"resultType": "complete", "content": [{"type": "text", "text": words if isinstance(words, str) else json.dumps(words)}]}
+    return {
+        "resultType": "complete",
+        "content": [
+            {"type": "text", "text": words if isinstance(words, str) else json.dumps(words)},
+        ],
+    }
 
 
 def pushed(params: dict[str, Any], number: int) -> dict[str, Any]:
@@ -61,7 +79,15 @@ def pushed(params: dict[str, Any], number: int) -> dict[str, Any]:
 
 def legacy_call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     if name == "page":
-        answer = pushed({"mode": "url", "message": "Sign in", "url": "https://login.example/x?y=1", "elicitationId": "e"}, 0)
+        answer = pushed(
+            {
+                "mode": "url",
+                "message": "Sign in",
+                "url": "https://login.example/x?y=1",
+                "elicitationId": "e",
+            },
+            0,
+        )
         return text(answer)
     if name != "book":
         return text(f"done {arguments}")
@@ -93,10 +119,19 @@ def modern_call(name: str, arguments: dict[str, Any], params: dict[str, Any]) ->
     asked = (
         params_of(len(answers))
         if name == "book"
-        else {"mode": "url", "message": "Sign in", "url": "https://login.example/x?y=1", "elicitationId": "e"}
+        else {
+            "mode": "url",
+            "message": "Sign in",
+            "url": "https://login.example/x?y=1",
+            "elicitationId": "e",
+        }
     )
     request = {"method": "elicitation/create", "params": asked}
-    return {"resultType": "input_required", "inputRequests": {"q": request}, "requestState": json.dumps(answers)}
+    return {
+        "resultType": "input_required",
+        "inputRequests": {"q": request},
+        "requestState": json.dumps(answers),
+    }
 
 
 def answer(message: dict[str, Any]) -> dict[str, Any] | None:
@@ -123,14 +158,22 @@ def answer(message: dict[str, Any]) -> dict[str, Any] | None:
                 file.write("list\n")
             other = Path(f"{LOG}.tools")
             listed = json.loads(other.read_text()) if other.exists() else TOOLS
-            return {"resultType": "complete", "tools": listed, **({"ttlMs": 3_600_000, "cacheScope": "private"} if ERA == "modern" else {})}
+            return {
+                "resultType": "complete",
+                "tools": listed,
+                **({"ttlMs": 3_600_000, "cacheScope": "private"} if ERA == "modern" else {}),
+            }
         case "tools/call":
             with LOG.open("a") as file:
                 file.write(f"call {params['name']}\n")
             if params["name"] == "changed":
                 send({"method": "notifications/tools/list_changed"})
             arguments = params.get("arguments") or {}
-            return modern_call(params["name"], arguments, params) if ERA == "modern" else legacy_call(params["name"], arguments)
+            return (
+                modern_call(params["name"], arguments, params)
+                if ERA == "modern"
+                else legacy_call(params["name"], arguments)
+            )
         case "ping":
             return {}
         case _:
@@ -145,8 +188,16 @@ if __name__ == "__main__":
                 found = answer(asked)
             except ValueError:
                 found = None
-            refused = {"code": -32022, "message": "another version", "data": {"supported": [MODERN]}}
+            refused = {
+                "code": -32022,
+                "message": "another version",
+                "data": {"supported": [MODERN]},
+            }
             other = {"code": -32601, "message": "no"}
-            is_late = ERA == "modern" and asked["method"] == "initialize"  # a client that did not wait for `server/discover`
-            outcome = {"result": found} if found is not None else {"error": refused if is_late else other}
+            is_late = (
+                ERA == "modern" and asked["method"] == "initialize"
+            )  # a client that did not wait for `server/discover`
+            outcome = (
+                {"result": found} if found is not None else {"error": refused if is_late else other}
+            )
             send({"id": asked["id"], **outcome})

@@ -20,7 +20,10 @@ WORDS = (
     "name", "id", "url", "title", "status", "owner", "region", "port", "size", "created", "tags",
     "labels", "mode", "path", "image", "version", "enabled", "count", "amount", "email", "note",
 )  # fmt: skip
-_DRAFT_4, _DRAFT_7 = "http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-07/schema#"
+_DRAFT_4, _DRAFT_7 = (
+    "http://json-schema.org/draft-04/schema#",
+    "http://json-schema.org/draft-07/schema#",
+)
 _Schema = dict[str, Any]
 
 
@@ -49,37 +52,69 @@ def glaive(number: int) -> _Schema:
     made = _Maker("glaive", number)
 
     def value(depth: int) -> _Schema:
-        kind = made.one("string", "string", "integer", "number", "boolean", "enum", "array", "object" if depth else "string")
+        kind = made.one(
+            "string",
+            "string",
+            "integer",
+            "number",
+            "boolean",
+            "enum",
+            "array",
+            "object" if depth else "string",
+        )
         if kind == "enum":
             return {"type": "string", "enum": made.names(2, 5), "description": "One of them."}
         if kind == "array":
             return {"type": "array", "items": value(0), "description": "Some."}
         if kind == "object":
             names = made.names(1, 4)
-            return {"type": "object", "properties": {each: value(depth - 1) for each in names}, "required": made.required(names)}
-        return {"type": kind, "description": f"The {kind}.", **({"format": "date"} if kind == "string" and made.often(0.2) else {})}
+            return {
+                "type": "object",
+                "properties": {each: value(depth - 1) for each in names},
+                "required": made.required(names),
+            }
+        return {
+            "type": kind,
+            "description": f"The {kind}.",
+            **({"format": "date"} if kind == "string" and made.often(0.2) else {}),
+        }
 
     names = made.names(0, 6)
-    return {"type": "object", "properties": {each: value(2) for each in names}, "required": made.required(names)}
+    return {
+        "type": "object",
+        "properties": {each: value(2) for each in names},
+        "required": made.required(names),
+    }
 
 
 def kubernetes(number: int) -> _Schema:
     """An object of an API, with definitions that refer to one another."""
     made = _Maker("kubernetes", number)
-    extension = made.one({"x-kubernetes-patch-strategy": "merge"}, {"x-kubernetes-list-type": "atomic"}, {})
+    extension = made.one(
+        {"x-kubernetes-patch-strategy": "merge"},
+        {"x-kubernetes-list-type": "atomic"},
+        {},
+    )
 
     def leaf() -> _Schema:
         return made.one(
             {"type": "string", "description": "Text."},
             {"type": ["string", "null"]},
-            {"type": "integer", "format": made.one("int32", "int64"), **({"minimum": 0} if made.often(0.3) else {})},
+            {
+                "type": "integer",
+                "format": made.one("int32", "int64"),
+                **({"minimum": 0} if made.often(0.3) else {}),
+            },
             {"type": "boolean"},
             {"oneOf": [{"type": "string"}, {"type": "integer"}], "format": "int-or-string"},
             {"type": "object", "additionalProperties": {"type": "string"}},
             {"type": ["array", "null"], "items": {"type": ["string", "null"]}, **extension},
             {"type": "string", "format": made.one("date-time", "byte", "double")},
             {"$ref": "#/definitions/Quantity"},
-            {"type": "array", "items": {"$ref": f"#/definitions/{made.one('Selector', 'Port', 'Node')}"}},
+            {
+                "type": "array",
+                "items": {"$ref": f"#/definitions/{made.one('Selector', 'Port', 'Node')}"},
+            },
         )
 
     meta, spec = made.names(3, 8), made.names(3, 10)
@@ -99,7 +134,13 @@ def kubernetes(number: int) -> _Schema:
     }
     if made.often(0.2):
         properties["raw"] = {"x-kubernetes-preserve-unknown-fields": True}
-    return {"$schema": _DRAFT_7, "type": "object", "properties": properties, "required": ["kind", "metadata"], "definitions": definitions}
+    return {
+        "$schema": _DRAFT_7,
+        "type": "object",
+        "properties": properties,
+        "required": ["kind", "metadata"],
+        "definitions": definitions,
+    }
 
 
 def snowplow(number: int) -> _Schema:
@@ -116,15 +157,44 @@ def snowplow(number: int) -> _Schema:
             {"type": ["boolean", "null"]},
             {"type": "string", "enum": made.names(2, 6)},
             {"type": ["string", "null"], "enum": [*made.names(1, 3), None]},
-            {"type": "string", "format": made.one("date-time", "uuid", "uri", "email", "ipv4", "hostname"), "maxLength": 255},
-            {"type": "string", "pattern": made.one("^[A-Z]{2}$", r"^\d{4}-\d{2}$", "^(?:[0-9a-f]{2}:){5}[0-9a-f]{2}$"), "maxLength": 36},
-            {"type": "array", "items": {"type": "string", "maxLength": 50}, "minItems": 1, "maxItems": made.one(3, 10)},
-            {"type": "array", "items": {"type": "object", "properties": {"id": {"type": "integer"}}, "additionalProperties": False}},
+            {
+                "type": "string",
+                "format": made.one("date-time", "uuid", "uri", "email", "ipv4", "hostname"),
+                "maxLength": 255,
+            },
+            {
+                "type": "string",
+                "pattern": made.one(
+                    "^[A-Z]{2}$",
+                    r"^\d{4}-\d{2}$",
+                    "^(?:[0-9a-f]{2}:){5}[0-9a-f]{2}$",
+                ),
+                "maxLength": 36,
+            },
+            {
+                "type": "array",
+                "items": {"type": "string", "maxLength": 50},
+                "minItems": 1,
+                "maxItems": made.one(3, 10),
+            },
+            {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {"id": {"type": "integer"}},
+                    "additionalProperties": False,
+                },
+            },
         )
 
     names = made.names(2, 9)
     made_of: _Schema = {each: value() for each in names}
-    described = {"vendor": "com.acme", "name": f"event_{number}", "format": "jsonschema", "version": "1-0-0"}
+    described = {
+        "vendor": "com.acme",
+        "name": f"event_{number}",
+        "format": "jsonschema",
+        "version": "1-0-0",
+    }
     needs = {"dependencies": {names[0]: [names[1]]}} if made.often(0.1) else {}
     return {"$schema": _DRAFT_4, "self": described, "type": "object", "properties": made_of, "required": made.required(names), "additionalProperties": False, **needs}  # fmt: skip
 
@@ -145,33 +215,80 @@ def github(number: int) -> _Schema:
         return made.one(
             {"type": "array", "items": value(inner), "minItems": made.one(0, 1, 2)},
             {"type": "array", "items": {"enum": made.names(2, 3)}, "uniqueItems": True},
-            {"type": "array", "items": {"type": "string"}, "uniqueItems": True, "minItems": made.one(0, 2)},
-            {"type": "array", "items": [value(0), value(0)], "additionalItems": made.one(False, {"type": "null"})},
+            {
+                "type": "array",
+                "items": {"type": "string"},
+                "uniqueItems": True,
+                "minItems": made.one(0, 2),
+            },
+            {
+                "type": "array",
+                "items": [value(0), value(0)],
+                "additionalItems": made.one(False, {"type": "null"}),
+            },
             {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
-            {"oneOf": [{"required": ["name"]}, {"required": ["id"]}], "properties": {"name": value(inner), "id": value(0)}},
+            {
+                "oneOf": [{"required": ["name"]}, {"required": ["id"]}],
+                "properties": {"name": value(inner), "id": value(0)},
+            },
             {"anyOf": [value(inner), {"type": "null"}], "default": None},
-            {"allOf": [{"$ref": "#/definitions/step"}, {"properties": {"extra": value(0)}, "required": ["extra"]}]},
-            {"type": "object", "patternProperties": {made.one("^x-", "^[a-z]+$", ".*"): value(0)}, "additionalProperties": False},
-            {"type": "object", "additionalProperties": value(inner), "maxProperties": made.one(1, 5), "minProperties": made.one(0, 1)},
-            {"type": "object", "propertyNames": {"pattern": "^[a-z]+$"}, "additionalProperties": value(0)},
-            {"if": {"properties": {"mode": {"const": "a"}}}, "then": {"required": ["path"]}, "type": "object"},
+            {
+                "allOf": [
+                    {"$ref": "#/definitions/step"},
+                    {"properties": {"extra": value(0)}, "required": ["extra"]},
+                ],
+            },
+            {
+                "type": "object",
+                "patternProperties": {made.one("^x-", "^[a-z]+$", ".*"): value(0)},
+                "additionalProperties": False,
+            },
+            {
+                "type": "object",
+                "additionalProperties": value(inner),
+                "maxProperties": made.one(1, 5),
+                "minProperties": made.one(0, 1),
+            },
+            {
+                "type": "object",
+                "propertyNames": {"pattern": "^[a-z]+$"},
+                "additionalProperties": value(0),
+            },
+            {
+                "if": {"properties": {"mode": {"const": "a"}}},
+                "then": {"required": ["path"]},
+                "type": "object",
+            },
             {"type": "object", "properties": {"not_one": {"not": {"const": 1}}}},
             {"type": "array", "contains": {"const": "a"}},
         )
 
     names = made.names(1, 5)
-    step = {"type": "object", "properties": {"name": {"type": "string"}, "next": {"$ref": "#/definitions/step"}}, "required": ["name"]}
+    step = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "next": {"$ref": "#/definitions/step"}},
+        "required": ["name"],
+    }
     return {
         "$schema": _DRAFT_7,
         "definitions": {"step": step, "text": {"type": "string", "maxLength": 30}},
         "type": "object",
         "properties": {each: value(2) for each in names},
         "required": made.required(names),
-        **made.one({"additionalProperties": False}, {"additionalProperties": True}, {"patternProperties": {"^x-": {}}}, {}),
+        **made.one(
+            {"additionalProperties": False},
+            {"additionalProperties": True},
+            {"patternProperties": {"^x-": {}}},
+            {},
+        ),
     }
 
 
-SCHEMAS: dict[str, _Schema] = {f"{kind.__name__} {i}": kind(i) for kind in (glaive, kubernetes, snowplow, github) for i in range(50)}
+SCHEMAS: dict[str, _Schema] = {
+    f"{kind.__name__} {i}": kind(i)
+    for kind in (glaive, kubernetes, snowplow, github)
+    for i in range(50)
+}
 
 
 def judged(schema: _Schema, walks: int = 6) -> tuple[str, list[str]]:
@@ -186,9 +303,13 @@ def judged(schema: _Schema, walks: int = 6) -> tuple[str, list[str]]:
         try:
             constraint = Constraint.of_schema(byte_vocabulary(), schema, partial=True)
         except ConstraintError as error:
-            return "refused", [] if str(error).startswith("The engine has no grammar") else [str(error)]
+            return "refused", [] if str(error).startswith("The engine has no grammar") else [
+                str(error),
+            ]
         named = {loss.keyword for loss in constraint.losses[""] if loss.breaking}
-        faults += [f"`{each}` is not in the refusal" for each in named if f"`{each}`" not in str(refusal)]
+        faults += [
+            f"`{each}` is not in the refusal" for each in named if f"`{each}`" not in str(refusal)
+        ]
     named = {loss.keyword for loss in constraint.losses.get("", ()) if loss.breaking}
     level = constraint.level[""]
     check = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)(schema)

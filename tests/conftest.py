@@ -35,18 +35,27 @@ def pytest_sessionfinish() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """In `make check-core`, skip a file of tests that imports what no test needs of ferrule alone. An import of ferrule's own still fails."""
     report = yield
-    error = report.call.excinfo.value if os.environ.get("FERRULE_CORE_TEST") and report.failed else None
+    error = (
+        report.call.excinfo.value if os.environ.get("FERRULE_CORE_TEST") and report.failed else None
+    )
     while error is not None and not isinstance(error, ModuleNotFoundError):
         error = error.__cause__
     if error is not None:
-        importer = [name for frame, _ in traceback.walk_tb(error.__traceback__) if not (name := frame.f_code.co_filename).startswith("<")][
-            -1
-        ]
+        importer = [
+            name
+            for frame, _ in traceback.walk_tb(error.__traceback__)
+            if not (name := frame.f_code.co_filename).startswith("<")
+        ][-1]
         if Path(importer).is_relative_to(Path(__file__).parent):
-            report.outcome, report.longrepr = "skipped", (str(collector.path), 0, f"Skipped: needs {error.name}")
+            report.outcome, report.longrepr = (
+                "skipped",
+                (str(collector.path), 0, f"Skipped: needs {error.name}"),
+            )
     return report
 
 

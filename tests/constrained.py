@@ -47,7 +47,12 @@ class Node(BaseModel):
     parts: list[Node] = []
 
 
-def order(item: Literal["book", "pen"], count: Annotated[int, Field(ge=1, le=99)], address: Address, tags: list[str] = []) -> str:  # noqa: B006
+def order(
+    item: Literal["book", "pen"],
+    count: Annotated[int, Field(ge=1, le=99)],
+    address: Address,
+    tags: list[str] = [],
+) -> str:
     """Order something."""
     return f"{count} {item} {address} {tags}"
 
@@ -57,12 +62,19 @@ def plan(tree: Node, due: date | None = None) -> str:
     return f"{tree} {due}"
 
 
-def search(query: str, limit: Annotated[int, Field(gt=0, le=50)] = 10, kinds: list[Literal["page", "image"]] | None = None) -> str:
+def search(
+    query: str,
+    limit: Annotated[int, Field(gt=0, le=50)] = 10,
+    kinds: list[Literal["page", "image"]] | None = None,
+) -> str:
     """Search."""
     return f"{query} {limit} {kinds}"
 
 
-def pay(amount: Annotated[float, Field(gt=0, lt=10_000)], iban: Annotated[str, Field(pattern=r"^[A-Z]{2}\d{2}[A-Z0-9]{10,30}$")]) -> str:
+def pay(
+    amount: Annotated[float, Field(gt=0, lt=10_000)],
+    iban: Annotated[str, Field(pattern=r"^[A-Z]{2}\d{2}[A-Z0-9]{10,30}$")],
+) -> str:
     """Pay."""
     return f"{amount} {iban}"
 
@@ -83,7 +95,12 @@ def vocabulary_of_text(size: int = SIZE) -> Vocabulary:
         text = path.read_bytes()
         for word in text.split(b" "):
             for n in range(2, 12):
-                pieces.update(b" " * k + word[i : i + n] for i in range(0, max(1, len(word) - n + 1), 2) for k in (0, 1) if word[i : i + n])
+                pieces.update(
+                    b" " * k + word[i : i + n]
+                    for i in range(0, max(1, len(word) - n + 1), 2)
+                    for k in (0, 1)
+                    if word[i : i + n]
+                )
     marks = [
         b'"',
         b"{",
@@ -105,9 +122,20 @@ def vocabulary_of_text(size: int = SIZE) -> Vocabulary:
         b"},{",
         b'{"',
     ]
-    wanted = dict.fromkeys([*(bytes([i]) for i in range(256)), *marks, *(each for each, _ in pieces.most_common(size))])
+    wanted = dict.fromkeys(
+        [
+            *(bytes([i]) for i in range(256)),
+            *marks,
+            *(each for each, _ in pieces.most_common(size)),
+        ],
+    )
     tokens = list(wanted)[: size - 2]
-    return Vocabulary([*tokens, b"<tool_call>", b"</s>"], eos=[len(tokens) + 1], special=[len(tokens)], size=size + 64)
+    return Vocabulary(
+        [*tokens, b"<tool_call>", b"</s>"],
+        eos=[len(tokens) + 1],
+        special=[len(tokens)],
+        size=size + 64,
+    )
 
 
 class Sampler:
@@ -141,21 +169,31 @@ def walk(matcher: Matcher, sampler: Sampler, most: int = 100_000) -> Matcher:
 
 def is_valid(text: str, opener: str = "") -> bool:
     """Whether a text is one call that JSON, jsonschema and pydantic take."""
-    found = json.loads(text.partition(opener)[2] if opener else text, parse_constant=lambda name: 1 / 0)
+    found = json.loads(
+        text.partition(opener)[2] if opener else text,
+        parse_constant=lambda name: 1 / 0,
+    )
     tool = TOOLS[found["name"]]
     jsonschema.validate(found["arguments"], tool.declaration["function"]["parameters"])
     tool(**found["arguments"])
     return list(found) == ["intention", "name", "arguments"]
 
 
-def count_valid(constraint: Constraint, number: int, budget: Any, opener: str = "") -> tuple[int, float]:
+def count_valid(
+    constraint: Constraint,
+    number: int,
+    budget: Any,
+    opener: str = "",
+) -> tuple[int, float]:
     """How many of so many walks are valid calls within their budget, and the mean of their tokens."""
     valid = tokens = 0
     for seed in range(number):
         allowed = budget(seed)
         matcher = walk(constraint.matcher(allowed), Sampler(constraint.vocabulary.size, seed))
         tokens += len(matcher.tokens)
-        valid += is_valid(matcher.text, opener) and (allowed is None or len(matcher.tokens) <= allowed)
+        valid += is_valid(matcher.text, opener) and (
+            allowed is None or len(matcher.tokens) <= allowed
+        )
     return valid, tokens / number
 
 
@@ -171,11 +209,17 @@ def time_masks(constraint: Constraint, budget: int | None) -> tuple[list[float],
     raw: list[float] = []
     start = make_matcher(constraint.vocabulary.tokenizer, constraint.lark)
     for seed in range(20):
-        tokens = walk(constraint.matcher(4_000 if budget is None else budget), Sampler(constraint.vocabulary.size, seed)).tokens
+        tokens = walk(
+            constraint.matcher(4_000 if budget is None else budget),
+            Sampler(constraint.vocabulary.size, seed),
+        ).tokens
         matcher = constraint.matcher(budget)
         bare = start.deep_copy()
         for token in tokens:
-            both = ((ours, matcher.mask, matcher.accept), (raw, bare.compute_bitmask, bare.consume_token))
+            both = (
+                (ours, matcher.mask, matcher.accept),
+                (raw, bare.compute_bitmask, bare.consume_token),
+            )
             for times, mask, accept in both if token % 2 else both[::-1]:
                 started = time.process_time_ns()
                 mask()
@@ -202,7 +246,10 @@ def timed(call: Any) -> tuple[Any, float]:
 def many(number: int) -> list[dict[str, Any]]:
     """Declarations of so many tools."""
     return [
-        {"type": "function", "function": {**each["function"], "name": f"{each['function']['name']}_{i}"}}
+        {
+            "type": "function",
+            "function": {**each["function"], "name": f"{each['function']['name']}_{i}"},
+        }
         for i in range(number // len(DECLARATIONS))
         for each in DECLARATIONS
     ]
@@ -215,7 +262,9 @@ def report_validity(vocabulary: Vocabulary, name: str, number: int) -> None:
     valid, tokens = count_valid(plain, number, lambda _: 400)
     print(f"{name}: {valid}/{number} valid calls within 400 tokens ({tokens:.0f} on average)")
     valid, tokens = count_valid(plain, number, lambda seed: least + seed % 40)
-    print(f"{name}: {valid}/{number} valid calls with budgets of {least} (the shortest call) to {least + 39} tokens")
+    print(
+        f"{name}: {valid}/{number} valid calls with budgets of {least} (the shortest call) to {least + 39} tokens",
+    )
     thinking = Constraint.of_calls(vocabulary, DECLARATIONS, form=CallForm(thought_chars=200))
     some = max(1, number * 2 // 5)
     valid, tokens = count_valid(thinking, some, lambda _: 600, "<tool_call>")
@@ -227,7 +276,10 @@ def report_types(walks: int) -> None:
     from argument_types import TYPES, rejected
 
     found = {name: refused for name in TYPES if (refused := rejected(name, walks))}
-    print(f"{len(TYPES)} types, {walks} walks each: {sum(map(len, found.values()))} refused", *found.items())
+    print(
+        f"{len(TYPES)} types, {walks} walks each: {sum(map(len, found.values()))} refused",
+        *found.items(),
+    )
 
 
 def report_schemas() -> None:
@@ -235,8 +287,12 @@ def report_schemas() -> None:
     from bench_schemas import SCHEMAS, judged
 
     found = [judged(each) for each in SCHEMAS.values()]
-    levels = ", ".join(f"{number} {level}" for level, number in Counter(level for level, _ in found).items())
-    print(f"{len(found)} schemas: {levels}; {sum(bool(faults) for _, faults in found)} widened in silence")
+    levels = ", ".join(
+        f"{number} {level}" for level, number in Counter(level for level, _ in found).items()
+    )
+    print(
+        f"{len(found)} schemas: {levels}; {sum(bool(faults) for _, faults in found)} widened in silence",
+    )
 
 
 def report_cost(vocabulary: Vocabulary) -> None:
@@ -244,27 +300,44 @@ def report_cost(vocabulary: Vocabulary) -> None:
     before = memory_mb()
     _, built = timed(lambda: vocabulary.tokenizer)
     _, again = timed(lambda: vocabulary.tokenizer)
-    print(f"tokenizer of {vocabulary.size} ids: {built:.0f} ms, {memory_mb() - before:.0f} MB; again {again:.3f} ms")
+    print(
+        f"tokenizer of {vocabulary.size} ids: {built:.0f} ms, {memory_mb() - before:.0f} MB; again {again:.3f} ms",
+    )
     for number in (5, 200):
         declarations = many(number)
         before = memory_mb()
-        made, took = timed(lambda declarations=declarations: Constraint.of_calls(vocabulary, declarations))
+        made, took = timed(
+            lambda declarations=declarations: Constraint.of_calls(vocabulary, declarations),
+        )
         _, first = timed(lambda made=made: made.matcher(4_000).mask())
         more = memory_mb() - before
         _, raw = timed(lambda made=made: make_matcher(vocabulary.tokenizer, made.lark))
         hits = CONSTRAINTS.hits
-        _, again = timed(lambda declarations=declarations: Constraint.of_calls(vocabulary, declarations).matcher())
+        _, again = timed(
+            lambda declarations=declarations: Constraint.of_calls(
+                vocabulary,
+                declarations,
+            ).matcher(),
+        )
         kept = CONSTRAINTS.hits - hits
-        print(f"{number} tools: compile {took:.1f} ms (engine alone {raw:.1f}), first mask {first:.1f} ms, {more:.0f} MB")
+        print(
+            f"{number} tools: compile {took:.1f} ms (engine alone {raw:.1f}), first mask {first:.1f} ms, {more:.0f} MB",
+        )
         print(f"{number} tools again: {again:.2f} ms, {kept} hit")
     if vocabulary.size > 2 * SIZE:
         return
     constraint = Constraint.of_calls(vocabulary, DECLARATIONS)
-    for name, budget in (("without a budget", None), ("within a budget of 4000", 4_000), ("within a budget of 200", 200)):
+    for name, budget in (
+        ("without a budget", None),
+        ("within a budget of 4000", 4_000),
+        ("within a budget of 200", 200),
+    ):
         ours, raw = time_masks(constraint, budget)
         ratio = sum(ours) / sum(raw)
         mean, worst = sum(ours) / len(ours) * 1e3, max(ours) * 1e3
-        print(f"mask and token {name}: {percentiles(ours)}; engine {percentiles(raw)}; {ratio:.2f} times")
+        print(
+            f"mask and token {name}: {percentiles(ours)}; engine {percentiles(raw)}; {ratio:.2f} times",
+        )
         print(f"mask and token {name}: mean {mean:.3f} ms, worst {worst:.1f} ms")
 
 

@@ -20,7 +20,18 @@ from constrained import DECLARATIONS, TOOLS
 from mcp_servers import free_port, listening
 from model_servers import GGUF, LLAMA
 
-from ferrule import LM, CallForm, Constraint, ConstraintProcessor, Limits, Message, Messages, ReAct, Request, Vocabulary
+from ferrule import (
+    LM,
+    CallForm,
+    Constraint,
+    ConstraintProcessor,
+    Limits,
+    Message,
+    Messages,
+    ReAct,
+    Request,
+    Vocabulary,
+)
 from ferrule.values.conversation.exchange import Declarations, Shape
 
 HI = Messages([Message("user", "hi")])
@@ -30,7 +41,10 @@ CHANCE = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 def is_valid(name: str, arguments: dict[str, Any]) -> bool:
     """Whether JSON, jsonschema and pydantic take a call."""
     tool = TOOLS[name]
-    jsonschema.validate(json.loads(json.dumps(arguments, allow_nan=False)), tool.declaration["function"]["parameters"])
+    jsonschema.validate(
+        json.loads(json.dumps(arguments, allow_nan=False)),
+        tool.declaration["function"]["parameters"],
+    )
     tool(**arguments)
     return True
 
@@ -44,27 +58,52 @@ def report_transformers(folder: str, number: int, rows: int) -> None:
     ends, size = model.generation_config.eos_token_id, model.config.vocab_size
     vocabulary = Vocabulary.from_json(tokenizer.backend_tokenizer.to_str(), eos=ends, size=size)
     for thought, wanted, budget in ((0, number, 2_000), (100, number * 2 // 5, 2_000)):
-        constraint = Constraint.of_calls(vocabulary, DECLARATIONS, form=CallForm(thought_chars=thought))
+        constraint = Constraint.of_calls(
+            vocabulary,
+            DECLARATIONS,
+            form=CallForm(thought_chars=thought),
+        )
         started, valid, made = time.perf_counter(), 0, 0
         while made < wanted:
-            processor, batch = ConstraintProcessor(constraint, budget=budget), min(rows, wanted - made)
+            processor, batch = (
+                ConstraintProcessor(constraint, budget=budget),
+                min(rows, wanted - made),
+            )
             torch.manual_seed(made)
             inputs = tokenizer(["hi"] * batch, return_tensors="pt")
-            given = {"input_ids": inputs["input_ids"], "attention_mask": inputs["attention_mask"], "pad_token_id": tokenizer.pad_token_id}
+            given = {
+                "input_ids": inputs["input_ids"],
+                "attention_mask": inputs["attention_mask"],
+                "pad_token_id": tokenizer.pad_token_id,
+            }
             found = model.generate(
-                **given, logits_processor=[processor], max_new_tokens=budget + 1, do_sample=True, temperature=1.0, top_k=0, top_p=1.0
+                **given,
+                logits_processor=[processor],
+                max_new_tokens=budget + 1,
+                do_sample=True,
+                temperature=1.0,
+                top_k=0,
+                top_p=1.0,
             )
             for answer in processor.answers(found):
                 [call] = answer.calls
                 valid += is_valid(call.name, call.args) and bool(call.intention)
             made += batch
         after = f" after a thought of at most {thought} characters" if thought else ""
-        print(f"transformers: {valid}/{wanted} valid calls{after} within {budget} tokens, {time.perf_counter() - started:.0f} s")
+        print(
+            f"transformers: {valid}/{wanted} valid calls{after} within {budget} tokens, {time.perf_counter() - started:.0f} s",
+        )
 
 
 def report_agent(name: str, lm: Any, runs: int) -> None:
     """Print what whole runs of an agent on a random model did."""
-    agent = ReAct("question -> answer: int", [*TOOLS.values()], max_iters=4, limits=Limits(tool_calls=10), enable_user_clarification=False)
+    agent = ReAct(
+        "question -> answer: int",
+        [*TOOLS.values()],
+        max_iters=4,
+        limits=Limits(tool_calls=10),
+        enable_user_clarification=False,
+    )
     steps = faults = 0
     for seed in range(runs):
         found = agent(question="What now?", lm=lm, config={"seed": seed})
@@ -77,11 +116,18 @@ def report_agent(name: str, lm: Any, runs: int) -> None:
 
 def report_calls(name: str, lm: Any, number: int) -> None:
     """Print how many single calls of an agent's step are valid."""
-    agent = ReAct("question -> answer: int", [*TOOLS.values()], max_iters=1, enable_user_clarification=False)
+    agent = ReAct(
+        "question -> answer: int",
+        [*TOOLS.values()],
+        max_iters=1,
+        enable_user_clarification=False,
+    )
     valid = 0
     for seed in range(number):
         [step] = agent(question="What now?", lm=lm, config={"seed": seed}).trajectory.steps
-        valid += all(call.name == "finish" or is_valid(call.name, call.args) for call in step.calls) and bool(step.calls)
+        valid += all(
+            call.name == "finish" or is_valid(call.name, call.args) for call in step.calls
+        ) and bool(step.calls)
     print(f"{name}: {valid}/{number} steps are one valid call")
 
 
@@ -89,22 +135,52 @@ def report_server(folder: Path, number: int) -> None:
     """Print how many calls of llama.cpp's server are valid, which gets the grammar with each request."""
     port = free_port()
     (folder / "serve.py").write_text(LLAMA)
-    command = [sys.executable, *(str(folder / each) for each in ("serve.py", "tiny.gguf")), str(port), str(folder / "none"), "2000"]
+    command = [
+        sys.executable,
+        *(str(folder / each) for each in ("serve.py", "tiny.gguf")),
+        str(port),
+        str(folder / "none"),
+        "2000",
+    ]
     with listening(command, {}, port):
-        lm = LM(f"http://127.0.0.1:{port}/v1", model="m", temperature=1.0, max_retries=0, max_tokens=2_000).constrained(thought_chars=30)
+        lm = LM(
+            f"http://127.0.0.1:{port}/v1",
+            model="m",
+            temperature=1.0,
+            max_retries=0,
+            max_tokens=2_000,
+        ).constrained(thought_chars=30)
         valid = cut = 0
         for seed in range(number):
             settings = {"seed": seed}
-            found = lm.complete(Request(HI, Declarations(DECLARATIONS), "required", shape=Shape("call"), settings=settings))
-            valid += all(is_valid(call.name, call.args) for call in found.tool_calls) and len(found.tool_calls) == 1
+            found = lm.complete(
+                Request(
+                    HI,
+                    Declarations(DECLARATIONS),
+                    "required",
+                    shape=Shape("call"),
+                    settings=settings,
+                ),
+            )
+            valid += (
+                all(is_valid(call.name, call.args) for call in found.tool_calls)
+                and len(found.tool_calls) == 1
+            )
             cut += found.finish_reason == "length" and not found.tool_calls
-        print(f"llama.cpp's server: {valid}/{number - cut} valid calls; {cut} more answers were cut after 2000 tokens, and have no call")
+        print(
+            f"llama.cpp's server: {valid}/{number - cut} valid calls; {cut} more answers were cut after 2000 tokens, and have no call",
+        )
 
 
 def main() -> None:
     """Print every figure."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--number", type=int, default=1_000, help="calls for the first figure; the others are parts of it")
+    parser.add_argument(
+        "--number",
+        type=int,
+        default=1_000,
+        help="calls for the first figure; the others are parts of it",
+    )
     parser.add_argument("--rows", type=int, default=50, help="rows of a batch")
     options = parser.parse_args()
     some, runs = max(1, options.number // 10), max(1, options.number // 200)
@@ -116,14 +192,26 @@ def main() -> None:
 
             place = save_tiny_llama(Path(folder))
             report_transformers(place, options.number, options.rows)
-            report_agent("transformers", LM(f"local:{place}", max_tokens=400, thought_chars=60, **CHANCE), runs)
+            report_agent(
+                "transformers",
+                LM(f"local:{place}", max_tokens=400, thought_chars=60, **CHANCE),
+                runs,
+            )
         path = Path(folder) / "tiny.gguf"
         if find_spec("llama_cpp") is None or find_spec("gguf") is None:
             print("llama_cpp: left out, pip install llama-cpp-python gguf")
         else:
             exec(GGUF, {"path": path})
-            report_calls("llama_cpp", LM(f"llama_cpp:{path}", max_tokens=250, thought_chars=0, **CHANCE), some)
-            report_agent("llama_cpp", LM(f"llama_cpp:{path}", max_tokens=400, thought_chars=60, **CHANCE), runs)
+            report_calls(
+                "llama_cpp",
+                LM(f"llama_cpp:{path}", max_tokens=250, thought_chars=0, **CHANCE),
+                some,
+            )
+            report_agent(
+                "llama_cpp",
+                LM(f"llama_cpp:{path}", max_tokens=400, thought_chars=60, **CHANCE),
+                runs,
+            )
         if find_spec("xllamacpp") is None or find_spec("gguf") is None:
             print("llama.cpp's server: left out, pip install xllamacpp gguf")
         else:

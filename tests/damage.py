@@ -51,7 +51,13 @@ def damaged_bytes(draw: st.DrawFn, whole: bytes) -> bytes:
     if draw(st.booleans()):
         return whole[: draw(st.integers(0, len(whole) - 1))]
     changed = bytearray(whole)
-    for at, byte in draw(st.lists(st.tuples(st.integers(0, len(whole) - 1), st.integers(0, 255)), min_size=1, max_size=40)):
+    for at, byte in draw(
+        st.lists(
+            st.tuples(st.integers(0, len(whole) - 1), st.integers(0, 255)),
+            min_size=1,
+            max_size=40,
+        ),
+    ):
         changed[at] = byte
     return bytes(changed)
 

@@ -10,7 +10,17 @@ from typing import Any
 from ag_ui.core import Event
 from pydantic import TypeAdapter
 
-from ferrule import Delta, Module, Predict, Prediction, Request, Response, ScriptedLM, context, gather
+from ferrule import (
+    Delta,
+    Module,
+    Predict,
+    Prediction,
+    Request,
+    Response,
+    ScriptedLM,
+    context,
+    gather,
+)
 
 _EVENT = TypeAdapter[Any](Event)
 
@@ -57,7 +67,9 @@ def drafted(*, at_once: bool, best: int) -> list[Any]:
 
     async def events() -> list[Any]:
         with context(lm=PatientLM(by=write)):
-            return [event async for event in Drafts(at_once=at_once, best=best).astream(topic="topic")]
+            return [
+                event async for event in Drafts(at_once=at_once, best=best).astream(topic="topic")
+            ]
 
     return asyncio.run(events())
 
@@ -79,7 +91,10 @@ class AGUIClient:
         self.events = events
         assert events[0]["type"] in {"RUN_STARTED", "RUN_ERROR"}
         assert events[-1]["type"] in {"RUN_FINISHED", "RUN_ERROR"}
-        assert all(event["type"] not in {"RUN_STARTED", "RUN_FINISHED", "RUN_ERROR"} for event in events[1:-1])
+        assert all(
+            event["type"] not in {"RUN_STARTED", "RUN_FINISHED", "RUN_ERROR"}
+            for event in events[1:-1]
+        )
         is_open: dict[tuple[str, str], Any] = {}
         ended: set[str] = set()
         for event in events:
@@ -93,7 +108,12 @@ class AGUIClient:
         for event in messages_of(chunks):
             self._take(event, is_open, set())
 
-    def _take(self, event: dict[str, Any], is_open: dict[tuple[str, str], Any], ended: set[str]) -> None:
+    def _take(
+        self,
+        event: dict[str, Any],
+        is_open: dict[tuple[str, str], Any],
+        ended: set[str],
+    ) -> None:
         kind = event["type"]
         if agent := event.get("subagentRunId"):
             assert agent not in ended
@@ -101,7 +121,10 @@ class AGUIClient:
         match kind:
             case "SUBAGENT_STARTED":
                 assert ("agent", agent) not in is_open
-                assert ("agent", event.get("parentSubagentRunId", agent)) in is_open or "parentSubagentRunId" not in event
+                assert (
+                    "agent",
+                    event.get("parentSubagentRunId", agent),
+                ) in is_open or "parentSubagentRunId" not in event
                 is_open["agent", agent] = True
                 self.agents.append(event["name"])
             case "SUBAGENT_FINISHED" | "SUBAGENT_ERROR":
@@ -111,7 +134,10 @@ class AGUIClient:
                 key = (kind.removesuffix("_START"), event["messageId"])
                 assert key not in is_open
                 role = "assistant" if kind.startswith("TEXT") else "reasoning"
-                is_open[key] = self._message(event["messageId"], {"id": event["messageId"], "role": role, "content": ""})
+                is_open[key] = self._message(
+                    event["messageId"],
+                    {"id": event["messageId"], "role": role, "content": ""},
+                )
             case "TEXT_MESSAGE_CONTENT" | "REASONING_MESSAGE_CONTENT":
                 assert (kind.removesuffix("_CONTENT"), event["messageId"]) in is_open
                 self._message(event["messageId"], {})["content"] += event["delta"]
@@ -120,19 +146,37 @@ class AGUIClient:
             case "TOOL_CALL_START":
                 assert ("call", event["toolCallId"]) not in is_open
                 is_open["call", event["toolCallId"]] = True
-                made = {"id": event["toolCallId"], "type": "function", "function": {"name": event["toolCallName"], "arguments": ""}}
-                self._message(event["parentMessageId"], {"id": event["parentMessageId"], "role": "assistant", "toolCalls": [made]})
+                made = {
+                    "id": event["toolCallId"],
+                    "type": "function",
+                    "function": {"name": event["toolCallName"], "arguments": ""},
+                }
+                self._message(
+                    event["parentMessageId"],
+                    {"id": event["parentMessageId"], "role": "assistant", "toolCalls": [made]},
+                )
             case "TOOL_CALL_ARGS":
                 assert ("call", event["toolCallId"]) in is_open
-                self._message(event["toolCallId"], {})["toolCalls"][0]["function"]["arguments"] += event["delta"]
+                self._message(event["toolCallId"], {})["toolCalls"][0]["function"]["arguments"] += (
+                    event["delta"]
+                )
             case "TOOL_CALL_END":
                 del is_open["call", event["toolCallId"]]
             case "TOOL_CALL_RESULT":
-                message = {"id": event["messageId"], "role": "tool", "toolCallId": event["toolCallId"], "content": event["content"]}
+                message = {
+                    "id": event["messageId"],
+                    "role": "tool",
+                    "toolCallId": event["toolCallId"],
+                    "content": event["content"],
+                }
                 self.messages.append(message)
             case "MESSAGES_SNAPSHOT":
-                whole = {message["id"]: message for message in json.loads(json.dumps(event["messages"]))}
-                kept = [whole.pop(message["id"]) for message in self.messages if message["id"] in whole]
+                whole = {
+                    message["id"]: message for message in json.loads(json.dumps(event["messages"]))
+                }
+                kept = [
+                    whole.pop(message["id"]) for message in self.messages if message["id"] in whole
+                ]
                 self.messages = [*kept, *whole.values()]
             case _:
                 pass
@@ -147,7 +191,11 @@ class AGUIClient:
     @property
     def said(self) -> list[str]:
         """The texts of the assistant itself."""
-        return [m["content"] for m in self.messages if m["role"] == "assistant" and "toolCalls" not in m and not m.get("subagentRunId")]
+        return [
+            m["content"]
+            for m in self.messages
+            if m["role"] == "assistant" and "toolCalls" not in m and not m.get("subagentRunId")
+        ]
 
     @property
     def results(self) -> list[str]:
@@ -187,10 +235,18 @@ class UIClient:
             case "start-step":
                 self.parts.append({"type": "step-start"})
             case "finish-step":
-                assert not is_open  # version 6 forgets the open parts, and breaks off at their next chunk
+                assert (
+                    not is_open
+                )  # version 6 forgets the open parts, and breaks off at their next chunk
             case "text-start" | "reasoning-start":
                 assert (family, chunk["id"]) not in is_open
-                self.parts.append(part := {"type": family, "text": "", "providerMetadata": chunk.get("providerMetadata")})
+                self.parts.append(
+                    part := {
+                        "type": family,
+                        "text": "",
+                        "providerMetadata": chunk.get("providerMetadata"),
+                    },
+                )
                 is_open[family, chunk["id"]] = part
             case "text-delta" | "reasoning-delta":
                 is_open[family, chunk["id"]]["text"] += chunk["delta"]
@@ -199,14 +255,21 @@ class UIClient:
                 part["providerMetadata"] = chunk.get("providerMetadata", part["providerMetadata"])
             case "tool-input-start":
                 assert all(part.get("toolCallId") != chunk["toolCallId"] for part in self.parts)
-                fields = {"toolCallId": chunk["toolCallId"], "state": "input-streaming", "toolMetadata": chunk.get("toolMetadata")}
+                fields = {
+                    "toolCallId": chunk["toolCallId"],
+                    "state": "input-streaming",
+                    "toolMetadata": chunk.get("toolMetadata"),
+                }
                 self.parts.append({"type": f"tool-{chunk['toolName']}", **fields, "written": ""})
             case "tool-input-delta":
                 self._call(chunk)["written"] += chunk["inputTextDelta"]
             case "tool-input-available":
                 self._call(chunk).update(state="input-available", input=chunk["input"])
             case "tool-approval-request":
-                self._call(chunk).update(state="approval-requested", approval={"id": chunk["approvalId"]})
+                self._call(chunk).update(
+                    state="approval-requested",
+                    approval={"id": chunk["approvalId"]},
+                )
             case "tool-output-available":
                 self._call(chunk).update(state="output-available", output=chunk["output"])
             case "tool-output-error":
@@ -225,7 +288,11 @@ class UIClient:
         """Answer all approvals, as `addToolApprovalResponse` does."""
         for part in self.calls("approval-requested"):
             part["state"] = "approval-responded"
-            part["approval"] = {"id": part["approval"]["id"], "approved": approved, **({"reason": reason} if reason else {})}
+            part["approval"] = {
+                "id": part["approval"]["id"],
+                "approved": approved,
+                **({"reason": reason} if reason else {}),
+            }
 
     def calls(self, state: str) -> list[dict[str, Any]]:
         """The calls in this state."""
@@ -234,9 +301,17 @@ class UIClient:
     @property
     def said(self) -> list[str]:
         """The texts that are not void."""
-        facts = ((part, (part.get("providerMetadata") or {}).get("ferrule", {})) for part in self.parts if part["type"] == "text")
+        facts = (
+            (part, (part.get("providerMetadata") or {}).get("ferrule", {}))
+            for part in self.parts
+            if part["type"] == "text"
+        )
         return [part["text"] for part, fact in facts if not fact.get("void")]
 
     def body(self, *earlier: dict[str, Any]) -> dict[str, Any]:
         """What `useChat` sends next."""
-        return {"id": "c1", "trigger": "submit-message", "messages": [*earlier, {"id": self.id, "role": "assistant", "parts": self.parts}]}
+        return {
+            "id": "c1",
+            "trigger": "submit-message",
+            "messages": [*earlier, {"id": self.id, "role": "assistant", "parts": self.parts}],
+        }

@@ -22,22 +22,84 @@ from referencing.exceptions import Unresolvable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-NAMES = st.sampled_from(["a", "b", "name", "type", "items", "a b", "a-b", "ä", "", "x1", "x2", "$id0", "self", "args", "properties"])
+NAMES = st.sampled_from(
+    [
+        "a",
+        "b",
+        "name",
+        "type",
+        "items",
+        "a b",
+        "a-b",
+        "ä",
+        "",
+        "x1",
+        "x2",
+        "$id0",
+        "self",
+        "args",
+        "properties",
+    ],
+)
 TEXTS = st.one_of(
-    st.sampled_from(["", "a", "ab", "7", "1.5", "true", "null", "none", "[1]", '{"a": 1}', "abc", "2026-11-22", "ä", "😀", "x" * 12]),
+    st.sampled_from(
+        [
+            "",
+            "a",
+            "ab",
+            "7",
+            "1.5",
+            "true",
+            "null",
+            "none",
+            "[1]",
+            '{"a": 1}',
+            "abc",
+            "2026-11-22",
+            "ä",
+            "😀",
+            "x" * 12,
+        ],
+    ),
     st.text(alphabet=st.characters(exclude_categories=["Cs", "Cc"]), max_size=6),
 )
-SCALARS = st.one_of(TEXTS, st.integers(-12, 12), st.sampled_from([0.5, -1.5, 2.0, 10**12, 1e300]), st.booleans(), st.none())
-JSON = st.recursive(SCALARS, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(NAMES, inner, max_size=3)), max_leaves=5)
-PATTERNS = {"^[a-z]+$": "abc", "^x": "x1", "[0-9]{2}": "a42", "^(a|b)?$": "a", "^[0-9]{4}-[0-9]{2}$": "2026-11"}
+SCALARS = st.one_of(
+    TEXTS,
+    st.integers(-12, 12),
+    st.sampled_from([0.5, -1.5, 2.0, 10**12, 1e300]),
+    st.booleans(),
+    st.none(),
+)
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(NAMES, inner, max_size=3)),
+    max_leaves=5,
+)
+PATTERNS = {
+    "^[a-z]+$": "abc",
+    "^x": "x1",
+    "[0-9]{2}": "a42",
+    "^(a|b)?$": "a",
+    "^[0-9]{4}-[0-9]{2}$": "2026-11",
+}
 """Patterns that mean the same in ECMA 262 and Python, where `\\d` also has the digits of other scripts; and a text for each."""
 _NOTES = st.fixed_dictionaries(
-    {}, optional={"description": st.just("Some words."), "title": st.just("A"), "examples": st.just([1]), "x-order": st.just(3)}
+    {},
+    optional={
+        "description": st.just("Some words."),
+        "title": st.just("A"),
+        "examples": st.just([1]),
+        "x-order": st.just(3),
+    },
 )
 
 
 def _numbers(kind: str) -> st.SearchStrategy[dict[str, Any]]:
-    bounds = {"minimum": st.integers(-5, 3), "maximum": st.integers(3, 9), "multipleOf": st.sampled_from([1, 2, 0.5])}
+    bounds = {
+        "minimum": st.integers(-5, 3),
+        "maximum": st.integers(3, 9),
+        "multipleOf": st.sampled_from([1, 2, 0.5]),
+    }
     exclusive = {"exclusiveMinimum": st.integers(-5, 2), "exclusiveMaximum": st.integers(4, 9)}
     return st.fixed_dictionaries({"type": st.just(kind)}, optional={**bounds, **exclusive})
 
@@ -54,10 +116,19 @@ _LEAVES = st.one_of(
     st.sampled_from(sorted(PATTERNS)).map(lambda pattern: {"type": "string", "pattern": pattern}),
     _numbers("integer"),
     _numbers("number"),
-    st.sampled_from([{"type": "boolean"}, {"type": "null"}, {}, True, {"type": ["string", "null"]}, {"type": ["integer", "boolean"]}]),
+    st.sampled_from(
+        [
+            {"type": "boolean"},
+            {"type": "null"},
+            {},
+            True,
+            {"type": ["string", "null"]},
+            {"type": ["integer", "boolean"]},
+        ],
+    ),
     st.lists(SCALARS, min_size=1, max_size=4, unique_by=repr).map(lambda values: {"enum": values}),
     st.lists(st.sampled_from(["a", "b", "7", "A"]), min_size=1, max_size=3, unique=True).map(
-        lambda values: {"type": "string", "enum": values}
+        lambda values: {"type": "string", "enum": values},
     ),
     SCALARS.map(lambda value: {"const": value}),
     st.sampled_from([{"$ref": "#/$defs/leaf"}, {"$ref": "#/$defs/tree"}]),
@@ -65,9 +136,19 @@ _LEAVES = st.one_of(
 
 
 def _lists(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    optional = {"items": inner, "minItems": st.integers(0, 2), "maxItems": st.integers(2, 4), "uniqueItems": st.booleans()}
+    optional = {
+        "items": inner,
+        "minItems": st.integers(0, 2),
+        "maxItems": st.integers(2, 4),
+        "uniqueItems": st.booleans(),
+    }
     return st.fixed_dictionaries(
-        {"type": st.just("array")}, optional={**optional, "contains": inner, "prefixItems": st.lists(inner, min_size=1, max_size=2)}
+        {"type": st.just("array")},
+        optional={
+            **optional,
+            "contains": inner,
+            "prefixItems": st.lists(inner, min_size=1, max_size=2),
+        },
     )
 
 
@@ -78,7 +159,12 @@ def _objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]
         optional={
             "required": names,
             "additionalProperties": st.one_of(st.booleans(), inner),
-            "patternProperties": st.dictionaries(st.sampled_from(["^x", "[0-9]"]), inner, min_size=1, max_size=1),
+            "patternProperties": st.dictionaries(
+                st.sampled_from(["^x", "[0-9]"]),
+                inner,
+                min_size=1,
+                max_size=1,
+            ),
             "minProperties": st.integers(0, 1),
             "maxProperties": st.integers(2, 4),
             "propertyNames": st.just({"maxLength": 5}),
@@ -99,7 +185,11 @@ def _combined(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]
     )
 
 
-NODES = st.recursive(_LEAVES, lambda inner: st.one_of(_lists(inner), _objects(inner), _combined(inner)), max_leaves=6)
+NODES = st.recursive(
+    _LEAVES,
+    lambda inner: st.one_of(_lists(inner), _objects(inner), _combined(inner)),
+    max_leaves=6,
+)
 _DEFS = {
     "leaf": {"type": "integer", "minimum": 0},
     "tree": {"type": "object", "properties": {"a": {"$ref": "#/$defs/tree"}}, "required": []},
@@ -127,7 +217,12 @@ class Values:
     def of(self, node: Any, depth: int = 4) -> Any:
         if not isinstance(node, dict) or not depth or self._draw(st.integers(0, 11)) == 0:
             return self._draw(JSON)
-        some = [*node.get("anyOf", []), *node.get("oneOf", []), *node.get("allOf", []), *([node["then"]] if "then" in node else [])]
+        some = [
+            *node.get("anyOf", []),
+            *node.get("oneOf", []),
+            *node.get("allOf", []),
+            *([node["then"]] if "then" in node else []),
+        ]
         if "const" in node:
             return node["const"]
         if "enum" in node:
@@ -137,14 +232,21 @@ class Values:
         if some and "type" not in node:
             return self.of(self._draw(st.sampled_from(some)), depth)
         kind = node.get("type")
-        return self._of_type(self._draw(st.sampled_from(kind)) if isinstance(kind, list) else kind, node, depth)
+        return self._of_type(
+            self._draw(st.sampled_from(kind)) if isinstance(kind, list) else kind,
+            node,
+            depth,
+        )
 
     def _of_type(self, kind: str | None, node: dict[str, Any], depth: int) -> Any:
         match kind:
             case "string" if "pattern" in node:
                 return PATTERNS[node["pattern"]]
             case "string":
-                return self._draw(TEXTS)[: node.get("maxLength", 99)].ljust(node.get("minLength", 0), "z")
+                return self._draw(TEXTS)[: node.get("maxLength", 99)].ljust(
+                    node.get("minLength", 0),
+                    "z",
+                )
             case "integer" | "number":
                 return self._draw(st.one_of(st.integers(-4, 8), st.sampled_from([3, 4.0, 0.5])))
             case "boolean":
@@ -161,7 +263,9 @@ class Values:
     def _list(self, node: dict[str, Any], depth: int) -> list[Any]:
         placed, others = node.get("prefixItems", []), node.get("items", node.get("contains", True))
         size = self._draw(st.integers(node.get("minItems", 0), 3))
-        return [self.of(placed[at] if at < len(placed) else others, depth - 1) for at in range(size)]
+        return [
+            self.of(placed[at] if at < len(placed) else others, depth - 1) for at in range(size)
+        ]
 
     def _object(self, node: dict[str, Any], depth: int) -> dict[str, Any]:
         required = node.get("required", [])
@@ -212,18 +316,25 @@ def schemas_with_fitting_arguments(draw: st.DrawFn) -> tuple[dict[str, Any], lis
     # It takes `int(1e300)` for the constant 1e300, and so does `jsonschema`. As JSON, 1e300 is another number: a 1 and 300 zeros.
     assume(str(int(1e300)) not in json.dumps(fitting))
     name = draw(st.sampled_from([*fitting[0], "a"]))
-    return schema, [*fitting, {**fitting[0], name: draw(JSON)}, {key: each for key, each in fitting[1].items() if key != name}]
+    return schema, [
+        *fitting,
+        {**fitting[0], name: draw(JSON)},
+        {key: each for key, each in fitting[1].items() if key != name},
+    ]
 
 
 def model_of(types: list[Any]) -> type[BaseModel]:
     """A model with fields of these types, of which every second has a default."""
-    fields = {f"f{at}": (each, None) if at % 2 and each is not Any else (each, ...) for at, each in enumerate(types)}
+    fields = {
+        f"f{at}": (each, None) if at % 2 and each is not Any else (each, ...)
+        for at, each in enumerate(types)
+    }
     return create_model("Made", **fields)
 
 
 _PLAIN = st.sampled_from(
     [int, float, str, bool, Literal["a", "b"], Literal[1, 2], Annotated[int, Field(ge=0, le=5)], Annotated[float, Field(gt=0)], Any,
-     Annotated[str, Field(min_length=1, max_length=3)], Annotated[str, Field(pattern="^[a-z]+$")], int | None, str | int, None]
+     Annotated[str, Field(min_length=1, max_length=3)], Annotated[str, Field(pattern="^[a-z]+$")], int | None, str | int, None],
 )  # fmt: skip
 TYPES: st.SearchStrategy[Any] = st.recursive(
     _PLAIN,
@@ -248,8 +359,14 @@ def functions_with_arguments(draw: st.DrawFn) -> tuple[Callable[..., str], list[
 
     kind = inspect.Parameter.KEYWORD_ONLY
     act.__signature__ = inspect.Signature(
-        [inspect.Parameter(f"p{at}", kind, annotation=each) for at, each in enumerate(types)], return_annotation=str
+        [inspect.Parameter(f"p{at}", kind, annotation=each) for at, each in enumerate(types)],
+        return_annotation=str,
     )
-    schema = create_model("Arguments", **{f"p{at}": (each, ...) for at, each in enumerate(types)}).model_json_schema()
-    made = [Values(draw, schema.get("$defs", {})).of({"type": "object", **schema}) for _ in range(4)]
+    schema = create_model(
+        "Arguments",
+        **{f"p{at}": (each, ...) for at, each in enumerate(types)},
+    ).model_json_schema()
+    made = [
+        Values(draw, schema.get("$defs", {})).of({"type": "object", **schema}) for _ in range(4)
+    ]
     return act, [each for each in made if isinstance(each, dict)]

@@ -76,7 +76,13 @@ class LoginServer:
     # -- authorization server -----------------------------------------------------------------------------------
 
     async def resource(self, request: Request) -> JSONResponse:
-        return JSONResponse({"resource": self.url, "authorization_servers": [f"{self.origin}/auth"], "scopes_supported": ["read"]})
+        return JSONResponse(
+            {
+                "resource": self.url,
+                "authorization_servers": [f"{self.origin}/auth"],
+                "scopes_supported": ["read"],
+            },
+        )
 
     async def metadata(self, request: Request) -> JSONResponse:
         own = f"{self.origin}/auth"
@@ -100,7 +106,11 @@ class LoginServer:
         if not self.registers:
             return JSONResponse({"error": "access_denied"}, 403)
         self.registrations += 1
-        client = {**await request.json(), "client_id": f"client-{self.registrations}", "token_endpoint_auth_method": "none"}
+        client = {
+            **await request.json(),
+            "client_id": f"client-{self.registrations}",
+            "token_endpoint_auth_method": "none",
+        }
         self.clients[client["client_id"]] = client
         return JSONResponse(client, 201)
 
@@ -119,13 +129,21 @@ class LoginServer:
             self.codes[code] = query
             answer = {"code": code}
         state = "another" if self.person == "is_mistaken" else query["state"]
-        return RedirectResponse(f"{query['redirect_uri']}?{urlencode({**answer, 'state': state})}", 302)
+        return RedirectResponse(
+            f"{query['redirect_uri']}?{urlencode({**answer, 'state': state})}",
+            302,
+        )
 
     async def device(self, request: Request) -> JSONResponse:
         form = dict(await request.form())
         code = self._secret()
         self.codes[code] = {"scope": str(form.get("scope", "")), "polls": "0"}
-        about = {"device_code": code, "user_code": "ABCD-EFGH", "verification_uri": f"{self.origin}/auth/enter", "interval": 0}
+        about = {
+            "device_code": code,
+            "user_code": "ABCD-EFGH",
+            "verification_uri": f"{self.origin}/auth/enter",
+            "interval": 0,
+        }
         return JSONResponse({**about, "expires_in": 600})
 
     async def token(self, request: Request) -> JSONResponse:
@@ -140,14 +158,30 @@ class LoginServer:
                 scope = self.renewals.pop(form["refresh_token"], None)
                 if scope is None:
                     self.refused_refreshes += 1
-                    return JSONResponse({"error": "invalid_grant", "error_description": "revoked"}, 400)
+                    return JSONResponse(
+                        {"error": "invalid_grant", "error_description": "revoked"},
+                        400,
+                    )
                 self.refreshes += 1
                 return self._tokens(scope)
             case "authorization_code":
                 asked = self.codes.pop(form["code"], None)
-                digest = base64.urlsafe_b64encode(hashlib.sha256(form["code_verifier"].encode()).digest()).decode().rstrip("=")
-                if asked is None or asked["code_challenge"] != digest or asked["redirect_uri"] != form["redirect_uri"]:
-                    return JSONResponse({"error": "invalid_grant", "error_description": form["code"]}, 400)
+                digest = (
+                    base64.urlsafe_b64encode(
+                        hashlib.sha256(form["code_verifier"].encode()).digest(),
+                    )
+                    .decode()
+                    .rstrip("=")
+                )
+                if (
+                    asked is None
+                    or asked["code_challenge"] != digest
+                    or asked["redirect_uri"] != form["redirect_uri"]
+                ):
+                    return JSONResponse(
+                        {"error": "invalid_grant", "error_description": form["code"]},
+                        400,
+                    )
                 return self._tokens(asked.get("scope", ""))
             case grant if grant == DEVICE and DEVICE in client["grant_types"]:
                 asked = self.codes[form["device_code"]]
@@ -169,7 +203,15 @@ class LoginServer:
         access, renewal = self._secret(), self._secret()
         self.access[access] = self.renewals[renewal] = scope
         lives = {} if self.lives_s is None else {"expires_in": self.lives_s}
-        return JSONResponse({"access_token": access, "token_type": "bearer", "refresh_token": renewal, "scope": scope, **lives})
+        return JSONResponse(
+            {
+                "access_token": access,
+                "token_type": "bearer",
+                "refresh_token": renewal,
+                "scope": scope,
+                **lives,
+            },
+        )
 
     # -- protected resource -------------------------------------------------------------------------------------
 
@@ -181,11 +223,24 @@ class LoginServer:
             headers = {name.decode(): value.decode() for name, value in scope["headers"]}
             kind, _, token = headers.get("authorization", "").partition(" ")
             if kind != "Bearer" or token not in self.access:
-                answer = JSONResponse({"error": "unauthorized"}, 401, {"www-authenticate": self._challenge()})
+                answer = JSONResponse(
+                    {"error": "unauthorized"},
+                    401,
+                    {"www-authenticate": self._challenge()},
+                )
                 await answer(scope, receive, send)
                 return
             if headers.get("mcp-name") == "erase" and "write" not in self.access[token].split():
-                answer = JSONResponse({}, 403, {"www-authenticate": self._challenge(error="insufficient_scope", scope="write")})
+                answer = JSONResponse(
+                    {},
+                    403,
+                    {
+                        "www-authenticate": self._challenge(
+                            error="insufficient_scope",
+                            scope="write",
+                        ),
+                    },
+                )
                 await answer(scope, receive, send)
                 return
             await app(scope, receive, send)
@@ -195,7 +250,9 @@ class LoginServer:
     def _challenge(self, **fields: str) -> str:
         if self.offers_login:
             fields["resource_metadata"] = f"{self.origin}/.well-known/oauth-protected-resource/mcp"
-        return "Bearer " + ", ".join(f'{key}="{value}"' for key, value in {"realm": "locked", **fields}.items())
+        return "Bearer " + ", ".join(
+            f'{key}="{value}"' for key, value in {"realm": "locked", **fields}.items()
+        )
 
     def app(self) -> Any:
         remote = Remote("locked")
@@ -229,7 +286,9 @@ class LoginServer:
 def login_server(**settings: Any) -> Iterator[LoginServer]:
     """A running server."""
     made = LoginServer(free_port(), **settings)
-    server = uvicorn.Server(uvicorn.Config(made.app(), port=made.port, log_level="error", timeout_graceful_shutdown=1))
+    server = uvicorn.Server(
+        uvicorn.Config(made.app(), port=made.port, log_level="error", timeout_graceful_shutdown=1),
+    )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:

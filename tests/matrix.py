@@ -43,8 +43,14 @@ def main() -> int:
 
 def promised() -> list[str]:
     """The versions in the classifiers of the project, with their free-threaded builds."""
-    told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["classifiers"]
-    versions = [each.removeprefix("Programming Language :: Python :: ") for each in told if "Python :: 3." in each]
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "classifiers"
+    ]
+    versions = [
+        each.removeprefix("Programming Language :: Python :: ")
+        for each in told
+        if "Python :: 3." in each
+    ]
     return [*versions, *(f"{each}t" for each in versions if order(each)[0] >= FREE_THREADED)]
 
 
@@ -53,14 +59,25 @@ def installed() -> dict[str, Path]:
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     path = os.pathsep.join([*map(str, pyenv.glob("versions/3.*/bin")), os.environ.get("PATH", "")])
     listed = run(
-        UV, "python", "list", "--only-installed", "--output-format", "json", env={**os.environ, "PATH": path}, stdout=subprocess.PIPE
+        UV,
+        "python",
+        "list",
+        "--only-installed",
+        "--output-format",
+        "json",
+        env={**os.environ, "PATH": path},
+        stdout=subprocess.PIPE,
     )
     found: dict[str, tuple[tuple[int, ...], Path]] = {}
     for each in json.loads(listed.stdout):
         parts = each["version_parts"]
         version = tuple(parts[part] for part in ("major", "minor", "patch"))
         is_threaded = each["variant"] == "freethreaded"
-        if each["implementation"] != "cpython" or version[:2] < OLDEST or each["variant"] not in ("default", "freethreaded"):
+        if (
+            each["implementation"] != "cpython"
+            or version[:2] < OLDEST
+            or each["variant"] not in ("default", "freethreaded")
+        ):
             continue
         # A shim of pyenv stands for another interpreter, which is listed too.
         name, python = f"{version[0]}.{version[1]}{'t' * is_threaded}", Path(each["path"])
@@ -73,13 +90,33 @@ def tested(name: str, python: Path, extra: list[str]) -> str:
     """Install the pins and run the tests; the outcome in words."""
     venv = ROOT / f".venv-{name}"
     own, stamp = venv / "bin" / "python", venv / ".matrix"
-    state = hashlib.sha256(PINS.read_bytes() + (ROOT / "pyproject.toml").read_bytes() + str(python).encode()).hexdigest()
+    state = hashlib.sha256(
+        PINS.read_bytes() + (ROOT / "pyproject.toml").read_bytes() + str(python).encode(),
+    ).hexdigest()
     left_out = ("--excludes", NOT_FREE_THREADED) if name.endswith("t") else ()
     if not stamp.exists() or stamp.read_text() != state:
         for step in (
             ("venv", "--clear", "--python", python, venv),
-            ("pip", "install", "--python", own, "--require-hashes", "--requirement", PINS, *left_out),
-            ("pip", "install", "--python", own, "--no-deps", "--no-build-isolation", "--editable", ROOT),
+            (
+                "pip",
+                "install",
+                "--python",
+                own,
+                "--require-hashes",
+                "--requirement",
+                PINS,
+                *left_out,
+            ),
+            (
+                "pip",
+                "install",
+                "--python",
+                own,
+                "--no-deps",
+                "--no-build-isolation",
+                "--editable",
+                ROOT,
+            ),
         ):
             if run(UV, "--quiet", *step).returncode:
                 return "its packages could not be installed"

@@ -23,7 +23,11 @@ def children() -> set[int]:
 
 def strangers() -> set[str]:
     """Threads that are not the house's own: its loop and its pool stay."""
-    return {each.name for each in threading.enumerate() if not each.name.startswith(("ferrule-", "MainThread", "asyncio_"))}
+    return {
+        each.name
+        for each in threading.enumerate()
+        if not each.name.startswith(("ferrule-", "MainThread", "asyncio_"))
+    }
 
 
 @pytest.fixture

@@ -26,7 +26,11 @@ class Child:
         self.waiting: dict[object, queue.Queue[object]] = {}
         self.streams: list[queue.Queue[object]] = []
         self.process = subprocess.Popen(
-            [sys.executable, RAW, FLAGS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            [sys.executable, RAW, FLAGS],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
         threading.Thread(target=self.read, daemon=True).start()
 
@@ -57,7 +61,7 @@ lock = threading.Lock()
 
 
 def living() -> Child:
-    global child  # noqa: PLW0603  there is one
+    global child
     with lock:
         if child.process.poll() is not None:
             child = Child()
@@ -70,7 +74,13 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
 
-    def answer(self, status: int, body: bytes = b"", kind: str = "application/json", **headers: str) -> None:
+    def answer(
+        self,
+        status: int,
+        body: bytes = b"",
+        kind: str = "application/json",
+        **headers: str,
+    ) -> None:
         self.send_response(status)
         self.send_header("content-type", kind)
         self.send_header("content-length", str(len(body)))
@@ -107,14 +117,30 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         message = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        wish = ((message.get("params") or {}).get("arguments") or {}).get("x", "") if message.get("method") == "tools/call" else ""
+        wish = (
+            ((message.get("params") or {}).get("arguments") or {}).get("x", "")
+            if message.get("method") == "tools/call"
+            else ""
+        )
         if self.wished(str(wish)):
             return
         at = living()
         session = self.headers.get("mcp-session-id")
         if session is not None and session != at.session:
-            body = json.dumps({"jsonrpc": "2.0", "id": "server-error", "error": {"code": -32600, "message": "Session not found"}})
-            self.answer(*((400, b"no valid session", "text/plain") if "sess400" in FLAGS else (404, body.encode())))
+            body = json.dumps(
+                {
+                    "jsonrpc": "2.0",
+                    "id": "server-error",
+                    "error": {"code": -32600, "message": "Session not found"},
+                },
+            )
+            self.answer(
+                *(
+                    (400, b"no valid session", "text/plain")
+                    if "sess400" in FLAGS
+                    else (404, body.encode())
+                ),
+            )
             return
         if "id" not in message or "method" not in message or KIND == "sse":
             at.write(message)
@@ -127,7 +153,11 @@ class Handler(BaseHTTPRequestHandler):
         if found is None:
             self.hang_up()
         else:
-            self.answer(200, json.dumps(found).encode(), **({"mcp_session_id": at.session} if message["method"] == "initialize" else {}))
+            self.answer(
+                200,
+                json.dumps(found).encode(),
+                **({"mcp_session_id": at.session} if message["method"] == "initialize" else {}),
+            )
 
     def wished(self, wish: str) -> bool:
         if wish.startswith("http-"):

@@ -26,11 +26,23 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-NODE = tuple(f"@modelcontextprotocol/server-{each}@2026.8.31" for each in ("everything", "filesystem", "memory", "sequential-thinking"))
-PYTHON = ("mcp-server-time==2026.10.19", "mcp-server-git==2026.10.19", "mcp-server-fetch==2026.10.24")
+NODE = tuple(
+    f"@modelcontextprotocol/server-{each}@2026.8.31"
+    for each in ("everything", "filesystem", "memory", "sequential-thinking")
+)
+PYTHON = (
+    "mcp-server-time==2026.10.19",
+    "mcp-server-git==2026.10.19",
+    "mcp-server-fetch==2026.10.24",
+)
 PYTHON_ON_OLD_SDK = ("mcp-server-calculator==0.2.1", "mcp-server-sqlite==2025.4.25", "mcp<2")
 FASTMCP = ("fastmcp==4.1.2",)
-WANTED = {"node": NODE, "python": PYTHON, "python-on-old-sdk": PYTHON_ON_OLD_SDK, "fastmcp": FASTMCP}
+WANTED = {
+    "node": NODE,
+    "python": PYTHON,
+    "python-on-old-sdk": PYTHON_ON_OLD_SDK,
+    "fastmcp": FASTMCP,
+}
 INSISTS = bool(os.environ.get("FERRULE_REAL_SERVERS"))
 BUDGET_S = 600.0 if INSISTS else 30.0
 """Seconds that all installs of one session may take together."""
@@ -49,11 +61,18 @@ def command(server: str) -> list[str]:
 def listening(arguments: list[str], env: dict[str, str], port: int) -> Iterator[int]:
     """Run a server that listens on a port; ends when it is left."""
     process = subprocess.Popen(
-        arguments, env={**os.environ, **env}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        arguments,
+        env={**os.environ, **env},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     try:
         for _ in range(2400):  # a proxy imports for a minute on a busy machine
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("127.0.0.1", port), timeout=1),
+            ):
                 break
             if process.poll() is not None:
                 pytest.fail(f"{arguments[0]} ended with {process.returncode} instead of listening")
@@ -78,10 +97,14 @@ class InstallError(Exception):
 def _folder(kind: str) -> Path:
     """Where one kind of servers is installed, or will be."""
     cache = (
-        os.environ.get("FERRULE_MCP_SERVERS") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ferrule-mcp-servers"
+        os.environ.get("FERRULE_MCP_SERVERS")
+        or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ferrule-mcp-servers"
     )
     version = f"{sys.version_info.major}{sys.version_info.minor}"
-    return Path(cache) / f"{kind}-{hashlib.sha256(' '.join((*WANTED[kind], version)).encode()).hexdigest()[:12]}"
+    return (
+        Path(cache)
+        / f"{kind}-{hashlib.sha256(' '.join((*WANTED[kind], version)).encode()).hexdigest()[:12]}"
+    )
 
 
 def is_installed(kind: str) -> bool:
@@ -156,17 +179,39 @@ def _install_commands(kind: str, folder: Path) -> list[list[str]]:
         if not (shutil.which("npm") and shutil.which("node")):
             msg = "node and npm are missing"
             raise InstallError(msg)
-        options = ["--no-audit", "--no-fund", "--loglevel=error", "--fetch-retries=1", "--fetch-retry-mintimeout=1000"]
+        options = [
+            "--no-audit",
+            "--no-fund",
+            "--loglevel=error",
+            "--fetch-retries=1",
+            "--fetch-retry-mintimeout=1000",
+        ]
         return [["npm", "install", "--prefix", str(folder), *options, *wanted]]
     # Each kind needs a version of `mcp` of its own: these servers never share the environment of the tests.
-    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet", "--retries=1", "--timeout=15"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(folder / "bin" / "python"),
+        "install",
+        "--quiet",
+        "--retries=1",
+        "--timeout=15",
+    ]
     return [[sys.executable, "-m", "venv", "--without-pip", str(folder)], [*pip, *wanted]]
 
 
 def _run(command: list[str], within_s: float) -> None:
     """Run a command, and kill it with its children after its time."""
     name = " ".join(command[1:3]) if command[0] == sys.executable else " ".join(command[:2])
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
         try:
             said, _ = process.communicate(timeout=max(within_s, 0))
         except subprocess.TimeoutExpired:
@@ -175,6 +220,9 @@ def _run(command: list[str], within_s: float) -> None:
             raise InstallError(msg) from None
     if process.returncode != 0:
         lines = [line.strip() for line in said.splitlines() if line.strip()]
-        line = next((each for each in lines if "error" in each.lower()), lines[-1] if lines else "it said nothing")
+        line = next(
+            (each for each in lines if "error" in each.lower()),
+            lines[-1] if lines else "it said nothing",
+        )
         msg = f"`{name}` failed with code {process.returncode}: {line[:200]}"
         raise InstallError(msg)

@@ -28,7 +28,13 @@ def talk(app: Any, era: str, act: Any, **callbacks: Any) -> Any:
     return asyncio.run(run())
 
 
-def call(app: Any, era: str, name: str, arguments: dict[str, Any] | None = None, **callbacks: Any) -> Any:
+def call(
+    app: Any,
+    era: str,
+    name: str,
+    arguments: dict[str, Any] | None = None,
+    **callbacks: Any,
+) -> Any:
     """One call and its result."""
 
     async def act(connected: Any) -> Any:
@@ -37,7 +43,13 @@ def call(app: Any, era: str, name: str, arguments: dict[str, Any] | None = None,
     return talk(app, era, act, **callbacks)
 
 
-def refusal(app: Any, era: str, name: str, arguments: dict[str, Any] | None = None, **callbacks: Any) -> Any:
+def refusal(
+    app: Any,
+    era: str,
+    name: str,
+    arguments: dict[str, Any] | None = None,
+    **callbacks: Any,
+) -> Any:
     """The error of the protocol that a call is answered with."""
     from mcp.shared.exceptions import MCPError
 

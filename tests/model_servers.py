@@ -23,7 +23,7 @@ mcp_servers.WANTED.update(
     {
         "llama-cpp": ("xllamacpp==2026.10.11549", "gguf==0.19.0", "numpy<3"),
         "litellm": ("litellm[proxy]==1.106.2",),
-    }
+    },
 )
 
 GGUF = """
@@ -74,7 +74,9 @@ ALTERNATING = """
 
 def _home(kind: str) -> Path:
     if not mcp_servers.INSISTS and not mcp_servers.is_installed(kind):
-        pytest.skip("llama.cpp's server and LiteLLM's proxy are not installed: `make real-servers` installs them")
+        pytest.skip(
+            "llama.cpp's server and LiteLLM's proxy are not installed: `make real-servers` installs them",
+        )
     return mcp_servers.installed(kind)
 
 
@@ -96,7 +98,10 @@ def llama_server(folder: Path, template: str = "", *, most_tokens: int = 8) -> I
     ]
     with mcp_servers.listening(command, {}, port):
         ends = time.monotonic() + 60
-        while httpx2.get(f"http://127.0.0.1:{port}/health", timeout=60).status_code == 503 and time.monotonic() < ends:
+        while (
+            httpx2.get(f"http://127.0.0.1:{port}/health", timeout=60).status_code == 503
+            and time.monotonic() < ends
+        ):
             time.sleep(0.05)  # it listens before its model is loaded
         yield f"http://127.0.0.1:{port}/v1"
 
@@ -105,11 +110,30 @@ def llama_server(folder: Path, template: str = "", *, most_tokens: int = 8) -> I
 def litellm_proxy(folder: Path, models: dict[str, dict]) -> Iterator[str]:
     """LiteLLM's proxy on loopback, which needs no key; its base URL. `models` are `litellm_params` by name."""
     home = _home("litellm")
-    listed = [{"model_name": name, "litellm_params": {"api_key": "x", "max_retries": 0, **each}} for name, each in models.items()]
-    config = {"model_list": listed, "litellm_settings": {"num_retries": 0}, "router_settings": {"num_retries": 0}}
+    listed = [
+        {"model_name": name, "litellm_params": {"api_key": "x", "max_retries": 0, **each}}
+        for name, each in models.items()
+    ]
+    config = {
+        "model_list": listed,
+        "litellm_settings": {"num_retries": 0},
+        "router_settings": {"num_retries": 0},
+    }
     (folder / "config.yaml").write_text(json.dumps(config))
     port = mcp_servers.free_port()
-    env = {"LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "NO_DOCS": "1"}
-    command = [str(home / "bin" / "litellm"), "--config", str(folder / "config.yaml"), "--host", "127.0.0.1", "--port", str(port)]
+    env = {
+        "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "NO_DOCS": "1",
+    }
+    command = [
+        str(home / "bin" / "litellm"),
+        "--config",
+        str(folder / "config.yaml"),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
     with mcp_servers.listening(command, env, port):
         yield f"http://127.0.0.1:{port}/v1"

@@ -27,14 +27,25 @@ def names() -> list[str]:
 def result(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     if method == "initialize":
         server = {"name": "moody", "version": "1"}
-        return {"protocolVersion": "2025-11-25", "capabilities": {"tools": {"listChanged": True}}, "serverInfo": server}
+        return {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {"tools": {"listChanged": True}},
+            "serverInfo": server,
+        }
     if method == "tools/list":
-        tools = [{"name": each, "description": f"To {each}.", "inputSchema": {"type": "object"}} for each in names()]
+        tools = [
+            {"name": each, "description": f"To {each}.", "inputSchema": {"type": "object"}}
+            for each in names()
+        ]
         return None if (FOLDER / "hang").exists() else {"tools": tools}
     if method == "tools/call" and params["name"] == "wait":
         return None
     if method == "tools/call":
-        said = dict(os.environ) if params["name"] == "environment" else [sys.argv, params.get("arguments"), str(Path.cwd())]
+        said = (
+            dict(os.environ)
+            if params["name"] == "environment"
+            else [sys.argv, params.get("arguments"), str(Path.cwd())]
+        )
         return {"content": [{"type": "text", "text": json.dumps(said)}]}
     return {}
 
@@ -47,7 +58,10 @@ def main() -> None:
     while (FOLDER / "wait_for").exists() and not Path((FOLDER / "wait_for").read_text()).exists():
         time.sleep(0.01)
     if (FOLDER / "child").exists():
-        child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+        child = subprocess.Popen(
+            [sys.executable, "-c", "import sys; sys.stdin.read()"],
+            stdin=subprocess.PIPE,
+        )
         (FOLDER / "child_pid").write_text(str(child.pid))
     with (FOLDER / "log").open("a") as log:
         for line in sys.stdin:

@@ -13,7 +13,11 @@ import ferrule
 def rows_of(page: str) -> tuple[list[str], list[list[str]]]:
     """The head of a page's only table, and its rows."""
     lines = (Path(__file__).parents[1] / page).read_text(encoding="utf-8").splitlines()
-    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    table = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in lines
+        if line.startswith("|")
+    ]
     return table[0], table[2:]
 
 
@@ -28,7 +32,11 @@ def resolve(root: Any, dotted: str) -> Any:
     """An object by its path; some attributes are those of an object of the class."""
     found = root
     for name in dotted.split("."):
-        owner = _sample(found) if isinstance(found, (type, FunctionType)) and not hasattr(found, name) else found
+        owner = (
+            _sample(found)
+            if isinstance(found, (type, FunctionType)) and not hasattr(found, name)
+            else found
+        )
         found = getattr(owner, name)
     return found
 
@@ -42,7 +50,15 @@ def _sample(cls: Any) -> Any:
     if isinstance(cls, FunctionType):  # udspy's `LM`
         return cls("gpt", api_key="key")
     if issubclass(cls, ferrule.Signature):
-        return type("Made", (cls,), {"__annotations__": {"a": str, "b": str}, "a": ferrule.InputField(), "b": ferrule.OutputField()})
+        return type(
+            "Made",
+            (cls,),
+            {
+                "__annotations__": {"a": str, "b": str},
+                "a": ferrule.InputField(),
+                "b": ferrule.OutputField(),
+            },
+        )
     if issubclass(cls, (ferrule.Predict, ferrule.ReAct)):
         return cls("question -> answer", tools=[_double])
     if issubclass(cls, ferrule.LM):

@@ -10,7 +10,11 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-KINDS = {"/v1/traces": ExportTraceServiceRequest, "/v1/metrics": ExportMetricsServiceRequest, "/v1/logs": ExportLogsServiceRequest}
+KINDS = {
+    "/v1/traces": ExportTraceServiceRequest,
+    "/v1/metrics": ExportMetricsServiceRequest,
+    "/v1/logs": ExportLogsServiceRequest,
+}
 
 
 class Collector:
@@ -36,13 +40,31 @@ class Collector:
 
     def spans(self) -> dict[str, Any]:
         found = [each for each in self.received if isinstance(each, ExportTraceServiceRequest)]
-        return {span.name: span for each in found for on in each.resource_spans for scope in on.scope_spans for span in scope.spans}
+        return {
+            span.name: span
+            for each in found
+            for on in each.resource_spans
+            for scope in on.scope_spans
+            for span in scope.spans
+        }
 
     def events(self) -> list[Any]:
         """The log records of model calls."""
         found = [each for each in self.received if isinstance(each, ExportLogsServiceRequest)]
-        return [record for each in found for on in each.resource_logs for scope in on.scope_logs for record in scope.log_records]
+        return [
+            record
+            for each in found
+            for on in each.resource_logs
+            for scope in on.scope_logs
+            for record in scope.log_records
+        ]
 
     def metrics(self) -> set[str]:
         found = [each for each in self.received if isinstance(each, ExportMetricsServiceRequest)]
-        return {metric.name for each in found for on in each.resource_metrics for scope in on.scope_metrics for metric in scope.metrics}
+        return {
+            metric.name
+            for each in found
+            for on in each.resource_metrics
+            for scope in on.scope_metrics
+            for metric in scope.metrics
+        }

@@ -28,7 +28,11 @@ class Sent:
         self.log_exporter = InMemoryLogRecordExporter()
         self.loggers = LoggerProvider()
         self.loggers.add_log_record_processor(SimpleLogRecordProcessor(self.log_exporter))
-        providers = {"tracer_provider": self.provider, "meter_provider": self.meters, "logger_provider": self.loggers}
+        providers = {
+            "tracer_provider": self.provider,
+            "meter_provider": self.meters,
+            "logger_provider": self.loggers,
+        }
         self.observer = OTel(**{**providers, **options})
 
     @property
@@ -56,15 +60,27 @@ class Sent:
     def points(self) -> dict[str, list[Any]]:
         """The data points of each metric."""
         data = self.reader.get_metrics_data()
-        scopes: Iterable[Any] = [scope for each in data.resource_metrics for scope in each.scope_metrics] if data is not None else ()
-        return {metric.name: list(metric.data.data_points) for scope in scopes for metric in scope.metrics}
+        scopes: Iterable[Any] = (
+            [scope for each in data.resource_metrics for scope in each.scope_metrics]
+            if data is not None
+            else ()
+        )
+        return {
+            metric.name: list(metric.data.data_points)
+            for scope in scopes
+            for metric in scope.metrics
+        }
 
 
 def tree(spans: list[ReadableSpan]) -> list[Any]:
     inside: dict[int | None, list[ReadableSpan]] = {}
     known = {span.context.span_id for span in spans if span.context is not None}
     for span in spans:
-        around = span.parent.span_id if span.parent is not None and span.parent.span_id in known else None
+        around = (
+            span.parent.span_id
+            if span.parent is not None and span.parent.span_id in known
+            else None
+        )
         inside.setdefault(around, []).append(span)
 
     def shown(span: ReadableSpan) -> Any:

@@ -36,7 +36,10 @@ def pages(many: str) -> dict[str, tuple[str, str]]:
 def main(folder: Path, only: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place:
-        stores = {name: SQLiteStore(Path(place) / f"{name}.db", full_sync=False) for name in ("full", "empty", "many", "decided")}
+        stores = {
+            name: SQLiteStore(Path(place) / f"{name}.db", full_sync=False)
+            for name in ("full", "empty", "many", "decided")
+        }
         fill(stores["full"])
         picture_run(stores["full"])
         long_run(stores["full"])
@@ -51,7 +54,11 @@ def main(folder: Path, only: list[str]) -> None:
         worker.start()
         with browser() as opened:
             for name, (store, path) in wanted.items():
-                app = ui_app(stores[store], support() if name.startswith("chat") else None, people=["ann"])
+                app = ui_app(
+                    stores[store],
+                    support() if name.startswith("chat") else None,
+                    people=["ann"],
+                )
                 with served(app) as address:
                     for look, (width, height, scheme) in LOOKS.items():
                         shoot(
@@ -68,7 +75,15 @@ def main(folder: Path, only: list[str]) -> None:
             each.close()
 
 
-def shoot(opened: Any, link: str, address: str, file: Path, *, size: tuple[int, int], scheme: str) -> None:
+def shoot(
+    opened: Any,
+    link: str,
+    address: str,
+    file: Path,
+    *,
+    size: tuple[int, int],
+    scheme: str,
+) -> None:
     page = opened.new_page(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
     page.goto(link)
     page.goto(address)
@@ -112,31 +127,57 @@ def fill_many(store: SQLiteStore, count: int) -> None:
 
 def picture_run(store: SQLiteStore) -> None:
     """A photograph, as far as sixty lines of colours are one."""
-    rows = b"".join(b"\0" + bytes(min(255, c) for x in range(480) for c in (60 + x // 4, 90 + y // 2, 160 - y // 4)) for y in range(270))
+    rows = b"".join(
+        b"\0"
+        + bytes(min(255, c) for x in range(480) for c in (60 + x // 4, 90 + y // 2, 160 - y // 4))
+        for y in range(270)
+    )
 
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     header = struct.pack(">IIBBBBB", 480, 270, 8, 2, 0, 0, 0)
-    drawn = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    drawn = (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
 
     def photo(order: str) -> tuple[str, Image]:
         """A photo of the order."""
         return "Taken at the door, 6 November.", Image(data=base64.b64encode(drawn).decode())
 
-    answers = [answer("", call("photo", order="A-1002")), answer("", call("finish", answer="It stands at the door."))]
+    answers = [
+        answer("", call("photo", order="A-1002")),
+        answer("", call("finish", answer="It stands at the door.")),
+    ]
     with context(lm=ScriptedLM(answers)):
-        ReAct("message -> answer", [photo]).start(message="Is it there?", store=store, run_id="order-1002")
+        ReAct("message -> answer", [photo]).start(
+            message="Is it there?",
+            store=store,
+            run_id="order-1002",
+        )
 
 
 def long_run(store: SQLiteStore) -> None:
     def by(request: Any) -> Any:
         turn = sum(each.role == "tool" for each in request.messages)
         done = turn == 249
-        return answer("", call("finish", answer="Seen.") if done else call("look_up_order", order=f"A-{turn}"), thought="On to the next.")
+        return answer(
+            "",
+            call("finish", answer="Seen.") if done else call("look_up_order", order=f"A-{turn}"),
+            thought="On to the next.",
+        )
 
     with context(lm=ScriptedLM(by=by)):
-        ReAct("message -> answer", TOOLS, max_iters=260).start(message="Look at all orders.", store=store, run_id="order-1099")
+        ReAct("message -> answer", TOOLS, max_iters=260).start(
+            message="Look at all orders.",
+            store=store,
+            run_id="order-1099",
+        )
 
 
 def slow_run(store: SQLiteStore, going_on: threading.Event) -> None:
@@ -146,7 +187,11 @@ def slow_run(store: SQLiteStore, going_on: threading.Event) -> None:
         return answer("", call("look_up_order", order="A-1050"), thought="I look again.")
 
     with context(lm=ScriptedLM(by=by)):
-        support().start(message="Tell me everything about A-1050.", store=store, run_id="order-1050")
+        support().start(
+            message="Tell me everything about A-1050.",
+            store=store,
+            run_id="order-1050",
+        )
 
 
 def pictures_of_the_docs(folder: Path) -> None:

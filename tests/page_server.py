@@ -31,7 +31,9 @@ def find_chromium() -> str:
     names = ("chromium", "chromium-browser", "google-chrome")
     found = os.environ.get("FERRULE_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
     if found is None:
-        sys.exit("There is no Chromium here. Install the distribution's (apt-get install chromium), or name one in FERRULE_CHROMIUM.")
+        sys.exit(
+            "There is no Chromium here. Install the distribution's (apt-get install chromium), or name one in FERRULE_CHROMIUM.",
+        )
     return found
 
 
@@ -40,7 +42,15 @@ def served(app: Any, port: int = 0) -> Generator[str]:
     """The app on a port of this machine; yields its address."""
     if hasattr(app, "watch"):
         app.watch.is_closed = False
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1))
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=1,
+        ),
+    )
     with socket.create_server(("127.0.0.1", port)) as taken:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]}, daemon=True)
         thread.start()
@@ -61,7 +71,11 @@ def browser() -> Generator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS, headless=True)
+        found = playwright.chromium.launch(
+            executable_path=find_chromium(),
+            args=FLAGS,
+            headless=True,
+        )
         try:
             yield found
         finally:
@@ -81,7 +95,13 @@ class Client:
             self.cookie = answer.headers["set-cookie"].partition(";")[0]
             self.csrf = _between(self.get("/").text, 'name="csrf" value="', '"') or ""
 
-    def send(self, method: str, path: str, body: bytes | None = None, **headers: str | None) -> Answer:
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        **headers: str | None,
+    ) -> Answer:
         """One request. A header that is None is left out; names have `_` for `-`."""
         given = {
             "host": self.host,
@@ -98,19 +118,34 @@ class Client:
                 connection.putheader("content-length", str(len(body)))
             connection.endheaders(body)
             response = connection.getresponse()
-            return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
+            return Answer(
+                response.status,
+                {name.lower(): value for name, value in response.getheaders()},
+                response.read(),
+            )
         finally:
             connection.close()
 
     def get(self, path: str, **headers: str | None) -> Answer:
         return self.send("GET", path, **headers)
 
-    def post(self, path: str, form: dict[str, str] | None = None, *, page: str = "/inbox", **headers: str | None) -> Answer:
+    def post(
+        self,
+        path: str,
+        form: dict[str, str] | None = None,
+        *,
+        page: str = "/inbox",
+        **headers: str | None,
+    ) -> Answer:
         """A form of a page of ours, unless the headers say otherwise."""
         if not self.csrf:
             self.csrf = _between(self.get(page).text, 'name="csrf" value="', '"') or ""
         body = urlencode({"csrf": self.csrf, **(form or {})}).encode()
-        given: dict[str, str | None] = {"origin": self.address, "content_type": "application/x-www-form-urlencoded", **headers}
+        given: dict[str, str | None] = {
+            "origin": self.address,
+            "content_type": "application/x-www-form-urlencoded",
+            **headers,
+        }
         return self.send("POST", path, body, **given)
 
 
@@ -130,7 +165,11 @@ class Stream:
 
     def __init__(self, client: Client, path: str, last_id: str = "") -> None:
         self.connection = http.client.HTTPConnection(*client.host.split(":"), timeout=30)
-        headers = {"Host": client.host, "Cookie": client.cookie, **({"Last-Event-ID": last_id} if last_id else {})}
+        headers = {
+            "Host": client.host,
+            "Cookie": client.cookie,
+            **({"Last-Event-ID": last_id} if last_id else {}),
+        }
         self.connection.request("GET", path, headers=headers)
         self.response = self.connection.getresponse()
         self.status = self.response.status

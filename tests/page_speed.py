@@ -53,12 +53,27 @@ def agent_run(store: SQLiteStore, run_id: str, turns: int) -> float:
     def by(request: Any) -> Response:
         turn = sum(each.role == "tool" for each in request.messages)
         last = ToolCall(name="finish", args={"answer": "It was delivered."})
-        call = last if turn == turns - 1 else ToolCall(name="look_up_order", args={"order": f"A-{turn}"})
-        return Response("", (call,), "I look at the order once more.", usage=Usage(1240, 86, calls=1), model="gpt-5-mini", cost=0.0012)
+        call = (
+            last
+            if turn == turns - 1
+            else ToolCall(name="look_up_order", args={"order": f"A-{turn}"})
+        )
+        return Response(
+            "",
+            (call,),
+            "I look at the order once more.",
+            usage=Usage(1240, 86, calls=1),
+            model="gpt-5-mini",
+            cost=0.0012,
+        )
 
     with context(lm=ScriptedLM(by=by)):
         began = time.perf_counter()
-        run = ReAct("message -> answer", [look_up_order], max_iters=turns + 1).start(message="Where is it?", store=store, run_id=run_id)
+        run = ReAct("message -> answer", [look_up_order], max_iters=turns + 1).start(
+            message="Where is it?",
+            store=store,
+            run_id=run_id,
+        )
         took = time.perf_counter() - began
     assert run.status == "done", run.error
     return took
@@ -66,7 +81,10 @@ def agent_run(store: SQLiteStore, run_id: str, turns: int) -> float:
 
 def tell(name: str, ratio: float, bound: str, **measured: float) -> None:
     """One line."""
-    print(f"{name:34} {ratio:8.3f}   bound {bound:24} {'  '.join(f'{key} {value:.3f}' for key, value in measured.items())}", flush=True)
+    print(
+        f"{name:34} {ratio:8.3f}   bound {bound:24} {'  '.join(f'{key} {value:.3f}' for key, value in measured.items())}",
+        flush=True,
+    )
 
 
 def least_ms(work: Callable[[], object], rounds: int = 101) -> float:
@@ -79,7 +97,12 @@ def least_ms(work: Callable[[], object], rounds: int = 101) -> float:
     return min(took)
 
 
-def least_page_ms(app: Callable[[], Any], path: str, rounds: int = 101, query: bytes = b"") -> float:
+def least_page_ms(
+    app: Callable[[], Any],
+    path: str,
+    rounds: int = 101,
+    query: bytes = b"",
+) -> float:
     """The CPU of the cheapest of some requests, each to what `app` returns, after `before`; on one event loop, as in a server."""
 
     async def measure() -> float:
@@ -145,16 +168,34 @@ def page_of_runs(folder: Path) -> None:
     """A page of 100 of 10,000 runs."""
     store = SQLiteStore(folder / "many.db", full_sync=False)
     store.list()
-    usage, statuses = '{"input_tokens": 1240, "output_tokens": 86, "calls": 3}', ("done", "done", "done", "failed", "cancelled", "running")
+    usage, statuses = (
+        '{"input_tokens": 1240, "output_tokens": 86, "calls": 3}',
+        ("done", "done", "done", "failed", "cancelled", "running"),
+    )
     rows = [
-        (f"order-{k:05d}", ("Support", "Billing")[k % 2], statuses[k % 6], 1.79e9 + k, 1.79e9 + k + 20, usage if k % 2 else None)
+        (
+            f"order-{k:05d}",
+            ("Support", "Billing")[k % 2],
+            statuses[k % 6],
+            1.79e9 + k,
+            1.79e9 + k + 20,
+            usage if k % 2 else None,
+        )
         for k in range(RUNS)
     ]
     insert = "INSERT INTO runs (id, program, status, created_at, updated_at, questions, head, usage) VALUES (?, ?, ?, ?, ?, '[]', '{}', ?)"
-    store._file.write(lambda db: db.executemany(insert, rows))  # ten thousand real runs would take minutes
+    store._file.write(
+        lambda db: db.executemany(insert, rows),
+    )  # ten thousand real runs would take minutes
     app = ui_app(store)
     page, query = least_page_ms(lambda: app, "/"), least_ms(lambda: store.list(limit=100))
-    tell("page of 100 of 10,000 runs", page / query, "5 x list(limit=100)", page_ms=page, list_ms=query)
+    tell(
+        "page of 100 of 10,000 runs",
+        page / query,
+        "5 x list(limit=100)",
+        page_ms=page,
+        list_ms=query,
+    )
 
 
 def page_of_a_run(folder: Path) -> None:
@@ -166,12 +207,33 @@ def page_of_a_run(folder: Path) -> None:
     later = least_page_ms(lambda: app, "/runs/r")
     first = least_page_ms(lambda: ui_app(store), "/runs/r")
     in_pairs = first_view_to_load(store, "r")
-    earlier = least_page_ms(lambda: ui_app(store), "/runs/r", 15, f"before={TURNS - LATEST}".encode())
-    parsed, read = least_ms(lambda: [json.loads(each) for each in texts], 15), least_ms(lambda: Readings(store).read("r"))
+    earlier = least_page_ms(
+        lambda: ui_app(store),
+        "/runs/r",
+        15,
+        f"before={TURNS - LATEST}".encode(),
+    )
+    parsed, read = (
+        least_ms(lambda: [json.loads(each) for each in texts], 15),
+        least_ms(lambda: Readings(store).read("r")),
+    )
     tell("page of 200 turns, later views", later / load, "5 x load", page_ms=later, load_ms=load)
-    tell("page of 200 turns, first view", first / load, "5 x load", page_ms=first, load_ms=load, read_ms=read)
+    tell(
+        "page of 200 turns, first view",
+        first / load,
+        "5 x load",
+        page_ms=first,
+        load_ms=load,
+        read_ms=read,
+    )
     tell("  in pairs with the load, median", in_pairs, "5 x load")
-    tell(f"  the {TURNS - LATEST} earlier turns", earlier / (parsed + load), "5 x load + json.loads", page_ms=earlier, json_ms=parsed)
+    tell(
+        f"  the {TURNS - LATEST} earlier turns",
+        earlier / (parsed + load),
+        "5 x load + json.loads",
+        page_ms=earlier,
+        json_ms=parsed,
+    )
 
 
 def long_journal() -> Iterator[tuple[str, ...]]:
@@ -185,7 +247,9 @@ def long_journal() -> Iterator[tuple[str, ...]]:
     turn = 0
     while True:
         slots = (f"{2 * turn}", f"{2 * turn + 1}.0", f"{2 * turn + 1}.0")
-        yield tuple(json.dumps({**form, "slot": slot}) for form, slot in zip(forms, slots, strict=True))
+        yield tuple(
+            json.dumps({**form, "slot": slot}) for form, slot in zip(forms, slots, strict=True)
+        )
         turn += 1
 
 
@@ -205,7 +269,7 @@ def live_entries(folder: Path) -> None:
             "path_params": {"id": "live"},
             "ferrule.session": app.sessions.find(app.sessions.enter(next(iter(app.sessions.links.values()))) or ""),
             "server": ("127.0.0.1", 80), "scheme": "http", "root_path": "",
-        }
+        },
     )  # fmt: skip
     given: list[Callable[[], Any]] = []
     stream, pages.live = pages.live, lambda _, read: given.append(read)
@@ -223,7 +287,13 @@ def live_entries(folder: Path) -> None:
             list(given[0]())
             cpu.append((time.process_time() - began) * 1000)
     early, late = statistics.median(cpu[30:130]), statistics.median(cpu[4_950:5_050])
-    tell("CPU of the 5,000th live entry", late / early, "1.5 x the 50th", late_ms=late, early_ms=early)
+    tell(
+        "CPU of the 5,000th live entry",
+        late / early,
+        "1.5 x the 50th",
+        late_ms=late,
+        early_ms=early,
+    )
 
 
 # -- with a server of its own ------------------------------------------------------------------------------------------------------
@@ -233,8 +303,23 @@ class Server:
     """`ferrule ui` as a process."""
 
     def __init__(self, path: str) -> None:
-        command = [sys.executable, "-m", "ferrule", "ui", "--no-open", "--port", "0", "--store", path]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        command = [
+            sys.executable,
+            "-m",
+            "ferrule",
+            "ui",
+            "--no-open",
+            "--port",
+            "0",
+            "--store",
+            path,
+        ]
+        self.process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
         assert self.process.stdout is not None
         link = self.process.stdout.readline().partition(": ")[2].strip()
         self.host, _, token = link.removeprefix("http://").partition("/")
@@ -252,7 +337,12 @@ class Server:
 
     def cpu_s(self) -> float:
         """What the process used so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        fields = (
+            Path(f"/proc/{self.process.pid}/stat")
+            .read_text(encoding="utf-8")
+            .rpartition(")")[2]
+            .split()
+        )
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def end(self) -> None:
@@ -267,7 +357,12 @@ def commit_to_page(folder: Path) -> None:
     server = Server(store.path)
     live = server.stream("/runs/live/live?after=0")
     seen: list[float] = []
-    threading.Thread(target=lambda: [seen.append(time.perf_counter()) for line in live if line.startswith(b"id: ")], daemon=True).start()
+    threading.Thread(
+        target=lambda: [
+            seen.append(time.perf_counter()) for line in live if line.startswith(b"id: ")
+        ],
+        daemon=True,
+    ).start()
     time.sleep(1)
     took: list[float] = []
     for turn in long_journal():
@@ -281,7 +376,13 @@ def commit_to_page(folder: Path) -> None:
             break
     server.end()
     middle = statistics.median(took)
-    tell("commit -> page, median", middle / POLL_S, "2 x poll interval", median_ms=middle * 1000, worst_ms=max(took) * 1000)
+    tell(
+        "commit -> page, median",
+        middle / POLL_S,
+        "2 x poll interval",
+        median_ms=middle * 1000,
+        worst_ms=max(took) * 1000,
+    )
 
 
 def idle_pages(folder: Path) -> None:
@@ -290,7 +391,17 @@ def idle_pages(folder: Path) -> None:
     for number in range(5):
         agent_run(store, f"r{number}", 5)
     server = Server(store.path)
-    live = [server.stream(path) for path in ("/live", "/inbox/live", "/runs/r1/live?after=0", "/runs/r2/live?after=0", "/live") * 2]
+    live = [
+        server.stream(path)
+        for path in (
+            "/live",
+            "/inbox/live",
+            "/runs/r1/live?after=0",
+            "/runs/r2/live?after=0",
+            "/live",
+        )
+        * 2
+    ]
     time.sleep(3)
     before, began = server.cpu_s(), time.perf_counter()
     time.sleep(30)
@@ -318,7 +429,13 @@ def with_a_page_open(folder: Path) -> None:
         server = Server(store.path)
     server.end()
     ratio = statistics.median([one / other for one, other in zip(alone, watched, strict=True)])
-    tell("speed of a run with a page open", ratio, "at least 0.95", alone_s=statistics.median(alone), open_s=statistics.median(watched))
+    tell(
+        "speed of a run with a page open",
+        ratio,
+        "at least 0.95",
+        alone_s=statistics.median(alone),
+        open_s=statistics.median(watched),
+    )
 
 
 def _drain(live: http.client.HTTPResponse) -> None:
@@ -347,7 +464,14 @@ def imports(_: Path) -> None:
 
 def _import_ms(before: str, text: str) -> float:
     program = f"import time\n{before}\nbegan = time.process_time()\n{text}\nprint((time.process_time() - began) * 1000)"
-    return float(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout)
+    return float(
+        subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout,
+    )
 
 
 FIGURES = {

@@ -6,7 +6,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, SecretStr
 
-from ferrule import Image, MemoryStore, ReAct, Response, RunError, ScriptedLM, SQLiteStore, ToolCall, Usage, context, tool
+from ferrule import (
+    Image,
+    MemoryStore,
+    ReAct,
+    Response,
+    RunError,
+    ScriptedLM,
+    SQLiteStore,
+    ToolCall,
+    Usage,
+    context,
+    tool,
+)
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -44,11 +56,11 @@ def refund(
 
 
 @tool(effect="once", require_confirmation=True)
-def send_parcel(  # noqa: PLR0917
+def send_parcel(
     address: Address,
     lines: list[Line],
     carrier: Literal["post", "courier", "bike"] = "post",
-    labels: Annotated[list[str], Field(description="Printed on the parcel.")] = [],  # noqa: B006
+    labels: Annotated[list[str], Field(description="Printed on the parcel.")] = [],
     pin: SecretStr | None = None,
     note: str = "",
 ) -> str:
@@ -62,8 +74,20 @@ def photo(order: str) -> Image:
     return Image(data=PNG)
 
 
-def answer(text: str = "", *calls: ToolCall, thought: str = "", tokens: tuple[int, int] = (1240, 86)) -> Response:
-    return Response(text, calls, thought or None, usage=Usage(*tokens, calls=1), model="gpt-5-mini", cost=0.0012)
+def answer(
+    text: str = "",
+    *calls: ToolCall,
+    thought: str = "",
+    tokens: tuple[int, int] = (1240, 86),
+) -> Response:
+    return Response(
+        text,
+        calls,
+        thought or None,
+        usage=Usage(*tokens, calls=1),
+        model="gpt-5-mini",
+        cost=0.0012,
+    )
 
 
 def call(name: str, **args: Any) -> ToolCall:
@@ -108,7 +132,9 @@ def fill(store: SQLiteStore) -> SQLiteStore:
     inner = ReAct(
         "question -> answer",
         [look_up_order],
-        lm=ScriptedLM([answer("", call("look_up_order", order="A-1020")), finish("Paid, delivered.")]),
+        lm=ScriptedLM(
+            [answer("", call("look_up_order", order="A-1020")), finish("Paid, delivered.")],
+        ),
     )
     start(
         store, "order-1020", "Is everything fine with A-1020?", answer("", call("ask_shop", question="What about A-1020?")), finish("Yes, all fine."),
@@ -118,7 +144,10 @@ def fill(store: SQLiteStore) -> SQLiteStore:
         store,
         "order-1031",
         "Which of my orders?",
-        answer("", call("user_clarification", question="Which order do you mean: A-1031 or A-1032?")),
+        answer(
+            "",
+            call("user_clarification", question="Which order do you mean: A-1031 or A-1032?"),
+        ),
     )
     parcel = {
         "address": {"street": "Oudegracht 12", "city": "Utrecht", "zip": None}, "lines": [{"sku": "KETTLE-2", "count": 1}],
@@ -130,7 +159,13 @@ def fill(store: SQLiteStore) -> SQLiteStore:
         "Please send me a new kettle.",
         answer("", call("send_parcel", **parcel), thought="A new one goes out by courier."),
     )
-    start(store, "order-1042", "One of the kettles came broken.", answer("", call("look_up_order", order="A-1042")), REFUND)
+    start(
+        store,
+        "order-1042",
+        "One of the kettles came broken.",
+        answer("", call("look_up_order", order="A-1042")),
+        REFUND,
+    )
     done = start(store, "order-1009", "The kettle leaks.", REFUND, finish("I paid back 25 euros."))
     done.answer(done.pending[0].approve(euros=25.0).signed("ann", "web"))
     with context(lm=ScriptedLM([finish("I paid back 25 euros.")])):

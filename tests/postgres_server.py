@@ -19,7 +19,9 @@ from typing import Any
 PASSWORD = "t0p-s3cret-of-tests"
 INSISTS = bool(os.environ.get("FERRULE_PG_TEST"))
 _AS_NOBODY: dict[str, Any] = (
-    {"user": "nobody", "group": "nogroup", "extra_groups": []} if hasattr(os, "geteuid") and os.geteuid() == 0 else {}
+    {"user": "nobody", "group": "nogroup", "extra_groups": []}
+    if hasattr(os, "geteuid") and os.geteuid() == 0
+    else {}
 )
 
 
@@ -38,7 +40,11 @@ def none_here() -> str | None:
     """Why no Postgres can be started here; None if one can."""
     if importlib.util.find_spec("psycopg") is None:
         return "psycopg is not installed (pip install 'ferrule[postgres]')"
-    return None if program("initdb") and program("postgres") else "there is no Postgres on this machine (apt-get install postgresql)"
+    return (
+        None
+        if program("initdb") and program("postgres")
+        else "there is no Postgres on this machine (apt-get install postgresql)"
+    )
 
 
 def free_port() -> int:
@@ -90,7 +96,12 @@ class PostgresServer:
 
     def _run(self, name: str, *arguments: str) -> None:
         found = subprocess.run(
-            [program(name) or name, *arguments], cwd=self.folder, capture_output=True, text=True, check=False, **_AS_NOBODY
+            [program(name) or name, *arguments],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            **_AS_NOBODY,
         )
         assert found.returncode == 0, found.stderr
 
@@ -111,7 +122,13 @@ class PostgresServer:
             str(self.folder),
             *settings,
         ]
-        process = self._process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, **_AS_NOBODY)
+        process = self._process = subprocess.Popen(
+            command,
+            cwd=self.folder,
+            stdout=log,
+            stderr=log,
+            **_AS_NOBODY,
+        )
         log.close()
         deadline = time.monotonic() + 120
         while True:
@@ -138,7 +155,11 @@ class PostgresServer:
 
 def no_pooler_here() -> str | None:
     """Why no PgBouncer can be started here; None if one can."""
-    return None if _pgbouncer() else "there is no PgBouncer on this machine (apt-get install pgbouncer)"
+    return (
+        None
+        if _pgbouncer()
+        else "there is no PgBouncer on this machine (apt-get install pgbouncer)"
+    )
 
 
 def _pgbouncer() -> str | None:
@@ -156,7 +177,7 @@ class Pooler:
         (folder / "users").write_text(f'"ferrule" "{PASSWORD}"\n')
         (folder / "pgbouncer.ini").write_text(
             f"[databases]\npostgres = host=127.0.0.1 port={server.port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n"
-            f"unix_socket_dir =\nauth_type = scram-sha-256\nauth_file = {folder}/users\npool_mode = transaction\ndefault_pool_size = {size}\n"
+            f"unix_socket_dir =\nauth_type = scram-sha-256\nauth_file = {folder}/users\npool_mode = transaction\ndefault_pool_size = {size}\n",
         )
         for each in ("users", "pgbouncer.ini"):
             (folder / each).chmod(0o644)

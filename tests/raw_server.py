@@ -40,7 +40,9 @@ def begin(content: bytes, *then: Act, content_type: str = "text/event-stream") -
     """The beginning of an answer without a stated length, then what else is to happen."""
 
     def act(connection: Connection) -> None:
-        connection.send(f"HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ntransfer-encoding: chunked\r\n\r\n".encode())
+        connection.send(
+            f"HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ntransfer-encoding: chunked\r\n\r\n".encode(),
+        )
         connection.send(b"%x\r\n%b\r\n" % (len(content), content))
         for each in then:
             each(connection)

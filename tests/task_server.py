@@ -19,13 +19,30 @@ ERA, FOLDER = sys.argv[1], Path(sys.argv[2])
 MODERN, EXTENSION = "2026-07-28", "io.modelcontextprotocol/tasks"
 IS_PLAIN = (FOLDER / "plain").exists()
 ABOUT = {"createdAt": "2026-07-28T00:00:00Z", "lastUpdatedAt": "2026-07-28T00:00:00Z"}
-TIMES = {"ttlMs": 60000, "pollIntervalMs": 20} if ERA == "modern" else {"ttl": 60000, "pollInterval": 20}
+TIMES = (
+    {"ttlMs": 60000, "pollIntervalMs": 20}
+    if ERA == "modern"
+    else {"ttl": 60000, "pollInterval": 20}
+)
 OUTPUT = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-WORK: dict[str, Any] = {"name": "work", "description": "To work.", "inputSchema": {"type": "object"}}
+WORK: dict[str, Any] = {
+    "name": "work",
+    "description": "To work.",
+    "inputSchema": {"type": "object"},
+}
 TOOLS = [
     {**WORK, **({"execution": {"taskSupport": "required"}} if ERA == "legacy" else {})},
-    {**WORK, "name": "may", **({"execution": {"taskSupport": "optional"}} if ERA == "legacy" else {})},
-    {**WORK, "name": "counts", "outputSchema": OUTPUT, **({"execution": {"taskSupport": "required"}} if ERA == "legacy" else {})},
+    {
+        **WORK,
+        "name": "may",
+        **({"execution": {"taskSupport": "optional"}} if ERA == "legacy" else {}),
+    },
+    {
+        **WORK,
+        "name": "counts",
+        "outputSchema": OUTPUT,
+        **({"execution": {"taskSupport": "required"}} if ERA == "legacy" else {}),
+    },
 ]
 
 
@@ -43,7 +60,9 @@ def read() -> dict[str, Any]:
 
 def logged(*words: Any) -> None:
     with (FOLDER / "log").open("a") as file:
-        file.write(" ".join(each if isinstance(each, str) else json.dumps(each) for each in words) + "\n")
+        file.write(
+            " ".join(each if isinstance(each, str) else json.dumps(each) for each in words) + "\n",
+        )
 
 
 def at(more: int = 0) -> int:
@@ -72,8 +91,21 @@ def get(number: Any, task: str) -> None:
     if "rpc_error" in state:
         send({"id": number, "error": state["rpc_error"]})
         return
-    shown = state if ERA == "modern" else {key: each for key, each in state.items() if key not in {"result", "error", "inputRequests"}}
-    send({"id": number, "result": {"resultType": "complete", "taskId": task, **ABOUT, **TIMES, **shown}})
+    shown = (
+        state
+        if ERA == "modern"
+        else {
+            key: each
+            for key, each in state.items()
+            if key not in {"result", "error", "inputRequests"}
+        }
+    )
+    send(
+        {
+            "id": number,
+            "result": {"resultType": "complete", "taskId": task, **ABOUT, **TIMES, **shown},
+        },
+    )
 
 
 def result(number: Any) -> None:
@@ -87,26 +119,54 @@ def result(number: Any) -> None:
         at(1)
     every = states()
     last = next(each for each in reversed(every) if "result" in each or "error" in each)
-    send({"id": number, **({"result": last["result"]} if "result" in last else {"error": last["error"]})})
+    send(
+        {
+            "id": number,
+            **({"result": last["result"]} if "result" in last else {"error": last["error"]}),
+        },
+    )
 
 
 def call(number: Any, params: dict[str, Any]) -> None:
     able = params.get("_meta", {}).get("io.modelcontextprotocol/clientCapabilities", {})
-    wants = params["name"] == "may" or ("task" in params if ERA == "legacy" else EXTENSION in able.get("extensions", {}))
-    logged("call", params["name"], "task" if "task" in params or EXTENSION in able.get("extensions", {}) else "plain")
+    wants = params["name"] == "may" or (
+        "task" in params if ERA == "legacy" else EXTENSION in able.get("extensions", {})
+    )
+    logged(
+        "call",
+        params["name"],
+        "task" if "task" in params or EXTENSION in able.get("extensions", {}) else "plain",
+    )
     if not wants or (params["name"] == "may" and "task" not in params):
-        send({"id": number, "result": {"resultType": "complete", "content": [{"type": "text", "text": "plainly done"}]}})
+        send(
+            {
+                "id": number,
+                "result": {
+                    "resultType": "complete",
+                    "content": [{"type": "text", "text": "plainly done"}],
+                },
+            },
+        )
         return
     path = FOLDER / "tasks"
     made = len(path.read_text().split()) + 1 if path.exists() else 1
     with path.open("a") as file:
         file.write(f"t{made}\n")
     task = {"taskId": f"t{made}", "status": "working", **ABOUT, **TIMES}
-    send({"id": number, "result": {"resultType": "task", **task} if ERA == "modern" else {"task": task}})
+    send(
+        {
+            "id": number,
+            "result": {"resultType": "task", **task} if ERA == "modern" else {"task": task},
+        },
+    )
 
 
 def handle(message: dict[str, Any]) -> None:
-    method, number, params = message.get("method", ""), message.get("id"), message.get("params") or {}
+    method, number, params = (
+        message.get("method", ""),
+        message.get("id"),
+        message.get("params") or {},
+    )
     if method == "server/discover" and ERA == "modern":
         abilities = {"tools": {}, **({} if IS_PLAIN else {"extensions": {EXTENSION: {}}})}
         send({"id": number, "result": {"resultType": "complete", "supportedVersions": [MODERN], "capabilities": abilities,
@@ -126,13 +186,15 @@ def handle(message: dict[str, Any]) -> None:
                     "ttlMs": 3600000,
                     "cacheScope": "private",
                 },
-            }
+            },
         )
     elif method == "tools/call":
         call(number, params)
     elif method == "tasks/get":
         logged(method, params["taskId"])
-        (FOLDER / "able").write_text(json.dumps(params.get("_meta", {}).get("io.modelcontextprotocol/clientCapabilities")))
+        (FOLDER / "able").write_text(
+            json.dumps(params.get("_meta", {}).get("io.modelcontextprotocol/clientCapabilities")),
+        )
         get(number, params["taskId"])
     elif method == "tasks/result" and ERA == "legacy":
         logged(method, params["taskId"])

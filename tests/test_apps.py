@@ -17,7 +17,12 @@ ROOT = Path(__file__).parents[1]
 APPS = sorted((ROOT / "examples" / "apps").glob("*.py"))
 RECORDS = ROOT / "tests" / "golden" / "apps"
 LONGEST = 120
-NEEDS = {"chat": "starlette", "research": "mcp", "service": "starlette", "service_client": "starlette"}
+NEEDS = {
+    "chat": "starlette",
+    "research": "mcp",
+    "service": "starlette",
+    "service_client": "starlette",
+}
 
 # The program runs as `__main__`, with the door to the network closed and warnings as errors.
 _ALONE = """
@@ -35,7 +40,14 @@ with block_network():
 @pytest.mark.parametrize("path", APPS, ids=lambda path: path.stem)
 def test_an_app_prints_what_its_record_says(path: Path, tmp_path: Path) -> None:
     pytest.importorskip(NEEDS.get(path.stem, "ferrule"))
-    run = subprocess.run([sys.executable, "-c", _ALONE, str(path)], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=300)
+    run = subprocess.run(
+        [sys.executable, "-c", _ALONE, str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        timeout=300,
+    )
     assert run.returncode == 0, run.stderr
     assert run.stderr == ""
     record = RECORDS / f"{path.stem}.txt"
@@ -53,4 +65,6 @@ def test_an_app_is_short_and_says_what_it_is(path: Path) -> None:
 
 @pytest.mark.parametrize("path", APPS, ids=lambda path: path.stem)
 def test_the_index_of_the_docs_links_an_app(path: Path) -> None:
-    assert f"(../examples/apps/{path.name})" in (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert f"(../examples/apps/{path.name})" in (ROOT / "docs" / "index.md").read_text(
+        encoding="utf-8",
+    )

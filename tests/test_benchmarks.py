@@ -65,10 +65,24 @@ def test_all_benchmarks_run() -> None:
 
 
 def test_groups_are_picked_by_name_and_a_corpus_of_outputs_is_read(tmp_path: Path) -> None:
-    tool = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}}
-    right = {"model": "made up", "raw": '{"name": "add", "arguments": {"a": 1}}', "tools": [tool], "expected": [{"add": {"a": [1]}}]}
+    tool = {
+        "type": "function",
+        "function": {
+            "name": "add",
+            "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}},
+        },
+    }
+    right = {
+        "model": "made up",
+        "raw": '{"name": "add", "arguments": {"a": 1}}',
+        "tools": [tool],
+        "expected": [{"add": {"a": [1]}}],
+    }
     wrong = {**right, "raw": "add nothing"}
-    (tmp_path / "outputs.jsonl").write_text("\n".join(map(json.dumps, [right, wrong])), encoding="utf-8")
+    (tmp_path / "outputs.jsonl").write_text(
+        "\n".join(map(json.dumps, [right, wrong])),
+        encoding="utf-8",
+    )
     printed = tiny(ONLY="quality", PEERS="none", FERRULE_CORPUS=str(tmp_path))
     assert "1 of 2" in printed
     assert "step of" not in printed
@@ -87,13 +101,19 @@ def test_a_group_that_there_is_not_is_refused() -> None:
     assert "no group is called stepz; the groups are steps, first" in run.stderr
 
 
-def test_the_picture_shows_each_library_with_its_ratio(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_picture_shows_each_library_with_its_ratio(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     from report import Table, picture
 
     table = Table()
     table.add(
-        "step of 100, sync", "us", {"floor": [4.0, 5.0], "ferrule": [30.0, 40.0], "other <x>": [600.0, 480.0]}, {"absent": "failed: no"}
+        "step of 100, sync",
+        "us",
+        {"floor": [4.0, 5.0], "ferrule": [30.0, 40.0], "other <x>": [600.0, 480.0]},
+        {"absent": "failed: no"},
     )
     assert [(row.library, row.value, row.to_ours) for row in table.rows] == [
         ("floor", 4.0, pytest.approx((4 / 30 + 5 / 40) / 2)),
@@ -109,13 +129,24 @@ def test_the_picture_shows_each_library_with_its_ratio(monkeypatch: pytest.Monke
     assert "holds" in capsys.readouterr().out
 
 
-def test_the_readme_says_what_was_measured_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_readme_says_what_was_measured_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     from report import Table, summary
 
     table = Table()
-    for figure, unit in (("step of 100, sync", "us"), ("HTTP, 200 agents", "us a request"), ("import", "ms")):
-        table.add(figure, unit, {"floor": [4.0], "ferrule": [30.0], "other": [480.0]}, {} if unit == "ms" else {"failing": "failed: no"})
+    for figure, unit in (
+        ("step of 100, sync", "us"),
+        ("HTTP, 200 agents", "us a request"),
+        ("import", "ms"),
+    ):
+        table.add(
+            figure,
+            unit,
+            {"floor": [4.0], "ferrule": [30.0], "other": [480.0]},
+            {} if unit == "ms" else {"failing": "failed: no"},
+        )
     table.add("step of 10, sync", "us", {"ferrule": [30.0], "elsewhere": [480.0]})
     assert summary(table, "a machine").splitlines()[3:] == [
         "| CPU of | ferrule | other |",
@@ -138,9 +169,20 @@ def test_a_limit_that_is_exceeded_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_a_benchmark_is_one_of_all(path: Path) -> None:
     others = [each.read_text(encoding="utf-8") for each in SCRIPTS if each != path]
-    named = (f'"{path.name}"', f'"{path.stem}"', f"from {path.stem} import", f"peers.{path.stem} import")
-    by_make = f"benchmarks/{path.name}" in (BENCHMARKS.parent / "Makefile").read_text(encoding="utf-8")
-    assert by_make or path.name == "__init__.py" or any(name in text for text in others for name in named)
+    named = (
+        f'"{path.name}"',
+        f'"{path.stem}"',
+        f"from {path.stem} import",
+        f"peers.{path.stem} import",
+    )
+    by_make = f"benchmarks/{path.name}" in (BENCHMARKS.parent / "Makefile").read_text(
+        encoding="utf-8",
+    )
+    assert (
+        by_make
+        or path.name == "__init__.py"
+        or any(name in text for text in others for name in named)
+    )
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
@@ -167,12 +209,20 @@ def _private(text: str) -> Iterator[str]:
     """Imports from ferrule that are not public, also in the programs that a script holds as strings."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            yield from (each.name for each in node.names if each.name.startswith("ferrule.") and each.name != "ferrule.testing")
+            yield from (
+                each.name
+                for each in node.names
+                if each.name.startswith("ferrule.") and each.name != "ferrule.testing"
+            )
         elif isinstance(node, ast.ImportFrom) and node.module == "ferrule":
             yield from (each.name for each in node.names if each.name not in ferrule.__all__)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ferrule."):
             yield from [node.module] if node.module != "ferrule.testing" else []
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "import " in node.value:
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and "import " in node.value
+        ):
             try:
                 yield from _private(node.value)
             except SyntaxError:
@@ -181,10 +231,14 @@ def _private(text: str) -> Iterator[str]:
 
 def test_the_benchmark_of_postgres_runs(postgres: PostgresServer) -> None:
     """F5: with tiny counts."""
-    assert {"append / raw INSERT (<= 1.5)", "run, Postgres / SQLite (<= 2)"} < json.loads(printed("postgres.py")).keys()
+    assert {"append / raw INSERT (<= 1.5)", "run, Postgres / SQLite (<= 2)"} < json.loads(
+        printed("postgres.py"),
+    ).keys()
 
 
-def test_the_benchmark_of_workers_compares_tickets_with_a_loop_made_by_hand(postgres: PostgresServer) -> None:
+def test_the_benchmark_of_workers_compares_tickets_with_a_loop_made_by_hand(
+    postgres: PostgresServer,
+) -> None:
     """F5: with tiny counts."""
     pytest.importorskip("dbos", reason="needs ferrule[dbos]")
     assert re.search(r" x \(>= 0\.55\)\nload: ", printed("workers.py", "--only", "tickets"))

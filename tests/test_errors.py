@@ -11,10 +11,12 @@ import re
 import pytest
 
 from ferrule import errors
-from ferrule.values.run.act import Suspended
+from ferrule.acts import Suspended
 
 CLASSES = {
-    name: each for name, each in vars(errors).items() if inspect.isclass(each) and issubclass(each, BaseException) and name == each.__name__
+    name: each
+    for name, each in vars(errors).items()
+    if inspect.isclass(each) and issubclass(each, BaseException) and name == each.__name__
 }
 
 MADE = [
@@ -26,9 +28,21 @@ MADE = [
     errors.ToolTimeoutError("slow", 1.5, abandoned=True),
     errors.ToolExecutionError("boom"),
     errors.ToolRetry("use metres"),
-    errors.ToolCallError("invalid_tool_call", "no name", raw={"args": {}}, index=2, tool="add", reason="missing_key"),
+    errors.ToolCallError(
+        "invalid_tool_call",
+        "no name",
+        raw={"args": {}},
+        index=2,
+        tool="add",
+        reason="missing_key",
+    ),
     errors.AdapterParseError(
-        "ChatAdapter", "junk", [("answer", "is missing")], parsed={"thought": "t"}, absent=["answer"], code="missing_required_outputs"
+        "ChatAdapter",
+        "junk",
+        [("answer", "is missing")],
+        parsed={"thought": "t"},
+        absent=["answer"],
+        code="missing_required_outputs",
     ),
     errors.RateLimitError("slow down", provider="p", status=429, request_id="r", retry_after_s=2.0),
     errors.MissingContentError("no choices", raw={"choices": []}),
@@ -63,7 +77,9 @@ def drawn() -> dict[str, tuple[str, ...]]:
 
 def test_the_tree_in_the_docstring_is_the_tree_of_classes():
     """The drawing is what a reader learns the errors from."""
-    assert drawn() == {name: tuple(base.__name__ for base in each.__bases__) for name, each in CLASSES.items()}
+    assert drawn() == {
+        name: tuple(base.__name__ for base in each.__bases__) for name, each in CLASSES.items()
+    }
 
 
 def test_every_error_says_in_its_docstring_what_it_means():
@@ -83,7 +99,9 @@ def test_a_builtin_base_is_a_builtin():
 
 
 @pytest.mark.parametrize(
-    "again", [copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))], ids=["copy", "deepcopy", "pickle"]
+    "again",
+    [copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))],
+    ids=["copy", "deepcopy", "pickle"],
 )
 @pytest.mark.parametrize("error", MADE, ids=lambda each: type(each).__name__)
 def test_an_error_survives_copying_and_pickling_with_all_it_carries(error, again):
@@ -110,13 +128,26 @@ class OwnRetry(errors.ToolRetry):
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (errors.UnknownToolError("ad", ["add", "sub"]), "There is no tool `ad`. Available tools: `add`, `sub`."),
+        (
+            errors.UnknownToolError("ad", ["add", "sub"]),
+            "There is no tool `ad`. Available tools: `add`, `sub`.",
+        ),
         (errors.UnknownToolError("ad", []), "There is no tool `ad`. Available tools: none."),
         (errors.ToolTimeoutError("t", 2.0), "`t` did not finish within 2 s."),
-        (errors.RateLimitError("slow down", provider="p", status=429, request_id="r"), "p: slow down (status 429, request r)"),
-        (errors.MaxTurnsReachedError(3, []), "No answer after 3 turns; calls still wanted: none. Raise `max_turns`."),
         (
-            errors.ToolArgumentsError("add", [("a", "is missing"), ("", "too many")], "add(a: int)"),
+            errors.RateLimitError("slow down", provider="p", status=429, request_id="r"),
+            "p: slow down (status 429, request r)",
+        ),
+        (
+            errors.MaxTurnsReachedError(3, []),
+            "No answer after 3 turns; calls still wanted: none. Raise `max_turns`.",
+        ),
+        (
+            errors.ToolArgumentsError(
+                "add",
+                [("a", "is missing"), ("", "too many")],
+                "add(a: int)",
+            ),
             "Call to `add` was not run. Fix and call again:\n- a: is missing\n- too many\nExpected: add(a: int)",
         ),
     ],
@@ -129,13 +160,19 @@ def test_an_error_says_what_was_tried_and_found(error, says):
 
 def test_of_many_problems_of_a_call_the_message_names_the_first_and_counts_the_others():
     """A model reads it, in each later request, too: 50 problems with long lists of choices were 30 kB."""
-    error = errors.ToolArgumentsError("buy", [(f"items.{i}", "expected one of " + "x" * 500) for i in range(50)], "{...}")
+    error = errors.ToolArgumentsError(
+        "buy",
+        [(f"items.{i}", "expected one of " + "x" * 500) for i in range(50)],
+        "{...}",
+    )
     lines = str(error).splitlines()
     assert lines[1] == "- items.0: expected one of " + "x" * 500
     assert (lines[-2], lines[-1]) == ("- and 35 more", "Expected: {...}")
     assert len(str(error)) < 9_000
     assert len(error.problems) == 50
-    assert str(errors.ToolArgumentsError("buy", [("a", "x" * 20_000)])).endswith("x" * 20_000), "the first is always named"
+    assert str(errors.ToolArgumentsError("buy", [("a", "x" * 20_000)])).endswith("x" * 20_000), (
+        "the first is always named"
+    )
 
 
 class Unspeakable:
@@ -187,7 +224,11 @@ def test_every_class_has_its_stable_code_and_says_whether_to_try_again():
     """DSPy's errors have both."""
     found = [line.split() for line in CODES.replace("\n", " | ").split("|") if line.strip()]
     assert {name: (code, *rest) for name, code, *rest in found} == {
-        name: (each.code, *(["retryable"] if each(*ARGUMENTS.get(name, ("m",))).is_retryable else [])) for name, each in CLASSES.items()
+        name: (
+            each.code,
+            *(["retryable"] if each(*ARGUMENTS.get(name, ("m",))).is_retryable else []),
+        )
+        for name, each in CLASSES.items()
     }
     codes = [each.code for each in CLASSES.values()]
     assert len(set(codes)) == len(codes)
@@ -212,10 +253,16 @@ def test_a_call_to_a_server_is_tried_again_only_if_it_has_certainly_not_run(fact
 
 
 def test_an_error_of_json_rpc_keeps_its_number():
-    assert (errors.MCPProtocolError("no", code=-32602).code, errors.MCPProtocolError("no").code) == (-32602, "mcp_protocol")
+    assert (
+        errors.MCPProtocolError("no", code=-32602).code,
+        errors.MCPProtocolError("no").code,
+    ) == (-32602, "mcp_protocol")
 
 
-@pytest.mark.parametrize(("fault", "shown"), [("no such tool", "no such tool. Raise `limits="), ("Fix it.", "Fix it. Raise `limits=")])
+@pytest.mark.parametrize(
+    ("fault", "shown"),
+    [("no such tool", "no such tool. Raise `limits="), ("Fix it.", "Fix it. Raise `limits=")],
+)
 def test_the_last_fault_is_a_sentence_of_its_own(fault: str, shown: str):
     """Ours: it ran into the advice."""
     assert f"The last fault: {shown}" in str(errors.TooManyFaultsError([fault]))

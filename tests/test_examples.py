@@ -17,8 +17,14 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 APPS = sorted((ROOT / "examples" / "apps").glob("*.py"))
-CODE = [*PAGES, *EXAMPLES, *APPS, *sorted((ROOT / "conformance").rglob("*.py")), *sorted((ROOT / "benchmarks").glob("*.py"))]
-LONGEST = 60
+CODE = [
+    *PAGES,
+    *EXAMPLES,
+    *APPS,
+    *sorted((ROOT / "conformance").rglob("*.py")),
+    *sorted((ROOT / "benchmarks").glob("*.py")),
+]
+LONGEST = 80
 NEEDS = {"13_mcp": "mcp", "14_constrained_calls": "llguidance"}
 PUBLIC = {"ferrule", "ferrule.testing", *(f"ferrule.{name}" for name in ferrule.__all__)}
 
@@ -40,7 +46,13 @@ def test_there_are_fourteen_numbered_without_a_gap() -> None:
 def test_an_example_runs_and_prints_something(path: Path) -> None:
     """Examples are tests."""
     pytest.importorskip(NEEDS.get(path.stem, "ferrule"))
-    run = subprocess.run([sys.executable, "-c", _ALONE, str(path)], capture_output=True, text=True, check=False, cwd=ROOT)
+    run = subprocess.run(
+        [sys.executable, "-c", _ALONE, str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip()
     assert run.stderr == ""
@@ -48,7 +60,7 @@ def test_an_example_runs_and_prints_something(path: Path) -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_is_short_and_ends_with_its_proof(path: Path) -> None:
-    """Each under 60 lines; the last statement asserts."""
+    """Each under 80 lines; the last statement asserts."""
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) < LONGEST
     tree = ast.parse(text)
@@ -71,14 +83,20 @@ def test_the_pages_show_the_example_word_for_word(path: Path) -> None:
 def test_documented_code_uses_public_names_only(path: Path) -> None:
     """Names of `ferrule`, of `ferrule.testing` and of the facades."""
     text = path.read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL) if path.suffix == ".md" else [text]
-    assert [name for block in blocks for name in names_of_ferrule(block) if not is_public(name)] == []
+    blocks = (
+        re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        if path.suffix == ".md"
+        else [text]
+    )
+    assert [
+        name for block in blocks for name in names_of_ferrule(block) if not is_public(name)
+    ] == []
 
 
 @pytest.mark.parametrize(
     "code",
     [
-        "from ferrule.values.run.event import Event",
+        "from ferrule.events import Event",
         "import ferrule.runs.run",
         "from ferrule import values",
         "import ferrule\nferrule.runs.run",
@@ -104,4 +122,8 @@ def names_of_ferrule(code: str) -> Iterator[str]:
 
 
 def is_public(name: str) -> bool:
-    return name in PUBLIC or name.startswith(("ferrule.testing.", "ferrule.compat.")) or name.endswith("__")
+    return (
+        name in PUBLIC
+        or name.startswith(("ferrule.testing.", "ferrule.compat."))
+        or name.endswith("__")
+    )

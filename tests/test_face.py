@@ -16,7 +16,6 @@ from pydantic import BaseModel
 
 import ferrule
 from ferrule import testing
-from ferrule.values.run.renamed import RENAMED
 
 STUB = Path(ferrule.__file__).with_suffix(".pyi")
 RECORD = Path(__file__).parent / "golden" / "face.json"
@@ -35,15 +34,9 @@ def test_type_checkers_see_the_same_names() -> None:
     tree = ast.parse(STUB.read_text(encoding="utf-8"))
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
     assert tree.body[: len(imports)] == imports, "in one go, so that ruff keeps them sorted"
-    version, *renamed = tree.body[len(imports) :]
+    [version] = tree.body[len(imports) :]
     assert ast.unparse(version) == "__version__: str"
     assert sorted(alias.asname for node in imports for alias in node.names) == ferrule.__all__
-    assert [ast.unparse(node) for node in renamed] == [f"{old} = {kind.__name__}" for old, kind in RENAMED.items()]
-
-
-@pytest.mark.parametrize("name", RENAMED)
-def test_an_error_has_its_old_name_for_one_version(name: str) -> None:
-    assert getattr(ferrule, name) is RENAMED[name]
 
 
 def test_a_name_that_is_not_there_says_so() -> None:
@@ -86,21 +79,36 @@ def test_recorded_names_and_signatures_still_hold() -> None:
     for name, recorded in json.loads(RECORD.read_text(encoding="utf-8")).items():
         now = found.get(name)
         if now is None or now["kind"] != recorded["kind"]:
-            broken.append(f"`{name}` was a {recorded['kind']}, and is {now['kind'] if now else 'gone'}")
+            broken.append(
+                f"`{name}` was a {recorded['kind']}, and is {now['kind'] if now else 'gone'}",
+            )
             continue
         if now.get("parameters", [])[: len(known := recorded.get("parameters", []))] != known:
-            broken.append(f"`{name}` had the type parameters {known}, and has {now.get('parameters')}")
-        broken += (f"`{name}.{each}` is gone" for each in recorded.get("attributes", []) if each not in now["attributes"])
+            broken.append(
+                f"`{name}` had the type parameters {known}, and has {now.get('parameters')}",
+            )
+        broken += (
+            f"`{name}.{each}` is gone"
+            for each in recorded.get("attributes", [])
+            if each not in now["attributes"]
+        )
         signatures = {name: (recorded.get("signature"), now.get("signature"))}
         for method, signature in recorded.get("methods", {}).items():
             signatures[f"{name}.{method}"] = (signature, now["methods"].get(method))
-        broken += (f"`{each}`: {why}" for each, (old, new) in signatures.items() for why in changes(old, new))
+        broken += (
+            f"`{each}`: {why}"
+            for each, (old, new) in signatures.items()
+            for why in changes(old, new)
+        )
     assert broken == []
 
 
 def test_the_record_holds_type_parameters() -> None:
     recorded = json.loads(RECORD.read_text(encoding="utf-8"))
-    found = {name: recorded[name].get("parameters") for name in ("ReAct", "ChainOfThought", "Prediction", "Context", "Image", "LM")}
+    found = {
+        name: recorded[name].get("parameters")
+        for name in ("ReAct", "ChainOfThought", "Prediction", "Context", "Image", "LM")
+    }
     assert found == {
         "ReAct": ["S", "D", "P"], "ChainOfThought": ["S", "D", "P"], "Prediction": ["S"], "Context": ["Deps"], "Image": None, "LM": None,
     }  # fmt: skip
@@ -122,7 +130,9 @@ def test_the_record_holds_type_parameters() -> None:
     ids=["same", "added", "any", "gone", "default", "order", "before", "kind", "needed"],
 )
 def test_a_change_that_breaks_callers_is_found(new: Any, is_accepted: bool) -> None:
-    assert (not changes(describe_signature(lambda a, b=1, *, c=2: None), describe_signature(new))) is is_accepted
+    assert (
+        not changes(describe_signature(lambda a, b=1, *, c=2: None), describe_signature(new))
+    ) is is_accepted
 
 
 def write_record() -> None:
@@ -135,7 +145,10 @@ def write_record() -> None:
         parts = []
         for key, value in entry.items():
             if key == "methods":
-                methods = ",\n".join(f"   {json.dumps(method)}: {json.dumps(signature)}" for method, signature in value.items())
+                methods = ",\n".join(
+                    f"   {json.dumps(method)}: {json.dumps(signature)}"
+                    for method, signature in value.items()
+                )
                 parts.append(f'  "methods": {{\n{methods}\n  }}' if methods else '  "methods": {}')
             else:
                 parts.append(f"  {json.dumps(key)}: {json.dumps(value)}")
@@ -145,7 +158,7 @@ def write_record() -> None:
 
 def describe_face() -> dict[str, dict[str, Any]]:
     """The names of `ferrule`, and those of `ferrule.testing` with `testing.` before them."""
-    found = {name: getattr(ferrule, name) for name in [*ferrule.__all__, *RENAMED]}
+    found = {name: getattr(ferrule, name) for name in ferrule.__all__}
     found |= {f"testing.{name}": getattr(testing, name) for name in testing.__all__}
     return {name: describe(each) for name, each in sorted(found.items())}
 
@@ -174,19 +187,51 @@ def describe(value: Any) -> dict[str, Any]:
         **({"parameters": parameters} if (parameters := type_parameters(value)) else {}),
         **_made_by(value, annotations),
         "attributes": sorted(name for name in attributes if not name.startswith("_")),
-        "methods": {name: methods[name] for name in sorted(methods) if name in SPECIAL or not name.startswith("_")},
+        "methods": {
+            name: methods[name]
+            for name in sorted(methods)
+            if name in SPECIAL or not name.startswith("_")
+        },
     }
 
 
 def type_parameters(cls: type) -> list[str]:
     """What may stand in the brackets of a class, as type checkers see it: at run time most classes of ferrule do not know it."""
     module = inspect.getmodule(cls)
-    tree = ast.parse(inspect.getsource(module)) if module is not None and module.__name__.startswith("ferrule.") else ast.Module([], [])
-    written = next((each for each in ast.walk(tree) if isinstance(each, ast.ClassDef) and each.name == cls.__name__), None)
-    bases = [each for each in (written.bases if written is not None else []) if isinstance(each, ast.Subscript)]
+    tree = (
+        ast.parse(inspect.getsource(module))
+        if module is not None and module.__name__.startswith("ferrule.")
+        else ast.Module([], [])
+    )
+    written = next(
+        (
+            each
+            for each in ast.walk(tree)
+            if isinstance(each, ast.ClassDef) and each.name == cls.__name__
+        ),
+        None,
+    )
+    bases = [
+        each
+        for each in (written.bases if written is not None else [])
+        if isinstance(each, ast.Subscript)
+    ]
     declared = [each for each in bases if ast.unparse(each.value) in {"Typed", "Generic"}]
-    names = [node.id for base in declared or bases for node in ast.walk(base.slice) if isinstance(node, ast.Name)]
-    known = {name for name, each in vars(module).items() if each is None or isinstance(each, TypeVar | ParamSpec)} if names else set()
+    names = [
+        node.id
+        for base in declared or bases
+        for node in ast.walk(base.slice)
+        if isinstance(node, ast.Name)
+    ]
+    known = (
+        {
+            name
+            for name, each in vars(module).items()
+            if each is None or isinstance(each, TypeVar | ParamSpec)
+        }
+        if names
+        else set()
+    )
     return [name for name in dict.fromkeys(names) if name in known]
 
 
@@ -201,12 +246,18 @@ def _made_by(cls: type, annotations: dict[str, Any]) -> dict[str, Signature]:
     if hasattr(cls, "__record_fields__"):
         with suppress(Exception):  # the same for a record's `__init__`
             cls.__init__(cls.__new__(cls))
-    maker = next((each for each in cls.__mro__ if "__init__" in vars(each) or "__new__" in vars(each)), object)
+    maker = next(
+        (each for each in cls.__mro__ if "__init__" in vars(each) or "__new__" in vars(each)),
+        object,
+    )
     if maker.__module__ == "builtins":
         return {}
     signature = describe_signature(cls)
     return {
-        "signature": [[*each, said if said and not is_model else _annotation(annotations.get(each[0], said))] for *each, said in signature]
+        "signature": [
+            [*each, said if said and not is_model else _annotation(annotations.get(each[0], said))]
+            for *each, said in signature
+        ],
     }
 
 
@@ -245,10 +296,18 @@ def changes(recorded: Signature | None, now: Signature | None) -> list[str]:
     broken = []
     parameters = {each[0]: each[:3] for each in now}
     for name, kind, default, _ in recorded:
-        if parameters.get(name, [])[:2] != [name, kind] or default not in {None, parameters[name][2]}:
-            broken.append(f"`{name}` was {kind} with the default {default}, and is {parameters.get(name)}")
+        if parameters.get(name, [])[:2] != [name, kind] or default not in {
+            None,
+            parameters[name][2],
+        }:
+            broken.append(
+                f"`{name}` was {kind} with the default {default}, and is {parameters.get(name)}",
+            )
     known = [each[0] for each in recorded]
-    ordered = [[each[0] for each in signature if each[1].startswith("positional")] for signature in (recorded, now)]
+    ordered = [
+        [each[0] for each in signature if each[1].startswith("positional")]
+        for signature in (recorded, now)
+    ]
     if ordered[1][: len(ordered[0])] != ordered[0]:
         broken.append(f"the order was {ordered[0]}, and is {ordered[1]}")
     broken += (

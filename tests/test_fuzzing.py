@@ -27,6 +27,10 @@ def test_a_raw_error_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_reader_that_looks_at_everything_again_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzzing, "TEXTS", {"quadratic": len})
-    monkeypatch.setattr(fuzzing, "_span_s", lambda read, opening, fragment, size: (read("x" * (size // 1000)) / 100) ** 2)
+    monkeypatch.setattr(
+        fuzzing,
+        "_span_s",
+        lambda read, opening, fragment, size: (read("x" * (size // 1000)) / 100) ** 2,
+    )
     found = next(fuzzing.slow(random.Random(1), time.monotonic() + 60, "", Counter()))
     assert found.startswith("quadratic: ")

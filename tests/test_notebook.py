@@ -30,7 +30,11 @@ LONGEST = 120
 
 
 def cells(notebook: Path) -> list[dict[str, Any]]:
-    return [cell for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    return [
+        cell
+        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        if cell["cell_type"] == "code"
+    ]
 
 
 async def execute(source: str, number: int, namespace: dict[str, Any]) -> list[dict[str, Any]]:
@@ -42,24 +46,52 @@ async def execute(source: str, number: int, namespace: dict[str, Any]) -> list[d
         for part in (tree, ast.Expression(last.value) if last is not None else None):
             if part is not None:
                 mode = "exec" if isinstance(part, ast.Module) else "eval"
-                value = eval(compile(part, f"cell {number}", mode, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True), namespace)
+                value = eval(
+                    compile(
+                        part,
+                        f"cell {number}",
+                        mode,
+                        ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
+                        dont_inherit=True,
+                    ),
+                    namespace,
+                )
                 value = await value if inspect.iscoroutine(value) else value
     outputs: list[dict[str, Any]] = []
     if printed.getvalue():
-        outputs.append({"name": "stdout", "output_type": "stream", "text": printed.getvalue().splitlines(keepends=True)})
+        outputs.append(
+            {
+                "name": "stdout",
+                "output_type": "stream",
+                "text": printed.getvalue().splitlines(keepends=True),
+            },
+        )
     if value is not None:
         html = value._repr_html_().splitlines(keepends=True)
         data = {"text/html": html, "text/plain": repr(value).splitlines(keepends=True)}
-        outputs.append({"data": data, "execution_count": number, "metadata": {}, "output_type": "execute_result"})
+        outputs.append(
+            {
+                "data": data,
+                "execution_count": number,
+                "metadata": {},
+                "output_type": "execute_result",
+            },
+        )
     return outputs
 
 
 async def execute_all(notebook: Path, namespace: dict[str, Any]) -> list[list[dict[str, Any]]]:
-    return [await execute("".join(cell["source"]), number, namespace) for number, cell in enumerate(cells(notebook), 1)]
+    return [
+        await execute("".join(cell["source"]), number, namespace)
+        for number, cell in enumerate(cells(notebook), 1)
+    ]
 
 
 @each_notebook
-def test_every_cell_gives_the_outputs_in_the_file(notebook: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_cell_gives_the_outputs_in_the_file(
+    notebook: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     before = settings.current()
     module = ModuleType("ferrule_notebook")
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -71,13 +103,21 @@ def test_every_cell_gives_the_outputs_in_the_file(notebook: Path, monkeypatch: p
         executed = [cell for cell in whole["cells"] if cell["cell_type"] == "code"]
         for number, (cell, written) in enumerate(zip(executed, outputs, strict=True), 1):
             cell.update(outputs=written, execution_count=number)
-        notebook.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        notebook.write_text(
+            json.dumps(whole, indent=1, ensure_ascii=False) + "\n",
+            encoding="utf-8",
+        )
     assert outputs == [cell["outputs"] for cell in cells(notebook)]
 
 
 @each_notebook
 def test_the_values_are_shown_as_tables_with_their_text_escaped(notebook: Path) -> None:
-    shown = ["".join(output["data"]["text/html"]) for cell in cells(notebook) for output in cell["outputs"] if "data" in output]
+    shown = [
+        "".join(output["data"]["text/html"])
+        for cell in cells(notebook)
+        for output in cell["outputs"]
+        if "data" in output
+    ]
     assert len(shown) >= 4
     assert all(html.startswith("<table>") for html in shown)
     assert "&quot;" in shown[2]
@@ -86,4 +126,6 @@ def test_the_values_are_shown_as_tables_with_their_text_escaped(notebook: Path) 
 @each_notebook
 def test_the_code_is_short_and_its_notebook_is_linked(notebook: Path) -> None:
     assert sum(len(cell["source"]) for cell in cells(notebook)) < LONGEST
-    assert f"(../examples/notebooks/{notebook.name})" in (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert f"(../examples/notebooks/{notebook.name})" in (ROOT / "docs" / "index.md").read_text(
+        encoding="utf-8",
+    )

@@ -145,7 +145,10 @@ def test_a_block_left_in_another_context_is_left_quietly():
 
 def test_an_unknown_setting_is_named_with_those_there_are():
     for sets in (configure, lambda **changes: context(**changes).__enter__()):
-        with pytest.raises(ConfigurationError, match=r"There is no setting 'temperature', 'top_p'. Settings are: adapter, allow"):
+        with pytest.raises(
+            ConfigurationError,
+            match=r"There is no setting 'temperature', 'top_p'. Settings are: adapter, allow",
+        ):
             sets(top_p=1, temperature=0)
     assert current() == Settings()
 
@@ -162,24 +165,54 @@ class Listener:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"lm": "openai/gpt"}, r"`lm` takes a model, not its name: configure\(lm=LM\('openai/gpt'\)\)"),
-        ({"lm": ScriptedLM}, r"`lm` takes a model, not its class: configure\(lm=ScriptedLM\(...\)\)"),
+        (
+            {"lm": "openai/gpt"},
+            r"`lm` takes a model, not its name: configure\(lm=LM\('openai/gpt'\)\)",
+        ),
+        (
+            {"lm": ScriptedLM},
+            r"`lm` takes a model, not its class: configure\(lm=ScriptedLM\(...\)\)",
+        ),
         (
             {"adapter": "json"},
             r"`adapter` takes an adapter, such as `JSONAdapter\(\)`; found 'json', which has no `opening`, `request`, `read`",
         ),
         ({"adapter": ""}, "found '', which has no"),
-        ({"adapter": JSONAdapter}, r"`adapter` takes an adapter, not its class: configure\(adapter=JSONAdapter\(\)\)"),
-        ({"limits": Limits}, r"`limits` takes limits, not their class: configure\(limits=Limits\(...\)\)"),
-        ({"policy": Policy}, r"`policy` takes a policy, not its class: configure\(policy=Policy\(...\)\)"),
+        (
+            {"adapter": JSONAdapter},
+            r"`adapter` takes an adapter, not its class: configure\(adapter=JSONAdapter\(\)\)",
+        ),
+        (
+            {"limits": Limits},
+            r"`limits` takes limits, not their class: configure\(limits=Limits\(...\)\)",
+        ),
+        (
+            {"policy": Policy},
+            r"`policy` takes a policy, not its class: configure\(policy=Policy\(...\)\)",
+        ),
         ({"limits": 5}, r"`limits` takes `Limits\(...\)`, found 5"),
-        ({"policy": "ask"}, r"`policy` takes a `Policy\(\[allow\(...\), ask\(...\), deny\(...\)\]\)`, found 'ask'"),
+        (
+            {"policy": "ask"},
+            r"`policy` takes a `Policy\(\[allow\(...\), ask\(...\), deny\(...\)\]\)`, found 'ask'",
+        ),
         ({"callbacks": print}, "`callbacks` takes a list, found <built-in"),
         ({"callbacks": None}, "`callbacks` takes a list, found None"),
-        ({"callbacks": [Listener]}, r"`callbacks` takes observers, not their classes: configure\(callbacks=\[Listener\(...\)\]\)"),
-        ({"callbacks": [3]}, "`callbacks` takes functions of an event, or objects with methods such as `on_tool_end`; found 3"),
-        ({"callbacks": [listen]}, "An observer in `callbacks` is a plain function, found <function listen"),
-        ({"callbacks": [Listener()]}, "`on_event` of an observer in `callbacks` is a plain function"),
+        (
+            {"callbacks": [Listener]},
+            r"`callbacks` takes observers, not their classes: configure\(callbacks=\[Listener\(...\)\]\)",
+        ),
+        (
+            {"callbacks": [3]},
+            "`callbacks` takes functions of an event, or objects with methods such as `on_tool_end`; found 3",
+        ),
+        (
+            {"callbacks": [listen]},
+            "An observer in `callbacks` is a plain function, found <function listen",
+        ),
+        (
+            {"callbacks": [Listener()]},
+            "`on_event` of an observer in `callbacks` is a plain function",
+        ),
         ({"max_workers": 0}, "`max_workers` is a whole number from 1, or None; found 0"),
         ({"max_workers": True}, "found True"),
         ({"max_workers": "8"}, "found '8'"),
@@ -218,7 +251,11 @@ class Own:
     repairs, fallback, use_native_function_calling = 0, None, None
 
     def __init__(self) -> None:
-        self.opening, self.request, self.read = ChatAdapter().opening, ChatAdapter().request, ChatAdapter().read
+        self.opening, self.request, self.read = (
+            ChatAdapter().opening,
+            ChatAdapter().request,
+            ChatAdapter().read,
+        )
 
 
 def test_an_adapter_is_known_by_what_it_can_do():
@@ -249,10 +286,20 @@ def test_settings_cannot_be_changed_in_place():
 def test_no_environment_variable_changes_a_setting():
     """U168: configuration is never overridden by an environment variable."""
     names = ["LM", "ADAPTER", "MAX_WORKERS", "CALLBACKS", "ALLOW_TOOL_ASYNC_SYNC_CONVERSION"]
-    spellings = [spelt for name in names for spelt in (name, f"FERRULE_{name}", f"ferrule_{name.lower()}", f"DSPY_{name}")]
+    spellings = [
+        spelt
+        for name in names
+        for spelt in (name, f"FERRULE_{name}", f"ferrule_{name.lower()}", f"DSPY_{name}")
+    ]
     program = "from ferrule.settings import *; assert current() == Settings(); configure(max_workers=3); assert current().max_workers == 3"
     environment = {**os.environ, **dict.fromkeys(spellings, "7"), "PYTHONPATH": str(SRC)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -280,7 +327,10 @@ def test_two_threads_that_configure_at_once_lose_nothing():
         settings._configured = Settings()
         meet = threading.Barrier(2)
         changes = [{"max_workers": 3}, {"allow_tool_async_sync_conversion": True}]
-        threads = [threading.Thread(target=lambda each=each, meet=meet: (meet.wait(), configure(**each))) for each in changes]
+        threads = [
+            threading.Thread(target=lambda each=each, meet=meet: (meet.wait(), configure(**each)))
+            for each in changes
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:

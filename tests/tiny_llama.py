@@ -26,18 +26,31 @@ STRICT_TEMPLATE = (
 )
 
 
-def save_tiny_llama(folder: Path, *, template: str | None = TEMPLATE, window: int = 4096, padded: int = 320) -> str:
+def save_tiny_llama(
+    folder: Path,
+    *,
+    template: str | None = TEMPLATE,
+    window: int = 4096,
+    padded: int = 320,
+) -> str:
     """Save the model; returns its folder. `padded` rows of scores are more than the tokenizer has tokens."""
     import torch
     import transformers
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    vocabulary = {letter: at for at, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    vocabulary = {
+        letter: at for at, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))
+    }
     raw = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    raw.pre_tokenizer, raw.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False), decoders.ByteLevel()
+    raw.pre_tokenizer, raw.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        decoders.ByteLevel(),
+    )
     named = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=raw, **named)
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>", "<tool_call>"]})
+    tokenizer.add_special_tokens(
+        {"additional_special_tokens": ["<|im_start|>", "<|im_end|>", "<tool_call>"]},
+    )
     tokenizer.chat_template = template
     config = transformers.LlamaConfig(
         vocab_size=padded, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2,

@@ -89,7 +89,7 @@ def soon(n: int) -> str:
 async def block(n: int) -> str:
     """Block the event loop."""
     did(f"block {n}")
-    time.sleep(TOOL_S)  # noqa: ASYNC251  the fault that the test is about
+    time.sleep(TOOL_S)
     return "over"
 
 
@@ -102,7 +102,11 @@ class ByProgress(ScriptedLM):
         found = re.search(r"(pays|charges|waits|expires|blocks) (\d+)", str(list(request.messages)))
         assert found is not None
         script = SCRIPTS[found[1]]
-        step = {"name": script[said], "args": {"n": int(found[2])}} if said < len(script) else {"name": "finish", "args": {"answer": "ok"}}
+        step = (
+            {"name": script[said], "args": {"n": int(found[2])}}
+            if said < len(script)
+            else {"name": "finish", "args": {"answer": "ok"}}
+        )
         return ScriptedLM([step]).complete(request)
 
 

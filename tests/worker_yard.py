@@ -30,7 +30,15 @@ WITHIN_S = 120.0
 class Yard:
     """A store, its workers, and what their tools did."""
 
-    def __init__(self, server: PostgresServer, schema: str, folder: Path, *, pooler: str = "", max_recoveries: int = 5) -> None:
+    def __init__(
+        self,
+        server: PostgresServer,
+        schema: str,
+        folder: Path,
+        *,
+        pooler: str = "",
+        max_recoveries: int = 5,
+    ) -> None:
         self.max_recoveries = max_recoveries
         self.server, self.schema, self.folder = server, schema, folder
         self.dsn = f"{pooler}?liveness=heartbeat" if pooler else server.dsn
@@ -40,7 +48,13 @@ class Yard:
         self.store = PostgresStore(dsn, schema=schema, liveness=liveness, engine=self.engine)
         self.workers: list[subprocess.Popen[bytes]] = []
 
-    def worker(self, *options: str, program: Path | None = None, tool_s: float = 0.0, dsn: str = "") -> subprocess.Popen[bytes]:
+    def worker(
+        self,
+        *options: str,
+        program: Path | None = None,
+        tool_s: float = 0.0,
+        dsn: str = "",
+    ) -> subprocess.Popen[bytes]:
         """A worker process, once it is ready."""
         made = self.start(None, *options, program=program, tool_s=tool_s, dsn=dsn)
         log = self.folder / f"worker{len(self.workers) - 1}.log"
@@ -49,12 +63,23 @@ class Yard:
         return made
 
     def start(
-        self, place: int | None, *options: str, program: Path | None = None, tool_s: float = 0.0, dsn: str = ""
+        self,
+        place: int | None,
+        *options: str,
+        program: Path | None = None,
+        tool_s: float = 0.0,
+        dsn: str = "",
     ) -> subprocess.Popen[bytes]:
         """A worker process, in the place of another one; `dsn` is its own way to Postgres."""
         found = program or TESTS / "worker_program.py"
-        environment = {"EFFECTS": str(self.folder), "TOOL_S": str(tool_s), "FERRULE_STORE": dsn or self.dsn}
-        with (self.folder / f"worker{len(self.workers) if place is None else place}.log").open("w") as log:
+        environment = {
+            "EFFECTS": str(self.folder),
+            "TOOL_S": str(tool_s),
+            "FERRULE_STORE": dsn or self.dsn,
+        }
+        with (self.folder / f"worker{len(self.workers) if place is None else place}.log").open(
+            "w",
+        ) as log:
             made = subprocess.Popen(
                 [*self.ferrule, "worker", f"{found}:agent", *options], env={**self.environment, **environment}, stderr=log,
             )  # fmt: skip
@@ -68,7 +93,7 @@ class Yard:
     def ferrule(self) -> list[str]:
         """The command, for the schemas of this test."""
         code = (
-            "import ferrule.cli.stores as s, ferrule.bridges.dbos as d\n"
+            "import ferrule.cli.stores as s, ferrule.runs.store.dbos as d\n"
             f"s.postgres_store = lambda dsn, **o: __import__('ferrule').PostgresStore(s.read_dsn(dsn)[0], schema={self.schema!r}, "
             f"liveness=s.read_dsn(dsn)[1], max_recoveries={self.max_recoveries}, engine=d.DBOSEngine(schema={self.dbos!r}, **o))\n"
             "import ferrule.cli.commands.worker as w; w.postgres_store = s.postgres_store\n"
@@ -84,7 +109,12 @@ class Yard:
     def command(self, *arguments: str) -> str:
         """What a command prints."""
         found = subprocess.run(
-            [*self.ferrule, *arguments], env=self.environment, capture_output=True, text=True, check=False, cwd=self.folder
+            [*self.ferrule, *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self.folder,
         )
         assert found.returncode == 0, found.stderr
         return found.stdout
@@ -95,9 +125,21 @@ class Yard:
         log = self.folder / "ui.log"
         command = [*self.ferrule, "ui", *options, "--port", "0", "--no-open", "--person", "ann"]
         environment = {**self.environment, "EFFECTS": str(self.folder)}
-        with log.open("w") as errors, subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True) as page:
+        with (
+            log.open("w") as errors,
+            subprocess.Popen(
+                command,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            ) as page,
+        ):
             try:
-                found = re.search(r"(http://[^/]+)(/\S+)", page.stdout.readline() if page.stdout is not None else "")
+                found = re.search(
+                    r"(http://[^/]+)(/\S+)",
+                    page.stdout.readline() if page.stdout is not None else "",
+                )
                 assert found is not None, log.read_text()
                 yield Client(found[1], found[2])
             finally:
@@ -105,12 +147,23 @@ class Yard:
         assert "Traceback" not in log.read_text(), log.read_text()
 
     def submit(self, *tasks: str, **options: Any) -> list[str]:
-        return [worker_program.agent.submit(store=self.store, run_id=task.replace(" ", "-"), task=task, **options) for task in tasks]
+        return [
+            worker_program.agent.submit(
+                store=self.store,
+                run_id=task.replace(" ", "-"),
+                task=task,
+                **options,
+            )
+            for task in tasks
+        ]
 
     def until(self, is_so: Callable[[], Any]) -> Any:
         ends = time.monotonic() + WITHIN_S
         while not (found := is_so()):
-            assert time.monotonic() < ends, [(each.id, each.status, each.error, each.leased) for each in self.store.list(limit=None)]
+            assert time.monotonic() < ends, [
+                (each.id, each.status, each.error, each.leased)
+                for each in self.store.list(limit=None)
+            ]
             time.sleep(0.05)
         return found
 

@@ -11,11 +11,17 @@ dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
 
 
 def make(model, tool, turns):
-    return _agent(_lm(model, _react), dspy.ReAct("question -> answer: int", tools=[tool], max_iters=turns + 2))
+    return _agent(
+        _lm(model, _react),
+        dspy.ReAct("question -> answer: int", tools=[tool], max_iters=turns + 2),
+    )
 
 
 def make_v2(model, tool, turns):
-    return _agent(_lm(model, _react_v2), dspy.ReActV2("question -> answer: int", tools=[tool], max_iters=turns + 2))
+    return _agent(
+        _lm(model, _react_v2),
+        dspy.ReActV2("question -> answer: int", tools=[tool], max_iters=turns + 2),
+    )
 
 
 def _agent(lm, program):
@@ -30,7 +36,12 @@ def _agent(lm, program):
 def _lm(model, answer):
     if isinstance(model, str):
         return dspy.LM("openai/gpt-4o", api_base=model, api_key="x", cache=False)
-    return dspy.LM("script", engine=_Engine(model, answer), async_engine=_AsyncEngine(model, answer), cache=False)
+    return dspy.LM(
+        "script",
+        engine=_Engine(model, answer),
+        async_engine=_AsyncEngine(model, answer),
+        cache=False,
+    )
 
 
 def _react(script):
@@ -44,7 +55,9 @@ def _react(script):
 
 def _react_v2(script):
     def write(args):
-        calls = [{"name": "add", "args": each} for each in args] or [{"name": "submit", "args": {"answer": ANSWER}}]
+        calls = [{"name": "add", "args": each} for each in args] or [
+            {"name": "submit", "args": {"answer": ANSWER}},
+        ]
         return fields(next_thought="add", tool_calls={"tool_calls": calls})
 
     texts = script.texts(write)

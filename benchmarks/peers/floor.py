@@ -15,7 +15,11 @@ TOOL = {
     "function": {
         "name": "add",
         "description": "Add two integers.",
-        "parameters": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]},
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+            "required": ["a", "b"],
+        },
     },
 }
 
@@ -43,7 +47,11 @@ def make(model, tool, turns):
 
 def _messages_of(model: Script, turn: int) -> tuple[dict, list[dict]]:
     calls = [
-        {"id": f"c{turn}_{i}", "type": "function", "function": {"name": "add", "arguments": json.dumps(args)}}
+        {
+            "id": f"c{turn}_{i}",
+            "type": "function",
+            "function": {"name": "add", "arguments": json.dumps(args)},
+        }
         for i, args in enumerate(model.calls(turn))
     ]
     return {"role": "assistant", "content": None, "tool_calls": calls}, calls
@@ -56,7 +64,13 @@ def _run(model, tool) -> int:
         messages.append(message)
         for call in calls:
             args = ARGUMENTS.validate_json(call["function"]["arguments"])
-            messages.append({"role": "tool", "tool_call_id": call["id"], "content": json.dumps(tool(args.a, args.b))})
+            messages.append(
+                {
+                    "role": "tool",
+                    "tool_call_id": call["id"],
+                    "content": json.dumps(tool(args.a, args.b)),
+                },
+            )
     return TYPED.validate_json('{"answer": 42}').answer
 
 
@@ -69,7 +83,8 @@ async def _arun(model, tool) -> int:
         running = [tool(args.a, args.b) for args in checked]
         results = [await running[0]] if len(running) == 1 else await asyncio.gather(*running)
         messages += [
-            {"role": "tool", "tool_call_id": call["id"], "content": json.dumps(result)} for call, result in zip(calls, results, strict=True)
+            {"role": "tool", "tool_call_id": call["id"], "content": json.dumps(result)}
+            for call, result in zip(calls, results, strict=True)
         ]
     return TYPED.validate_json('{"answer": 42}').answer
 
@@ -80,16 +95,28 @@ def _hosted(url, tool):
     client = httpx2.AsyncClient(limits=httpx2.Limits(max_connections=100), timeout=60)
 
     async def arun() -> int:
-        messages = [{"role": "system", "content": "Use tools."}, {"role": "user", "content": QUESTION}]
+        messages = [
+            {"role": "system", "content": "Use tools."},
+            {"role": "user", "content": QUESTION},
+        ]
         while True:
-            response = await client.post(f"{url}/chat/completions", json={"model": "gpt-4o", "messages": messages, "tools": [TOOL]})
+            response = await client.post(
+                f"{url}/chat/completions",
+                json={"model": "gpt-4o", "messages": messages, "tools": [TOOL]},
+            )
             message = json.loads(response.content)["choices"][0]["message"]
             if not message.get("tool_calls"):
                 return TYPED.validate_json(message["content"]).answer
             messages.append(message)
             for call in message["tool_calls"]:
                 args = ARGUMENTS.validate_json(call["function"]["arguments"])
-                messages.append({"role": "tool", "tool_call_id": call["id"], "content": str(await tool(args.a, args.b))})
+                messages.append(
+                    {
+                        "role": "tool",
+                        "tool_call_id": call["id"],
+                        "content": str(await tool(args.a, args.b)),
+                    },
+                )
 
     return arun
 

@@ -31,7 +31,12 @@ def make(model, tool, turns, *, store=None):
         used = ChatOpenAI(model="gpt-4o", base_url=model, api_key="x", use_responses_api=False)
     else:
         used = _Scripted(script=model)
-    agent = create_agent(used, tools=[langchain_tool(tool)], response_format=ToolStrategy(Answer), checkpointer=store)
+    agent = create_agent(
+        used,
+        tools=[langchain_tool(tool)],
+        response_format=ToolStrategy(Answer),
+        checkpointer=store,
+    )
     asked = {"messages": [("user", QUESTION)]}
 
     def settings():
@@ -72,8 +77,14 @@ class _Scripted(BaseChatModel):
 
     def _generate(self, messages, stop=None, run_manager=None, **keywords):
         turn = self.script.turn(len(messages) - 1)
-        calls = [{"name": "add", "args": args, "id": f"c{turn}_{i}"} for i, args in enumerate(self.script.calls(turn))]
-        message = AIMessage("", tool_calls=calls or [{"name": "Answer", "args": {"answer": ANSWER}, "id": "end"}])
+        calls = [
+            {"name": "add", "args": args, "id": f"c{turn}_{i}"}
+            for i, args in enumerate(self.script.calls(turn))
+        ]
+        message = AIMessage(
+            "",
+            tool_calls=calls or [{"name": "Answer", "args": {"answer": ANSWER}, "id": "end"}],
+        )
         return ChatResult(generations=[ChatGeneration(message=message)])
 
     async def _agenerate(self, messages, stop=None, run_manager=None, **keywords):

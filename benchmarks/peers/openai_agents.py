@@ -10,7 +10,11 @@ from agents.items import ModelResponse
 from agents.models.interface import Model
 from agents.usage import Usage
 from openai import AsyncOpenAI
-from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+from openai.types.responses import (
+    ResponseFunctionToolCall,
+    ResponseOutputMessage,
+    ResponseOutputText,
+)
 from pydantic import BaseModel
 
 from peers.script import ANSWER, QUESTION, Agent
@@ -24,8 +28,18 @@ class Answer(BaseModel):
 
 def make(model, tool, turns):
     hosted = isinstance(model, str)
-    used = OpenAIChatCompletionsModel("gpt-4o", AsyncOpenAI(base_url=model, api_key="x")) if hosted else _Scripted(model)
-    agent = OpenAIAgent(name="adder", instructions="Use tools.", tools=[function_tool(tool)], model=used, output_type=Answer)
+    used = (
+        OpenAIChatCompletionsModel("gpt-4o", AsyncOpenAI(base_url=model, api_key="x"))
+        if hosted
+        else _Scripted(model)
+    )
+    agent = OpenAIAgent(
+        name="adder",
+        instructions="Use tools.",
+        tools=[function_tool(tool)],
+        model=used,
+        output_type=Answer,
+    )
 
     def run() -> int:
         return Runner.run_sync(agent, QUESTION, max_turns=turns + 2).final_output.answer
@@ -45,12 +59,29 @@ class _Scripted(Model):
         calls = self._script.calls(turn)
         if calls:
             output = [
-                ResponseFunctionToolCall(arguments=json.dumps(args), call_id=f"c{turn}_{i}", name="add", type="function_call")
+                ResponseFunctionToolCall(
+                    arguments=json.dumps(args),
+                    call_id=f"c{turn}_{i}",
+                    name="add",
+                    type="function_call",
+                )
                 for i, args in enumerate(calls)
             ]
         else:
-            text = ResponseOutputText(annotations=[], text=f'{{"answer": {ANSWER}}}', type="output_text")
-            output = [ResponseOutputMessage(id="m", role="assistant", status="completed", type="message", content=[text])]
+            text = ResponseOutputText(
+                annotations=[],
+                text=f'{{"answer": {ANSWER}}}',
+                type="output_text",
+            )
+            output = [
+                ResponseOutputMessage(
+                    id="m",
+                    role="assistant",
+                    status="completed",
+                    type="message",
+                    content=[text],
+                ),
+            ]
         return ModelResponse(output=output, usage=Usage(), response_id=None)
 
     def stream_response(self, *args, **keywords):

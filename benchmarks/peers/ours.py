@@ -14,10 +14,20 @@ def make(model, tool, turns, *, store=None, native=True):
         lm = LM("openai/gpt-4o", base_url=model, api_key="x", timeout_s=60)
     else:
         lm = ScriptedLM(by=_native(model) if native else _text(model))
-    agent = ReAct("question -> answer: int", tools=[Tool(tool, "add")], lm=lm, max_iters=turns + 2, native=native)
+    agent = ReAct(
+        "question -> answer: int",
+        tools=[Tool(tool, "add")],
+        lm=lm,
+        max_iters=turns + 2,
+        native=native,
+    )
 
     def run() -> int:
-        prediction = agent(question=QUESTION) if store is None else agent.start(store=store, question=QUESTION).prediction
+        prediction = (
+            agent(question=QUESTION)
+            if store is None
+            else agent.start(store=store, question=QUESTION).prediction
+        )
         assert len(prediction.trajectory.steps) == turns + 1
         return prediction.answer
 
@@ -36,8 +46,13 @@ def make_text(model, tool, turns):
 def _native(script):
     def answer(request):
         turn = script.turn(len(request.messages) - 2)
-        calls = tuple(ToolCall(name="add", args=args, id=f"c{turn}_{i}") for i, args in enumerate(script.calls(turn)))
-        return Response(tool_calls=calls or (ToolCall(name="finish", args={"answer": ANSWER}, id="end"),))
+        calls = tuple(
+            ToolCall(name="add", args=args, id=f"c{turn}_{i}")
+            for i, args in enumerate(script.calls(turn))
+        )
+        return Response(
+            tool_calls=calls or (ToolCall(name="finish", args={"answer": ANSWER}, id="end"),),
+        )
 
     return answer
 

@@ -22,7 +22,11 @@ class Script:
 
     def calls(self, turn: int) -> list[dict[str, int]]:
         """The arguments of the calls in a turn, counted from 0; none in the turn that answers."""
-        return [{"a": turn * self.at_once + i, "b": 1} for i in range(self.at_once)] if turn < self.turns else []
+        return (
+            [{"a": turn * self.at_once + i, "b": 1} for i in range(self.at_once)]
+            if turn < self.turns
+            else []
+        )
 
     def texts(self, write: Callable[[list[dict[str, int]]], str]) -> list[str]:
         """The model's text for each turn, written before the clock starts: `write` takes the calls of the turn, none for the answer."""
@@ -43,5 +47,11 @@ class Agent:
 
 def fields(**values: object) -> str:
     """An answer in the form of DSPy's `ChatAdapter`, which ferrule uses, too."""
-    written = ((name, value if isinstance(value, str) else json.dumps(value)) for name, value in values.items())
-    return "".join(f"[[ ## {name} ## ]]\n{value}\n\n" for name, value in written) + "[[ ## completed ## ]]"
+    written = (
+        (name, value if isinstance(value, str) else json.dumps(value))
+        for name, value in values.items()
+    )
+    return (
+        "".join(f"[[ ## {name} ## ]]\n{value}\n\n" for name, value in written)
+        + "[[ ## completed ## ]]"
+    )

@@ -23,7 +23,9 @@ class Question(udspy.Signature):
 
 
 def make(model, tool, turns):
-    udspy.settings.configure(lm=_Scripted(model) if not isinstance(model, str) else OpenAILM("x", model, "gpt-4o"))
+    udspy.settings.configure(
+        lm=_Scripted(model) if not isinstance(model, str) else OpenAILM("x", model, "gpt-4o"),
+    )
     idle = []  # an agent keeps the state of its run, so concurrent runs need one each
 
     def program():
@@ -58,14 +60,26 @@ class _Scripted(LM):
         turn = messages[-1]["content"].count('"observation":')
         calls = self._script.calls(turn)
         if calls:
-            text = json.dumps({"next_thought": "add", "next_tool_name": "add", "next_tool_args": calls[0]})
+            text = json.dumps(
+                {"next_thought": "add", "next_tool_name": "add", "next_tool_args": calls[0]},
+            )
         elif turn == self._script.turns:
             text = '{"next_thought": "done", "next_tool_name": "finish", "next_tool_args": {}}'
         else:
             text = f'{{"reasoning": "sum", "answer": {ANSWER}}}'
-        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+        choice = {
+            "index": 0,
+            "finish_reason": "stop",
+            "message": {"role": "assistant", "content": text},
+        }
         return ChatCompletion.model_validate(
-            {"id": f"x{next(COUNT)}", "object": "chat.completion", "created": 1, "model": "script", "choices": [choice]}
+            {
+                "id": f"x{next(COUNT)}",
+                "object": "chat.completion",
+                "created": 1,
+                "model": "script",
+                "choices": [choice],
+            },
         )
 
 

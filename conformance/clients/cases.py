@@ -1,5 +1,4 @@
 """What is tried with each foreign client, and what must come of it."""
-# ruff: noqa: INP001  a script
 
 from __future__ import annotations
 
@@ -13,7 +12,18 @@ from served import PIXEL
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NAMES = {"order", "fail", "delete", "count", "wait", "was_cancelled", "picture", "look_up", "pages", "wise"}
+NAMES = {
+    "order",
+    "fail",
+    "delete",
+    "count",
+    "wait",
+    "was_cancelled",
+    "picture",
+    "look_up",
+    "pages",
+    "wise",
+}
 ADDRESS = {"street": "12 St James's Square", "city": "London"}
 _CANCELLED_WITHIN_S = 10
 
@@ -46,7 +56,11 @@ def call(driver: Driver, name: str, **args: Any) -> dict[str, Any]:
 def failed(driver: Driver, name: str, *words: str, **args: Any) -> None:
     """A call that fails, with a text that has these words."""
     found = driver.ask("call", name=name, args=args)
-    want(found["error"] and all(each in found["text"] for each in words), f"`{name}` fails with {', '.join(words)}", found)
+    want(
+        found["error"] and all(each in found["text"] for each in words),
+        f"`{name}` fails with {', '.join(words)}",
+        found,
+    )
 
 
 def lists(driver: Driver) -> None:
@@ -75,7 +89,11 @@ def error(driver: Driver) -> None:
 
 def confirmed(driver: Driver) -> None:
     """The person says yes."""
-    want("Emma is gone" in call(driver, "delete", title="Emma")["text"], "the tool runs", "another text")
+    want(
+        "Emma is gone" in call(driver, "delete", title="Emma")["text"],
+        "the tool runs",
+        "another text",
+    )
 
 
 def unconfirmed(driver: Driver) -> None:
@@ -86,7 +104,11 @@ def unconfirmed(driver: Driver) -> None:
 def progress(driver: Driver) -> None:
     """Three steps."""
     found = call(driver, "count", to=3)
-    want([float(each) for each in found["progress"]] == [1, 2, 3], "three steps are reported", found)
+    want(
+        [float(each) for each in found["progress"]] == [1, 2, 3],
+        "three steps are reported",
+        found,
+    )
 
 
 def cancel(driver: Driver) -> None:
@@ -117,7 +139,11 @@ def structured(driver: Driver) -> None:
 
 def program(driver: Driver) -> None:
     """An agent as a tool."""
-    want("Forty-two" in json.dumps(call(driver, "wise", question="What is six times seven?")), "the program answers", "another text")
+    want(
+        "Forty-two" in json.dumps(call(driver, "wise", question="What is six times seven?")),
+        "the program answers",
+        "another text",
+    )
 
 
 def changes(driver: Driver) -> None:
@@ -125,7 +151,11 @@ def changes(driver: Driver) -> None:
     name = call(driver, "grow")["text"]
     driver.ask("changed")
     tools = driver.ask("list")["tools"]
-    want(any(each in name for each in tools if each != "grow"), "the new tool is listed", sorted(tools))
+    want(
+        any(each in name for each in tools if each != "grow"),
+        "the new tool is listed",
+        sorted(tools),
+    )
 
 
 CASES: dict[str, tuple[Callable[[Driver], None], dict[str, bool]]] = {

@@ -1,9 +1,8 @@
 """Foreign clients of Python by remote control: `python drivers.py CLIENT TARGET`, in the environment of that client, without ferrule.
 
-Requests are lines of JSON on stdin, and each is answered with one line on stdout; see `serve`. Each client is used as its documentation
-has it.
+Requests are lines of JSON on stdin, and each is answered with one line on stdout; see `serve`. Each
+client is used as its documentation has it.
 """
-# ruff: noqa: INP001  a script
 
 from __future__ import annotations
 
@@ -25,7 +24,10 @@ async def answer(session: sdks.Session, request: dict[str, Any]) -> dict[str, An
             return {"tools": await session.list()}
         case "call":
             session.seen.progress.clear()
-            return {**await session.call(request["name"], request["args"]), "progress": list(session.seen.progress)}
+            return {
+                **await session.call(request["name"], request["args"]),
+                "progress": list(session.seen.progress),
+            }
         case "cancel":
             await session.cancel(request["name"], request["args"])
             return {}
@@ -38,7 +40,10 @@ async def answer(session: sdks.Session, request: dict[str, Any]) -> dict[str, An
 async def serve(client: str, target: dict[str, Any]) -> None:
     """Connect, and answer requests until stdin ends."""
     loop = asyncio.get_running_loop()
-    async with (getattr(sdks, client, None) or getattr(frameworks, client))(target, sdks.Seen()) as session:
+    async with (getattr(sdks, client, None) or getattr(frameworks, client))(
+        target,
+        sdks.Seen(),
+    ) as session:
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             try:
                 found = await answer(session, json.loads(line))

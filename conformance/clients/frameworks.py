@@ -1,12 +1,21 @@
 """pydantic-ai, OpenAI Agents, LangChain and DSPy as drivers."""
-# ruff: noqa: INP001  a script. Imports are late: each client is installed in an environment of its own.
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sdks import APPROVED, Seen, Session, fast_elicit, fast_mode, fast_transport, plain, schemas, sdk_2_client
+from sdks import (
+    APPROVED,
+    Seen,
+    Session,
+    fast_elicit,
+    fast_mode,
+    fast_transport,
+    plain,
+    schemas,
+    sdk_2_client,
+)
 
 
 class PydanticSession(Session):
@@ -24,8 +33,17 @@ class PydanticSession(Session):
             value = await self.inner.direct_call_tool(name, args)
         except Exception as error:  # noqa: BLE001  whatever it raises is its form of an error
             return {"error": True, "text": f"{error}"}
-        images = [base64.b64encode(each.data).decode() for each in (value if isinstance(value, list) else [value]) if hasattr(each, "data")]
-        return {"error": False, "text": value if isinstance(value, str) else f"{value}", "images": images, "structured": value}
+        images = [
+            base64.b64encode(each.data).decode()
+            for each in (value if isinstance(value, list) else [value])
+            if hasattr(each, "data")
+        ]
+        return {
+            "error": False,
+            "text": value if isinstance(value, str) else f"{value}",
+            "images": images,
+            "structured": value,
+        }
 
 
 @asynccontextmanager
@@ -36,7 +54,11 @@ async def pydantic_ai(target: dict[str, Any], seen: Seen) -> Any:
 
     elicit = fast_elicit if target["elicit"] else None
     client = Client(
-        fast_transport(target), elicitation_handler=elicit, progress_handler=seen.note, message_handler=seen.message, **fast_mode(target)
+        fast_transport(target),
+        elicitation_handler=elicit,
+        progress_handler=seen.note,
+        message_handler=seen.message,
+        **fast_mode(target),
     )
     async with MCPToolset(client, tool_error_behavior="error", cache_tools=False) as toolset:
         yield PydanticSession(toolset, seen)
@@ -79,7 +101,13 @@ class LangChainSession(Session):
         from langchain_mcp_adapters.callbacks import Callbacks
         from langchain_mcp_adapters.tools import load_mcp_tools
 
-        return {each.name: each for each in await load_mcp_tools(self.inner, callbacks=Callbacks(on_progress=self.seen.note))}
+        return {
+            each.name: each
+            for each in await load_mcp_tools(
+                self.inner,
+                callbacks=Callbacks(on_progress=self.seen.note),
+            )
+        }
 
     async def list(self) -> dict[str, Any]:
         """Names and schemas."""
@@ -87,8 +115,14 @@ class LangChainSession(Session):
 
     async def call(self, name: str, args: dict[str, Any]) -> dict[str, Any]:
         """One call."""
-        found = await (await self.tools())[name].ainvoke({"type": "tool_call", "name": name, "args": args, "id": "1"})
-        blocks = found.content if isinstance(found.content, list) else [{"type": "text", "text": found.content}]
+        found = await (await self.tools())[name].ainvoke(
+            {"type": "tool_call", "name": name, "args": args, "id": "1"},
+        )
+        blocks = (
+            found.content
+            if isinstance(found.content, list)
+            else [{"type": "text", "text": found.content}]
+        )
         return {
             "error": found.status == "error",
             "text": "\n".join(each["text"] for each in blocks if each["type"] == "text"),
@@ -108,9 +142,16 @@ async def langchain(target: dict[str, Any], seen: Seen) -> Any:
         return types.ElicitResult(action="accept", content=APPROVED)
 
     command = target.get("command")
-    where = {"transport": "stdio", "command": command[0], "args": command[1:]} if command else {"transport": "http", "url": target["url"]}
+    where = (
+        {"transport": "stdio", "command": command[0], "args": command[1:]}
+        if command
+        else {"transport": "http", "url": target["url"]}
+    )
     callbacks = Callbacks(on_elicitation=elicit) if target["elicit"] else Callbacks()
-    client = MultiServerMCPClient({"s": {**where, "session_kwargs": {"message_handler": seen.message}}}, callbacks=callbacks)
+    client = MultiServerMCPClient(
+        {"s": {**where, "session_kwargs": {"message_handler": seen.message}}},
+        callbacks=callbacks,
+    )
     async with client.session("s") as session:
         yield LangChainSession(session, seen)
 
@@ -125,7 +166,9 @@ class DSPySession(Session):
         tools = {each.name: each for each in (await self.inner.list_tools()).tools}
         mode = "structured" if tools[name].output_schema else "text"
         try:
-            value = await dspy.Tool.from_mcp_tool(self.inner, tools[name], result_mode=mode).acall(**args)
+            value = await dspy.Tool.from_mcp_tool(self.inner, tools[name], result_mode=mode).acall(
+                **args,
+            )
         except Exception as error:  # noqa: BLE001  whatever it raises is its form of an error
             return {"error": True, "text": f"{error}"}
         blocks = value if isinstance(value, list) else [value]

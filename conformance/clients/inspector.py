@@ -1,5 +1,4 @@
 """The command line of the MCP Inspector, which makes one request for each process."""
-# ruff: noqa: INP001, S603  a script, which starts what it installed
 
 from __future__ import annotations
 
@@ -20,7 +19,15 @@ class Inspector:
 
     def __init__(self, folder: Path, target: dict[str, Any]) -> None:
         modules = folder / "node_modules"
-        launcher = modules / "@modelcontextprotocol" / "inspector" / "clients" / "launcher" / "build" / "index.js"
+        launcher = (
+            modules
+            / "@modelcontextprotocol"
+            / "inspector"
+            / "clients"
+            / "launcher"
+            / "build"
+            / "index.js"
+        )
         self._command = [str(modules / "node" / "bin" / "node"), str(launcher), "--cli"]
         self._where = target.get("command") or [target["url"]]
         self._folder = folder
@@ -30,11 +37,23 @@ class Inspector:
         if do == "list":
             found = self._run(["--method", "tools/list"])
             return {"tools": {each["name"]: each["inputSchema"] for each in found["tools"]}}
-        given = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in details["args"].items()]
+        given = [
+            f"{key}={value if isinstance(value, str) else json.dumps(value)}"
+            for key, value in details["args"].items()
+        ]
         found = self._run(
-            ["--method", "tools/call", "--tool-name", details["name"], *(word for each in given for word in ("--tool-arg", each))]
+            [
+                "--method",
+                "tools/call",
+                "--tool-name",
+                details["name"],
+                *(word for each in given for word in ("--tool-arg", each)),
+            ],
         )
-        of = {kind: [each for each in found["content"] if each["type"] == kind] for kind in ("text", "image")}
+        of = {
+            kind: [each for each in found["content"] if each["type"] == kind]
+            for kind in ("text", "image")
+        }
         return {
             "text": "\n".join(each["text"] for each in of["text"]),
             "images": [each["data"] for each in of["image"]],
@@ -44,12 +63,19 @@ class Inspector:
 
     def _run(self, words: list[str]) -> dict[str, Any]:
         done = subprocess.run(
-            [*self._command, *self._where, *words], capture_output=True, text=True, check=False, timeout=_WITHIN_S, cwd=self._folder
+            [*self._command, *self._where, *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_WITHIN_S,
+            cwd=self._folder,
         )
         try:
             return json.loads(done.stdout)
         except ValueError as error:
-            raise CaseError(f"exit {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}") from error
+            raise CaseError(
+                f"exit {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}",
+            ) from error
 
     def close(self) -> None:
         """Nothing is open."""

@@ -1,9 +1,9 @@
 """Drive a real `ferrule serve` by eleven foreign clients, over stdio and HTTP: `make mcp-clients`, or `run.py CLIENT...` for some.
 
-Each client is installed, in pinned versions, into an environment of its own in a cache folder (`FERRULE_MCP_CLIENTS`, else in the user's
-cache). The table says what came of each case. Exit code 1: a case failed. A client that cannot be installed is named, and fails nothing.
+Each client is installed, in pinned versions, into an environment of its own in a cache folder
+(`FERRULE_MCP_CLIENTS`, else in the user's cache). The table says what came of each case. Exit code
+1: a case failed. A client that cannot be installed is named, and fails nothing.
 """
-# ruff: noqa: INP001, S603  scripts, which start what they installed
 
 from __future__ import annotations
 
@@ -70,11 +70,18 @@ CLIENTS = [
         ("openai-agents==0.24.0", "mcp==2.3.0"),
         {"confirmation, asked": _NO_QUESTIONS, "progress": _NO_PROGRESS, "list change": _NO_STREAM},
     ),
-    Client("LangChain", ("langchain-mcp-adapters==0.3.2", "mcp==1.30.0"), {"cancel": "a cancelled task sends nothing to the server"}),
+    Client(
+        "LangChain",
+        ("langchain-mcp-adapters==0.3.2", "mcp==1.30.0"),
+        {"cancel": "a cancelled task sends nothing to the server"},
+    ),
     Client("DSPy", ("dspy==3.4.1", "mcp==2.3.0"), {"progress": _NO_PROGRESS}),
     Client(
         "Inspector",
-        ("@modelcontextprotocol/inspector@2.12.0", "node@22"),  # it needs what node 20 does not have
+        (
+            "@modelcontextprotocol/inspector@2.12.0",
+            "node@22",
+        ),  # it needs what node 20 does not have
         {
             "confirmation, asked": "its command line answers no question",
             "progress": "its command line shows none",
@@ -85,7 +92,8 @@ CLIENTS = [
 ]
 
 
-# -- installing ----------------------------------------------------------------------------------------------------
+# -- installing
+# ----------------------------------------------------------------------------------------------------
 
 
 def home() -> Path:
@@ -103,23 +111,51 @@ def install(client: Client) -> Path:
         return folder
     folder.mkdir(parents=True, exist_ok=True)
     if client.is_node:
-        commands = [["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--loglevel=error", *client.packages]]
+        commands = [
+            [
+                "npm",
+                "install",
+                "--prefix",
+                str(folder),
+                "--no-audit",
+                "--no-fund",
+                "--loglevel=error",
+                *client.packages,
+            ],
+        ]
     else:
-        pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet", "--disable-pip-version-check"]
-        commands = [[sys.executable, "-m", "venv", "--without-pip", str(folder)], [*pip, *client.packages]]
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            str(folder / "bin" / "python"),
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+        ]
+        commands = [
+            [sys.executable, "-m", "venv", "--without-pip", str(folder)],
+            [*pip, *client.packages],
+        ]
     for command in commands:
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         except OSError as error:
             raise CaseError(f"not installed: {error}") from error
         if done.returncode != 0:
-            said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-            raise CaseError(f"not installed: {next((line for line in said if 'ERROR' in line.upper()), 'no reason given')[:200]}")
+            said = [
+                line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()
+            ]
+            raise CaseError(
+                f"not installed: {next((line for line in said if 'ERROR' in line.upper()), 'no reason given')[:200]}",
+            )
     stamp.write_text(wanted, encoding="utf-8")
     return folder
 
 
-# -- our servers ---------------------------------------------------------------------------------------------------
+# -- our servers
+# ---------------------------------------------------------------------------------------------------
 
 
 def command(*, growing: bool, port: int | None) -> list[str]:
@@ -127,7 +163,13 @@ def command(*, growing: bool, port: int | None) -> list[str]:
     if growing:
         return [sys.executable, str(SERVED), *([str(port)] if port else [])]
     ferrule = str(Path(sys.executable).with_name("ferrule"))
-    return [ferrule, "serve", str(SERVED), f"{SERVED}:wise", *(["--http", "--port", str(port)] if port else [])]
+    return [
+        ferrule,
+        "serve",
+        str(SERVED),
+        f"{SERVED}:wise",
+        *(["--http", "--port", str(port)] if port else []),
+    ]
 
 
 @contextlib.contextmanager
@@ -140,7 +182,10 @@ def listening(*, growing: bool) -> Iterator[str]:
     try:
         ends = time.monotonic() + _STARTS_WITHIN_S
         while process.poll() is None and time.monotonic() < ends:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("127.0.0.1", port), timeout=1),
+            ):
                 break
             time.sleep(0.1)
         yield f"http://127.0.0.1:{port}/mcp"
@@ -149,7 +194,8 @@ def listening(*, growing: bool) -> Iterator[str]:
         process.wait()
 
 
-# -- driving -------------------------------------------------------------------------------------------------------
+# -- driving
+# -------------------------------------------------------------------------------------------------------
 
 
 class Remote:
@@ -159,18 +205,27 @@ class Remote:
         if client.is_node:
             words = ["node", str(HERE / "driver.mjs"), client.name[-1], str(folder)]
         else:
-            words = [str(folder / "bin" / "python"), str(HERE / "drivers.py"), client.name.replace("-", "_")]
+            words = [
+                str(folder / "bin" / "python"),
+                str(HERE / "drivers.py"),
+                client.name.replace("-", "_"),
+            ]
         self._log = home() / "logs" / f"{client.name}.txt"
         self._log.parent.mkdir(exist_ok=True)
         with self._log.open("a", encoding="utf-8") as log:
             self.process = subprocess.Popen(
-                [*words, json.dumps(target)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder
+                [*words, json.dumps(target)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=folder,
             )
 
     def ask(self, do: str, **details: Any) -> dict[str, Any]:
         """One request. A client that does not answer in time is killed."""
-        assert self.process.stdin is not None  # noqa: S101  a pipe
-        assert self.process.stdout is not None  # noqa: S101  a pipe
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         clock = threading.Timer(_ANSWERS_WITHIN_S, self.process.kill)
         clock.start()
         try:
@@ -182,7 +237,9 @@ class Remote:
         finally:
             clock.cancel()
         if not line:
-            raise CaseError(f"the client ended, or did not answer within {_ANSWERS_WITHIN_S} s; see {self._log}")
+            raise CaseError(
+                f"the client ended, or did not answer within {_ANSWERS_WITHIN_S} s; see {self._log}",
+            )
         found = json.loads(line)
         if "raised" in found:
             raise CaseError(found["raised"])
@@ -212,9 +269,17 @@ def try_client(client: Client, addresses: dict[bool, str] | None) -> dict[str, s
         try:
             if key not in drivers:
                 growing = options.get("growing", False)
-                where = {"command": command(growing=growing, port=None)} if addresses is None else {"url": addresses[growing]}
+                where = (
+                    {"command": command(growing=growing, port=None)}
+                    if addresses is None
+                    else {"url": addresses[growing]}
+                )
                 target = {**where, "elicit": options.get("elicit", True), "growing": growing}
-                drivers[key] = Inspector(folder, target) if client.title == "Inspector" else Remote(client, folder, target)
+                drivers[key] = (
+                    Inspector(folder, target)
+                    if client.title == "Inspector"
+                    else Remote(client, folder, target)
+                )
             case(drivers[key])
             found[title] = "ok"
         except CaseError as error:
@@ -226,7 +291,8 @@ def try_client(client: Client, addresses: dict[bool, str] | None) -> dict[str, s
     return found
 
 
-# -- the table -----------------------------------------------------------------------------------------------------
+# -- the table
+# -----------------------------------------------------------------------------------------------------
 
 
 def table(results: dict[str, dict[str, str]]) -> str:
@@ -235,14 +301,21 @@ def table(results: dict[str, dict[str, str]]) -> str:
     for client, found in results.items():
         rows.append([client, *(found[title] for title in CASES)])
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    lines = [" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = [
+        " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
     return "\n".join([lines[0], "-+-".join("-" * width for width in widths), *lines[1:]])
 
 
 def cell(by_transport: dict[str, str]) -> str:
     """One word if both transports have it."""
     words = {transport: said.partition(":")[0] for transport, said in by_transport.items()}
-    return next(iter(words.values())) if len(set(words.values())) == 1 else ", ".join(f"{key} {word}" for key, word in words.items())
+    return (
+        next(iter(words.values()))
+        if len(set(words.values())) == 1
+        else ", ".join(f"{key} {word}" for key, word in words.items())
+    )
 
 
 def main(wanted: list[str]) -> int:
@@ -255,15 +328,36 @@ def main(wanted: list[str]) -> int:
             if wanted and client.name not in wanted:
                 continue
             try:
-                found = {each: try_client(client, {False: served, True: growing} if each == "http" else None) for each in TRANSPORTS}
+                found = {
+                    each: try_client(
+                        client,
+                        {False: served, True: growing} if each == "http" else None,
+                    )
+                    for each in TRANSPORTS
+                }
             except CaseError as error:
                 notes.append(f"{client.title}: {error}")
                 continue
-            results[client.title] = {title: cell({each: found[each][title] for each in TRANSPORTS}) for title in CASES}
-            failures = {(each, title): said for each in TRANSPORTS for title, said in found[each].items() if said.startswith("FAILED")}
-            notes += [f"{client.title}, {each}, {title}: {said}" for (each, title), said in failures.items()]
-            notes += [f"{client.title}, {title}: not offered, {why}" for title, why in client.not_offered.items()]
-            notes += [f"{client.title}, {title}: {remark}" for title, remark in client.remarks.items()]
+            results[client.title] = {
+                title: cell({each: found[each][title] for each in TRANSPORTS}) for title in CASES
+            }
+            failures = {
+                (each, title): said
+                for each in TRANSPORTS
+                for title, said in found[each].items()
+                if said.startswith("FAILED")
+            }
+            notes += [
+                f"{client.title}, {each}, {title}: {said}"
+                for (each, title), said in failures.items()
+            ]
+            notes += [
+                f"{client.title}, {title}: not offered, {why}"
+                for title, why in client.not_offered.items()
+            ]
+            notes += [
+                f"{client.title}, {title}: {remark}" for title, remark in client.remarks.items()
+            ]
             has_failed |= bool(failures)
             sys.stderr.write(f"{client.title}: {'FAILED' if failures else 'done'}\n")
     sys.stdout.write("\n".join([table(results), "", *notes, ""]))

@@ -1,5 +1,4 @@
 """The Python SDK and FastMCP as drivers: sessions that list and call, in the environment of the client, without ferrule."""
-# ruff: noqa: INP001  a script. Imports are late: each client is installed in an environment of its own.
 
 from __future__ import annotations
 
@@ -20,7 +19,10 @@ class Seen:
 
     async def message(self, message: Any) -> None:
         """A notification, in whatever object the client passes it."""
-        if "ToolListChanged" in f"{type(message).__name__} {type(getattr(message, 'root', None)).__name__}":
+        if (
+            "ToolListChanged"
+            in f"{type(message).__name__} {type(getattr(message, 'root', None)).__name__}"
+        ):
             self.changed.set()
 
     async def note(self, done: float, *_: Any) -> None:
@@ -32,7 +34,9 @@ def plain(result: Any) -> dict[str, Any]:
     """A result of any SDK: text, pictures, structured value, error."""
     blocks = [each.model_dump(by_alias=True) for each in result.content]
     found = {
-        key: getattr(result, key) for key in ("is_error", "isError", "structured_content", "structuredContent") if hasattr(result, key)
+        key: getattr(result, key)
+        for key in ("is_error", "isError", "structured_content", "structuredContent")
+        if hasattr(result, key)
     }
     return {
         "text": "\n".join(each["text"] for each in blocks if each["type"] == "text"),
@@ -44,7 +48,10 @@ def plain(result: Any) -> dict[str, Any]:
 
 def schemas(tools: Any) -> dict[str, Any]:
     """The tools of any SDK, with their schemas."""
-    return {each.name: getattr(each, "inputSchema", None) or getattr(each, "input_schema", None) for each in tools}
+    return {
+        each.name: getattr(each, "inputSchema", None) or getattr(each, "input_schema", None)
+        for each in tools
+    }
 
 
 class Session:
@@ -69,7 +76,8 @@ class Session:
         await asyncio.wait((calling,))
 
 
-# -- the SDKs ------------------------------------------------------------------------------------------------------
+# -- the SDKs
+# ------------------------------------------------------------------------------------------------------
 
 
 class Session1(Session):
@@ -84,7 +92,9 @@ class Session1(Session):
         await asyncio.sleep(CANCEL_AFTER_S)
         params = types.CancelledNotificationParams(requestId=number, reason="given up")
         await self.inner.send_notification(
-            types.ClientNotification(types.CancelledNotification(method="notifications/cancelled", params=params))
+            types.ClientNotification(
+                types.CancelledNotification(method="notifications/cancelled", params=params),
+            ),
         )
         calling.cancel()
         await asyncio.wait((calling,))
@@ -101,8 +111,15 @@ async def python_sdk_1(target: dict[str, Any], seen: Seen) -> Any:
         return types.ElicitResult(action="accept", content=APPROVED)
 
     command = target.get("command")
-    opened = stdio_client(StdioServerParameters(command=command[0], args=command[1:])) if command else streamablehttp_client(target["url"])
-    hooks = {"elicitation_callback": elicit if target["elicit"] else None, "message_handler": seen.message}
+    opened = (
+        stdio_client(StdioServerParameters(command=command[0], args=command[1:]))
+        if command
+        else streamablehttp_client(target["url"])
+    )
+    hooks = {
+        "elicitation_callback": elicit if target["elicit"] else None,
+        "message_handler": seen.message,
+    }
     async with opened as streams, ClientSession(streams[0], streams[1], **hooks) as session:
         await session.initialize()
         yield Session1(session, seen)
@@ -123,8 +140,13 @@ async def sdk_2_client(target: dict[str, Any], seen: Seen) -> Any:
                 seen.changed.set()
 
     command = target.get("command")
-    where: Any = StdioServerParameters(command=command[0], args=command[1:]) if command else target["url"]
-    hooks: Any = {"elicitation_callback": elicit if target["elicit"] else None, "message_handler": seen.message}
+    where: Any = (
+        StdioServerParameters(command=command[0], args=command[1:]) if command else target["url"]
+    )
+    hooks: Any = {
+        "elicitation_callback": elicit if target["elicit"] else None,
+        "message_handler": seen.message,
+    }
     async with Client(where, **hooks) as client:
         listening = asyncio.ensure_future(listen(client))
         yield client
@@ -139,7 +161,8 @@ async def python_sdk_2(target: dict[str, Any], seen: Seen) -> Any:
         yield Session(client, seen)
 
 
-# -- FastMCP -------------------------------------------------------------------------------------------------------
+# -- FastMCP
+# -------------------------------------------------------------------------------------------------------
 
 
 async def fast_elicit(*_: Any) -> Any:
@@ -154,7 +177,11 @@ def fast_transport(target: dict[str, Any]) -> Any:
     from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
 
     command = target.get("command")
-    return StdioTransport(command[0], command[1:]) if command else StreamableHttpTransport(target["url"])
+    return (
+        StdioTransport(command[0], command[1:])
+        if command
+        else StreamableHttpTransport(target["url"])
+    )
 
 
 def fast_mode(target: dict[str, Any]) -> dict[str, Any]:
@@ -173,7 +200,14 @@ class FastSession(Session):
 
     async def call(self, name: str, args: dict[str, Any]) -> dict[str, Any]:
         """One call."""
-        return plain(await self.inner.call_tool(name, args, raise_on_error=False, progress_handler=self.seen.note))
+        return plain(
+            await self.inner.call_tool(
+                name,
+                args,
+                raise_on_error=False,
+                progress_handler=self.seen.note,
+            ),
+        )
 
 
 class FastSession2(FastSession):
@@ -193,7 +227,12 @@ async def _fast(target: dict[str, Any], seen: Seen, kind: type[Session]) -> Any:
     from fastmcp import Client
 
     elicit = fast_elicit if target["elicit"] else None
-    async with Client(fast_transport(target), elicitation_handler=elicit, message_handler=seen.message, **fast_mode(target)) as client:
+    async with Client(
+        fast_transport(target),
+        elicitation_handler=elicit,
+        message_handler=seen.message,
+        **fast_mode(target),
+    ) as client:
         yield kind(client, seen)
 
 

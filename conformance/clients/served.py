@@ -1,5 +1,4 @@
 """What the foreign clients are pointed at: `ferrule serve served.py served.py:wise`; and `python served.py [PORT]`, whose list grows."""
-# ruff: noqa: INP001  a script
 
 from __future__ import annotations
 
@@ -105,7 +104,9 @@ def pages(title: str) -> int:
 
 
 wise = Predict("question -> answer")
-ferrule.configure(lm=ScriptedLM(by=lambda _: "[[ ## answer ## ]]\nForty-two\n\n[[ ## completed ## ]]"))
+ferrule.configure(
+    lm=ScriptedLM(by=lambda _: "[[ ## answer ## ]]\nForty-two\n\n[[ ## completed ## ]]"),
+)
 
 
 def growing() -> MCPApp:

@@ -1,9 +1,9 @@
 """Drive examples/apps/chat.py by the clients of AG-UI and of Vercel's AI SDK, from npm: `make front-ends`, or `run.py CLIENT...` for some.
 
-Node 22 and the packages, in pinned versions, are installed into a cache folder (`FERRULE_FRONT_ENDS`, else in the user's cache).
-Exit code 0: every case has passed with every client.
+Node 22 and the packages, in pinned versions, are installed into a cache folder
+(`FERRULE_FRONT_ENDS`, else in the user's cache). Exit code 0: every case has passed with every
+client.
 """
-# ruff: noqa: INP001, S603  a script, which starts what it installed
 
 from __future__ import annotations
 
@@ -32,12 +32,18 @@ def main(wanted: list[str]) -> int:
         try:
             ends = time.monotonic() + _STARTS_WITHIN_S
             while server.poll() is None and time.monotonic() < ends:
-                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                with (
+                    contextlib.suppress(OSError),
+                    socket.create_connection(("127.0.0.1", port), timeout=1),
+                ):
                     break
                 time.sleep(0.1)
             node = folder / "node_modules" / "node" / "bin" / "node"
             command = [str(node), str(HERE / "driver.mjs"), f"http://127.0.0.1:{port}", str(folder)]
-            codes = [subprocess.run([*command, client], stderr=log, check=False).returncode for client in wanted or CLIENTS]
+            codes = [
+                subprocess.run([*command, client], stderr=log, check=False).returncode
+                for client in wanted or CLIENTS
+            ]
         finally:
             server.kill()
             server.wait()
@@ -52,7 +58,15 @@ def installed() -> Path:
     if not stamp.is_file() or stamp.read_text(encoding="utf-8") != " ".join(PACKAGES):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "package.json").write_text("{}", encoding="utf-8")
-        npm = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--loglevel=error"]
+        npm = [
+            "npm",
+            "install",
+            "--prefix",
+            str(folder),
+            "--no-audit",
+            "--no-fund",
+            "--loglevel=error",
+        ]
         subprocess.run([*npm, *PACKAGES], check=True)
         stamp.write_text(" ".join(PACKAGES), encoding="utf-8")
     return folder

@@ -1,5 +1,4 @@
 """Serves examples/apps/chat.py with an agent that does what `driver.mjs` asks for: `served.py PORT`."""
-# ruff: noqa: INP001  a script
 
 from __future__ import annotations
 
@@ -24,13 +23,20 @@ def fail(text: str) -> str:
 
 
 scout = ferrule.ReAct("place -> report", [book], native=True)
-agent = ferrule.ReAct("question, history: History -> answer, stars: list[int]", [find, book, fail, scout.as_tool("scout")], native=True)
+agent = ferrule.ReAct(
+    "question, history: History -> answer, stars: list[int]",
+    [find, book, fail, scout.as_tool("scout")],
+    native=True,
+)
 LONG = " ".join(f"word{number}" for number in range(300))
 
 
 def finish(answer: str, stars: Any = (5,)) -> dict[str, Any]:
     """The answer of the model."""
-    return {"name": "finish", "args": {"answer": answer, "stars": list(stars) if isinstance(stars, tuple) else stars}}
+    return {
+        "name": "finish",
+        "args": {"answer": answer, "stars": list(stars) if isinstance(stars, tuple) else stars},
+    }
 
 
 def play(request: ferrule.Request) -> Any:
@@ -40,10 +46,17 @@ def play(request: ferrule.Request) -> Any:
     results = [message.text for message in messages[last:] if message.role == "tool"]
     names = {tool["function"]["name"] for tool in request.tools}
     if "find" not in names:  # the agent inside
-        return {"name": "book", "args": {"hotel": "Roma"}} if not results else {"name": "finish", "args": {"report": results[-1]}}
+        return (
+            {"name": "book", "args": {"hotel": "Roma"}}
+            if not results
+            else {"name": "finish", "args": {"report": results[-1]}}
+        )
     said = messages[last].text
     if "scout" in said:
-        calls = [{"name": "scout", "args": {"place": "Rome"}}, {"name": "book", "args": {"hotel": "Ritz"}}]
+        calls = [
+            {"name": "scout", "args": {"place": "Rome"}},
+            {"name": "book", "args": {"hotel": "Ritz"}},
+        ]
         return {"tool_calls": calls} if not results else finish(" and ".join(results))
     if "wrong" in said:
         return finish("half", "bad") if not results else finish("whole", (1, 2))
@@ -54,9 +67,15 @@ def play(request: ferrule.Request) -> Any:
     if "long" in said:
         return finish(LONG)
     if "ask" in said:
-        return {"name": "user_clarification", "args": {"question": "Which city?"}} if not results else finish(f"You said {results[-1]}")
+        return (
+            {"name": "user_clarification", "args": {"question": "Which city?"}}
+            if not results
+            else finish(f"You said {results[-1]}")
+        )
     made: dict[str, Any] = dict(model(request))
-    return {**made, "args": {**made["args"], "stars": [5]}} if made.get("name") == "finish" else made
+    return (
+        {**made, "args": {**made["args"], "stars": [5]}} if made.get("name") == "finish" else made
+    )
 
 
 if __name__ == "__main__":

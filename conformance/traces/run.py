@@ -1,9 +1,9 @@
 """What Arize's converter of GenAI spans makes of a run that went over OTLP: `make traces`.
 
-`@arizeai/openinference-genai` is installed from npm, in a pinned version, into a cache folder (`FERRULE_TRACES`, else in the user's cache).
-Exit code 0: the run, its model calls and its tool calls are AGENT, LLM and TOOL spans, with their names, messages and counts of tokens.
+`@arizeai/openinference-genai` is installed from npm, in a pinned version, into a cache folder
+(`FERRULE_TRACES`, else in the user's cache). Exit code 0: the run, its model calls and its tool
+calls are AGENT, LLM and TOOL spans, with their names, messages and counts of tokens.
 """
-# ruff: noqa: INP001, S603, S607  a script, which starts what it installed
 
 from __future__ import annotations
 
@@ -34,17 +34,28 @@ def main() -> int:
     done = subprocess.run(command, input=told, capture_output=True, text=True, check=True)
     failures = 0
     for (name, _), found in zip(spans, json.loads(done.stdout), strict=True):
-        wrong = [f"{key}: {found.get(key)!r}" for key, value in expected(name).items() if found.get(key) != value]
+        wrong = [
+            f"{key}: {found.get(key)!r}"
+            for key, value in expected(name).items()
+            if found.get(key) != value
+        ]
         failures += bool(wrong)
-        sys.stdout.write(f"{'WRONG' if wrong else 'ok':6}{name}: {', '.join(wrong) or found['openinference.span.kind']}\n")
-    return 1 if failures or len(spans) != 4 else 0  # noqa: PLR2004  a run, two model calls, a tool call
+        sys.stdout.write(
+            f"{'WRONG' if wrong else 'ok':6}{name}: {', '.join(wrong) or found['openinference.span.kind']}\n",
+        )
+    return 1 if failures or len(spans) != 4 else 0
 
 
 def expected(name: str) -> dict[str, Any]:
     """What a span must be converted to, by its name."""
     kind = KINDS[name.partition(" ")[0]]
     if kind == "LLM":
-        return {"openinference.span.kind": kind, "llm.model_name": "m-1", "llm.token_count.prompt": 10, "llm.token_count.completion": 5}
+        return {
+            "openinference.span.kind": kind,
+            "llm.model_name": "m-1",
+            "llm.token_count.prompt": 10,
+            "llm.token_count.completion": 5,
+        }
     return {"openinference.span.kind": kind, **({"tool.name": "add"} if kind == "TOOL" else {})}
 
 
@@ -56,20 +67,40 @@ def sent() -> list[tuple[str, dict[str, Any]]]:
         return a + b
 
     collector, provider = Collector(), TracerProvider()
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{collector.url}/v1/traces")))
-    calls = [ToolCall(name="add", args={"a": 1, "b": 2}, id="c1"), ToolCall(name="finish", args={"answer": "3"}, id="c2")]
-    script = [Response("", (call,), usage=Usage(10, 5), model="m-1", finish_reason="tool_calls") for call in calls]
+    provider.add_span_processor(
+        BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{collector.url}/v1/traces")),
+    )
+    calls = [
+        ToolCall(name="add", args={"a": 1, "b": 2}, id="c1"),
+        ToolCall(name="finish", args={"answer": "3"}, id="c2"),
+    ]
+    script = [
+        Response("", (call,), usage=Usage(10, 5), model="m-1", finish_reason="tool_calls")
+        for call in calls
+    ]
     with context(callbacks=[OTel(tracer_provider=provider, content=True)], lm=ScriptedLM(script)):
         ReAct("task -> answer", [add], native=True)(task="add")
     provider.shutdown()
-    spans = [span for each in collector.received for on in each.resource_spans for scope in on.scope_spans for span in scope.spans]
-    return [(span.name, {each.key: plain(each.value) for each in span.attributes}) for span in spans]
+    spans = [
+        span
+        for each in collector.received
+        for on in each.resource_spans
+        for scope in on.scope_spans
+        for span in scope.spans
+    ]
+    return [
+        (span.name, {each.key: plain(each.value) for each in span.attributes}) for span in spans
+    ]
 
 
 def plain(value: Any) -> Any:
     """A value of OTLP as JSON data."""
     kind = value.WhichOneof("value")
-    return [plain(each) for each in value.array_value.values] if kind == "array_value" else getattr(value, kind)
+    return (
+        [plain(each) for each in value.array_value.values]
+        if kind == "array_value"
+        else getattr(value, kind)
+    )
 
 
 def installed() -> Path:
@@ -80,7 +111,19 @@ def installed() -> Path:
     if not stamp.is_file() or stamp.read_text(encoding="utf-8") != PACKAGE:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "package.json").write_text("{}", encoding="utf-8")
-        subprocess.run(["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--loglevel=error", PACKAGE], check=True)
+        subprocess.run(
+            [
+                "npm",
+                "install",
+                "--prefix",
+                str(folder),
+                "--no-audit",
+                "--no-fund",
+                "--loglevel=error",
+                PACKAGE,
+            ],
+            check=True,
+        )
         stamp.write_text(PACKAGE, encoding="utf-8")
     return folder
 

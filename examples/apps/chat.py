@@ -19,7 +19,12 @@ from starlette.routing import Route
 import ferrule
 
 HERE, FILES = Path(__file__).parent, {"/": "chat.html", "/chat_page.js": "chat_page.js"}
-CODES = {ferrule.InputError: 400, json.JSONDecodeError: 400, ferrule.StoreError: 404, ferrule.DecisionError: 409}
+CODES = {
+    ferrule.InputError: 400,
+    json.JSONDecodeError: 400,
+    ferrule.StoreError: 404,
+    ferrule.DecisionError: 409,
+}
 
 
 @ferrule.tool(effect="read")
@@ -41,7 +46,10 @@ def model(request: ferrule.Request) -> dict[str, object]:
     """Play the model, so that this runs anywhere. With a real one: `configure(lm=LM("openai/gpt-5-mini"))`."""
     said = [message for message in request.messages if message.role in {"user", "tool"}]
     if said[-1].role == "user":
-        return {"text": "I look for a hotel first.", "tool_calls": [{"name": "find", "args": {"city": "Rome"}}]}
+        return {
+            "text": "I look for a hotel first.",
+            "tool_calls": [{"name": "find", "args": {"city": "Rome"}}],
+        }
     if "euros" in said[-1].text:
         return {"name": "book", "args": {"hotel": "Hotel Rome", "nights": 2}}
     return {"name": "finish", "args": {"answer": f"This is what happened: {said[-1].text}."}}
@@ -56,18 +64,30 @@ class Chat:
         routes = [
             *[Route(path, self.post, methods=["POST"]) for path in ("/ag-ui", "/api/chat")],
             Route("/api/chat/{id}/stream", self.come_back),
-            *[Route(path, lambda _, name=name: FileResponse(HERE / name)) for path, name in FILES.items()],
+            *[
+                Route(path, lambda _, name=name: FileResponse(HERE / name))
+                for path, name in FILES.items()
+            ],
         ]
-        refuse = dict.fromkeys(CODES, lambda _, error: JSONResponse({"error": str(error)}, CODES[type(error)]))
+        refuse = dict.fromkeys(
+            CODES,
+            lambda _, error: JSONResponse({"error": str(error)}, CODES[type(error)]),
+        )
         self.app = Starlette(routes=routes, exception_handlers=refuse)
 
     async def post(self, request: Request) -> Response:
-        front = (ferrule.AGUI if request.url.path == "/ag-ui" else ferrule.VercelAI)(await request.json())
+        front = (ferrule.AGUI if request.url.path == "/ag-ui" else ferrule.VercelAI)(
+            await request.json(),
+        )
         return self.stream(front, self.events_for(front))
 
     async def come_back(self, request: Request) -> Response:
         thread_id = request.path_params["id"]
-        return self.stream(ferrule.VercelAI(), self.all_events(thread_id)) if thread_id in self.runs else Response(status_code=204)
+        return (
+            self.stream(ferrule.VercelAI(), self.all_events(thread_id))
+            if thread_id in self.runs
+            else Response(status_code=204)
+        )
 
     def events_for(self, front: ferrule.AGUI | ferrule.VercelAI) -> AsyncIterator[ferrule.Event]:
         """The events that answer a request. Starts or resumes a run, unless the page reconnects."""
@@ -77,10 +97,15 @@ class Chat:
             for decision in front.decisions(run):
                 run.answer(decision)
             before, stream = run.events(), ferrule.EventStream(run)
-        elif front.thread_id in self.runs and self.runs[front.thread_id][0] == turn:  # an AG-UI client that reconnects
+        elif (
+            front.thread_id in self.runs and self.runs[front.thread_id][0] == turn
+        ):  # an AG-UI client that reconnects
             return self.all_events(front.thread_id)
         else:
-            before, stream = [], self.agent.astream(question=front.text, history=front.history, store=self.store)
+            before, stream = (
+                [],
+                self.agent.astream(question=front.text, history=front.history, store=self.store),
+            )
         self.runs[front.thread_id] = (turn, before, stream)
         return stream.follow()
 
@@ -92,28 +117,50 @@ class Chat:
         async for event in stream.follow():
             yield event
 
-    def stream(self, front: ferrule.AGUI | ferrule.VercelAI, events: AsyncIterator[ferrule.Event]) -> StreamingResponse:
+    def stream(
+        self,
+        front: ferrule.AGUI | ferrule.VercelAI,
+        events: AsyncIterator[ferrule.Event],
+    ) -> StreamingResponse:
         return StreamingResponse(front(events), media_type=front.media_type, headers=front.headers)
 
 
 async def main() -> None:
     """Talk to the service: ask, and approve."""
-    body = {"threadId": "t1", "messages": [{"id": "1", "role": "user", "content": "Book a hotel in Rome."}]}
+    body = {
+        "threadId": "t1",
+        "messages": [{"id": "1", "role": "user", "content": "Book a hotel in Rome."}],
+    }
     transport = httpx2.ASGITransport(app=Chat(agent, ferrule.MemoryStore()).app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://chat") as client:
         for turn in ("r1", "r2"):
             text = (await client.post("/ag-ui", json={**body, "runId": turn})).text
-            for event in (json.loads(line.removeprefix("data: ")) for line in text.split("\n\n") if line):
+            for event in (
+                json.loads(line.removeprefix("data: ")) for line in text.split("\n\n") if line
+            ):
                 match event:
                     case {"type": "TOOL_CALL_RESULT", "content": content}:
                         print("result:", content)
-                    case {"type": "RUN_FINISHED", "outcome": {"interrupts": [{"id": asked, "message": message}]}}:
+                    case {
+                        "type": "RUN_FINISHED",
+                        "outcome": {"interrupts": [{"id": asked, "message": message}]},
+                    }:
                         print("asks:", message)
-                        body["resume"] = [{"interruptId": asked, "status": "resolved", "payload": {"approved": True}}]
+                        body["resume"] = [
+                            {
+                                "interruptId": asked,
+                                "status": "resolved",
+                                "payload": {"approved": True},
+                            },
+                        ]
                     case {"type": "RUN_FINISHED", "result": result}:
                         print("answer:", result)
 
 
 if __name__ == "__main__":
     ferrule.configure(lm=ferrule.ScriptedLM(by=model))
-    uvicorn.run(Chat(agent, ferrule.MemoryStore()).app, port=int(sys.argv[2]), log_level="warning") if sys.argv[1:] else asyncio.run(main())
+    uvicorn.run(
+        Chat(agent, ferrule.MemoryStore()).app,
+        port=int(sys.argv[2]),
+        log_level="warning",
+    ) if sys.argv[1:] else asyncio.run(main())

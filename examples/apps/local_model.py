@@ -21,18 +21,33 @@ def temperature(city: Literal["Bern", "Oslo", "Rome"]) -> str:
 def main(name: str) -> None:
     """Ask for typed outputs, then let an agent use its tool in two ways."""
     lm = LM(name, max_tokens=600, thought_chars=300)
-    found = Predict("text -> language: Literal['English', 'French', 'German'], is_question: bool")(text="Wie geht es dir?", lm=lm)
+    found = Predict("text -> language: Literal['English', 'French', 'German'], is_question: bool")(
+        text="Wie geht es dir?",
+        lm=lm,
+    )
     print("typed outputs:", found.language, found.is_question)
     for calls in ("constrained", "prompted"):
-        agent = ReAct("question -> answer, degrees: int", [temperature], calls=calls, enable_user_clarification=False, max_iters=5)
+        agent = ReAct(
+            "question -> answer, degrees: int",
+            [temperature],
+            calls=calls,
+            enable_user_clarification=False,
+            max_iters=5,
+        )
         prediction = agent(question="How warm is it in Oslo?", lm=lm)
         print(f"{calls}: {prediction.answer} ({prediction.degrees})")
         for step in prediction.trajectory.steps:
-            print("  ", *[f"{call.name} {call.args} -> {result.content}" for call, result in zip(step.calls, step.results, strict=True)])
+            print(
+                "  ",
+                *[
+                    f"{call.name} {call.args} -> {result.content}"
+                    for call, result in zip(step.calls, step.results, strict=True)
+                ],
+            )
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 2:  # noqa: PLR2004  the program and the model
+    if len(sys.argv) == 2:
         main(sys.argv[1])
     else:
         print("Name a model: python local_model.py local:Qwen/Qwen3-0.6B, or llama_cpp:FILE.gguf")

@@ -37,7 +37,9 @@ agent = ReAct("question -> answer", [forecast])
 def ask(name: str, lm: BaseLM) -> None:
     """Ask, and show what happened."""
     prediction = agent(question="Do I need an umbrella in Utrecht tomorrow?", lm=lm)
-    calls = [f"{call.name}({call.args})" for step in prediction.trajectory.steps for call in step.calls]
+    calls = [
+        f"{call.name}({call.args})" for step in prediction.trajectory.steps for call in step.calls
+    ]
     print(f"{name}: {' -> '.join(calls)} -> {prediction.answer}")
 
 
@@ -52,14 +54,26 @@ def hermes(name: str, **arguments: object) -> str:
 def vllm(request: Request) -> object:
     """The server's answer, by the conversation so far."""
     if len(request.tools):
-        return BadRequestError('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set')
+        return BadRequestError(
+            '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+        )
     has_seen = any("18 C" in message.text for message in request.messages)
-    return hermes("finish", answer="Yes, it rains.") if has_seen else f"I look it up.\n{hermes('forecast', city='Utrecht')}"
+    return (
+        hermes("finish", answer="Yes, it rains.")
+        if has_seen
+        else f"I look it up.\n{hermes('forecast', city='Utrecht')}"
+    )
 
 
 with serve(ScriptedLM(by=vllm)) as server:
     ask("vLLM", LM(server.base_url, model="qwen3"))
-    print("  requests:", [f"{len(body.get('tools', []))} tools, {len(body['messages'])} messages" for body in server.requests])
+    print(
+        "  requests:",
+        [
+            f"{len(body.get('tools', []))} tools, {len(body['messages'])} messages"
+            for body in server.requests
+        ],
+    )
 
 
 # -- 2. Servers that take declarations and do not parse calls: the text is the call, not the answer. ---------------------------------
@@ -77,13 +91,29 @@ def mistral(name: str, **arguments: object) -> str:
 
 # The end of each wire's path, and its form of a plain text answer.
 WIRES: dict[str, Callable[[str], object]] = {
-    "/chat/completions": lambda text: {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]},
+    "/chat/completions": lambda text: {
+        "choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+    },
     "/responses": lambda text: {
         "status": "completed",
-        "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}],
+        "output": [
+            {
+                "type": "message",
+                "role": "assistant",
+                "content": [{"type": "output_text", "text": text}],
+            },
+        ],
     },
-    "/messages": lambda text: {"role": "assistant", "content": [{"type": "text", "text": text}], "stop_reason": "end_turn"},
-    ":generateContent": lambda text: {"candidates": [{"content": {"role": "model", "parts": [{"text": text}]}, "finishReason": "STOP"}]},
+    "/messages": lambda text: {
+        "role": "assistant",
+        "content": [{"type": "text", "text": text}],
+        "stop_reason": "end_turn",
+    },
+    ":generateContent": lambda text: {
+        "candidates": [
+            {"content": {"role": "model", "parts": [{"text": text}]}, "finishReason": "STOP"},
+        ],
+    },
 }
 
 
@@ -94,7 +124,11 @@ def server_of(dialect: Dialect) -> Generator[str]:
     class Conversation(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            text = dialect("finish", answer="Yes, it rains.") if b"18 C" in body else dialect("forecast", city="Utrecht")
+            text = (
+                dialect("finish", answer="Yes, it rains.")
+                if b"18 C" in body
+                else dialect("forecast", city="Utrecht")
+            )
             write = next(write for ending, write in WIRES.items() if self.path.endswith(ending))
             content = json.dumps(write(text)).encode()
             self.send_response(200)
@@ -113,6 +147,11 @@ def server_of(dialect: Dialect) -> Generator[str]:
     server.server_close()
 
 
-for dialect, wire in ((hermes, "openai_chat"), (hermes, "openai_responses"), (llama, "anthropic"), (mistral, "gemini")):
+for dialect, wire in (
+    (hermes, "openai_chat"),
+    (hermes, "openai_responses"),
+    (llama, "anthropic"),
+    (mistral, "gemini"),
+):
     with server_of(dialect) as address:
         ask(f"{dialect.__name__} over {wire}", LM(address, model=dialect.__name__, wire=wire))

@@ -16,7 +16,16 @@ from typing import Any, Self
 from pydantic import BaseModel, Field, model_validator
 
 import ferrule
-from ferrule import InputField, OutputField, Predict, Prediction, Request, ScriptedLM, Signature, SQLiteStore
+from ferrule import (
+    InputField,
+    OutputField,
+    Predict,
+    Prediction,
+    Request,
+    ScriptedLM,
+    Signature,
+    SQLiteStore,
+)
 
 
 class Vendor(BaseModel):
@@ -56,11 +65,16 @@ def model(request: Request) -> str:
     text = request.messages[1].text
     if "scan failed" in text:
         raise ferrule.RefusalError("I cannot read this scan.")
-    lines = [{"article": a, "quantity": int(q), "cents": int(c)} for q, a, c in re.findall(r"(\d+) x (\w+) at (\d+)", text)]
+    lines = [
+        {"article": a, "quantity": int(q), "cents": int(c)}
+        for q, a, c in re.findall(r"(\d+) x (\w+) at (\d+)", text)
+    ]
     [[name, city, total]] = re.findall(r"(Bakery \w+) in (\w+).*Total (\d+)", text, re.DOTALL)
     if "blurred" in text and "add up" not in request.messages[-1].text:
         lines.pop()  # it overlooks a line, until ferrule says that the sum is wrong
-    return json.dumps({"vendor": {"name": name, "city": city}, "lines": lines, "total_cents": int(total)})
+    return json.dumps(
+        {"vendor": {"name": name, "city": city}, "lines": lines, "total_cents": int(total)},
+    )
 
 
 def write_documents(folder: Path) -> None:
@@ -81,7 +95,11 @@ def job() -> None:
 
         def write(index: int, result: Any) -> None:
             """Write each result as it arrives, one at a time. When a batch resumes, the earlier ones arrive again, from the store."""
-            form = result.outputs.model_dump(mode="json") if isinstance(result, Prediction) else {"error": reason(result)}
+            form = (
+                result.outputs.model_dump(mode="json")
+                if isinstance(result, Prediction)
+                else {"error": reason(result)}
+            )
             file.write(json.dumps({"document": paths[index].name, **form}) + "\n")
 
         results = Predict(Invoice).batch(
@@ -97,7 +115,11 @@ def job() -> None:
 
 def reason(error: Exception) -> str:
     """Why an item failed, in one line."""
-    return "; ".join(problem for _, problem in error.problems) if isinstance(error, ferrule.AdapterParseError) else str(error)
+    return (
+        "; ".join(problem for _, problem in error.problems)
+        if isinstance(error, ferrule.AdapterParseError)
+        else str(error)
+    )
 
 
 def main() -> None:
@@ -105,13 +127,13 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         write_documents(Path(folder, "documents"))
         command, results = [sys.executable, __file__, "job"], Path(folder, "invoices.jsonl")
-        process = subprocess.Popen(command, cwd=folder)  # noqa: S603
-        while not results.exists() or results.read_text(encoding="utf-8").count("\n") < 200:  # noqa: PLR2004
+        process = subprocess.Popen(command, cwd=folder)
+        while not results.exists() or results.read_text(encoding="utf-8").count("\n") < 200:
             time.sleep(0.01)
         process.kill()
         process.wait()
         print("killed", flush=True)
-        subprocess.run(command, cwd=folder, check=True)  # noqa: S603
+        subprocess.run(command, cwd=folder, check=True)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,25 @@
 
 from collections import Counter
 
-from ferrule import CallFinished, InputField, Limits, OutputField, ReAct, Request, ScriptedLM, Signature, tool
+from ferrule import (
+    CallFinished,
+    InputField,
+    Limits,
+    OutputField,
+    ReAct,
+    Request,
+    ScriptedLM,
+    Signature,
+    tool,
+)
 
 TRAINS = {("Utrecht", "Basel"): ["06:12, one change, 98 EUR", "08:30, direct, 129 EUR"]}
 HOTELS = {
-    "Basel": [["Rhine Inn, 140 EUR, 2 km", "Old Mill, 95 EUR, 6 km"], ["Station Hotel, 120 EUR, 0.2 km"], ["Grand Basel, 310 EUR, 1 km"]]
+    "Basel": [
+        ["Rhine Inn, 140 EUR, 2 km", "Old Mill, 95 EUR, 6 km"],
+        ["Station Hotel, 120 EUR, 0.2 km"],
+        ["Grand Basel, 310 EUR, 1 km"],
+    ],
 }
 
 
@@ -63,32 +77,58 @@ def conductor(request: Request) -> object:
 def browser(request: Request) -> object:
     """Turns page after page, and never stops. At a limit, ferrule removes its tools and asks for the outputs."""
     if not len(request.tools):
-        return {"outputs": {"reasoning": "I choose from what I saw.", "hotel": "Station Hotel, 120 EUR, 0.2 km"}}
+        return {
+            "outputs": {
+                "reasoning": "I choose from what I saw.",
+                "hotel": "Station Hotel, 120 EUR, 0.2 km",
+            },
+        }
     return call("hotels", city="Basel", page=len(request.messages) // 2)
 
 
 def chief(request: Request) -> object:
     """Asks both agents in one step, so that they work at the same time, and finishes with their answers."""
     if not len(request.tools):
-        return {"outputs": {"reasoning": "I may not go on.", "plan": ["hotel: Station Hotel", "train: not looked for"]}}
+        return {
+            "outputs": {
+                "reasoning": "I may not go on.",
+                "plan": ["hotel: Station Hotel", "train: not looked for"],
+            },
+        }
     results = [message.text for message in request.messages if message.role == "tool"]
     if results:
         return call("finish", plan=results)
     hotel = call("lodging", city="Basel", budget=150)
-    return hotel if "hotel first" in request.messages[1].text else [call("rail", origin="Utrecht", destination="Basel"), hotel]
+    return (
+        hotel
+        if "hotel first" in request.messages[1].text
+        else [call("rail", origin="Utrecht", destination="Basel"), hotel]
+    )
 
 
 # -- the agents -------------------------------------------------------------------------------------------------------
 
 rail = ReAct(FindTrain, [trains], lm=ScriptedLM(by=conductor))
-lodging = ReAct(FindHotel, [hotels], lm=ScriptedLM(by=browser), limits=Limits(steps=2))  # its own limit, within those of the run
-planner = ReAct(Plan, [rail.as_tool("rail", "Finds a train."), lodging.as_tool("lodging", "Finds a hotel.")], lm=ScriptedLM(by=chief))
+lodging = ReAct(
+    FindHotel,
+    [hotels],
+    lm=ScriptedLM(by=browser),
+    limits=Limits(steps=2),
+)  # its own limit, within those of the run
+planner = ReAct(
+    Plan,
+    [rail.as_tool("rail", "Finds a train."), lodging.as_tool("lodging", "Finds a hotel.")],
+    lm=ScriptedLM(by=chief),
+)
 
 # 1. `lodging` reaches its own limit. It answers with what it has and says so, and the planner continues.
 inside = Counter[str]()
 with planner.stream(wish="Basel tomorrow, one night, at most 150 EUR.") as stream:
     for event in stream:
-        if isinstance(event, CallFinished):  # also calls of the two agents: `event.parent_id` is the call that started the agent
+        if isinstance(
+            event,
+            CallFinished,
+        ):  # also calls of the two agents: `event.parent_id` is the call that started the agent
             inside[event.call.name] += 1
 prediction = stream.prediction
 print("calls:", dict(sorted(inside.items())))

@@ -7,7 +7,11 @@ import sys
 
 from ferrule import MCPServer, ReAct, ScriptedLM, Tool, Toolbox, configure, serve, tool
 
-FACTS = {"iceland": (103_000, 394_000), "malta": (316, 563_000), **{f"region{number}": (1, 1) for number in range(48)}}
+FACTS = {
+    "iceland": (103_000, 394_000),
+    "malta": (316, 563_000),
+    **{f"region{number}": (1, 1) for number in range(48)},
+}
 
 
 # -- the server -------------------------------------------------------------------------------------------------------
@@ -15,12 +19,22 @@ FACTS = {"iceland": (103_000, 394_000), "malta": (316, 563_000), **{f"region{num
 
 def area(country: str) -> Tool:
     """A tool for the area of one country."""
-    return Tool(lambda: FACTS[country][0], f"{country}_area", f"The area of {country} in square kilometres.", effect="read")
+    return Tool(
+        lambda: FACTS[country][0],
+        f"{country}_area",
+        f"The area of {country} in square kilometres.",
+        effect="read",
+    )
 
 
 def population(country: str) -> Tool:
     """A tool for the population of one country."""
-    return Tool(lambda: FACTS[country][1], f"{country}_population", f"How many people live in {country}.", effect="read")
+    return Tool(
+        lambda: FACTS[country][1],
+        f"{country}_population",
+        f"How many people live in {country}.",
+        effect="read",
+    )
 
 
 def run_server() -> None:
@@ -69,9 +83,17 @@ def run_agent() -> None:
             {"name": "density", "args": {"people": 563_000, "km2": 316}},
             {
                 "text": "Malta, by far.",
-                "tool_calls": [{"name": "finish", "args": {"answer": "Malta.", "densities": {"Iceland": 3.8, "Malta": 1781.6}}}],
+                "tool_calls": [
+                    {
+                        "name": "finish",
+                        "args": {
+                            "answer": "Malta.",
+                            "densities": {"Iceland": 3.8, "Malta": 1781.6},
+                        },
+                    },
+                ],
             },
-        ]
+        ],
     )
     configure(lm=lm)
 
@@ -81,8 +103,12 @@ def run_agent() -> None:
 
     for number, step in enumerate(prediction.trajectory.steps, 1):
         for call, result in zip(step.calls, step.results, strict=True):
-            print(f"{number}. {call.name}({', '.join(f'{name}={value!r}' for name, value in call.args.items())})")
-            print(f"     {'failed: ' if result.is_error else ''}{' '.join(str(result.content).split())}")
+            print(
+                f"{number}. {call.name}({', '.join(f'{name}={value!r}' for name, value in call.args.items())})",
+            )
+            print(
+                f"     {'failed: ' if result.is_error else ''}{' '.join(str(result.content).split())}",
+            )
     print("answer:", prediction.answer, prediction.densities)
 
     print("tools declared in each request:", [len(request.tools) for request in lm.requests])

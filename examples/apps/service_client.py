@@ -35,7 +35,10 @@ async def measure(seconds: float, ctx: Context) -> str:
 @tool(effect="idempotent", require_confirmation=True)
 async def publish(text: str, ctx: Context[sqlite3.Connection]) -> str:
     """Write on the board in the hall."""
-    ctx.deps.execute("INSERT OR IGNORE INTO board VALUES (?, ?)", (ctx.key, text))  # a second attempt has the same key
+    ctx.deps.execute(
+        "INSERT OR IGNORE INTO board VALUES (?, ?)",
+        (ctx.key, text),
+    )  # a second attempt has the same key
     return f"The board says: {text}."
 
 
@@ -43,8 +46,15 @@ def model(request: Request) -> dict[str, Any]:
     """Play the model, so that this runs anywhere. With a real one: `configure(lm=LM("openai/gpt-5-mini"))`."""
     results = [message.text for message in request.messages if message.role == "tool"]
     if not results:
-        return {"name": "measure", "args": {"seconds": re.findall(r"for ([\d.]+) s", request.messages[1].text)[0]}}
-    return {"name": "publish", "args": {"text": results[0]}} if len(results) == 1 else {"name": "finish", "args": {"answer": results[1]}}
+        return {
+            "name": "measure",
+            "args": {"seconds": re.findall(r"for ([\d.]+) s", request.messages[1].text)[0]},
+        }
+    return (
+        {"name": "publish", "args": {"text": results[0]}}
+        if len(results) == 1
+        else {"name": "finish", "args": {"answer": results[1]}}
+    )
 
 
 def serve(port: int) -> None:
@@ -58,7 +68,7 @@ def serve(port: int) -> None:
 
 def start_server(folder: str, port: int) -> subprocess.Popen[bytes]:
     """Start the server in its own process, and wait until it answers."""
-    server = subprocess.Popen([sys.executable, __file__, "serve", str(port)], cwd=folder)  # noqa: S603
+    server = subprocess.Popen([sys.executable, __file__, "serve", str(port)], cwd=folder)
     while server.poll() is None:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
             break
@@ -68,7 +78,12 @@ def start_server(folder: str, port: int) -> subprocess.Popen[bytes]:
 
 def follow(run: str, after: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """The events of a run after an id: the last id so far, and the event. In a browser, `EventSource` does this."""
-    with httpx2.stream("GET", f"{run}/events", headers={"Last-Event-ID": after}, timeout=60) as response:
+    with httpx2.stream(
+        "GET",
+        f"{run}/events",
+        headers={"Last-Event-ID": after},
+        timeout=60,
+    ) as response:
         for line in response.iter_lines():
             name, _, value = line.partition(": ")
             if name == "id":
@@ -107,8 +122,15 @@ def main() -> None:
         print("the server has stopped")
         server = start_server(folder, port)
         last, event = show_until("QuestionAsked", run, last)
-        last, _ = show_until("RunFinished", run, last)  # until then, other calls of the step may still run
-        httpx2.post(f"{run}/decisions", json={"question": event["question"]["id"], "answer": {"text": "mild"}})
+        last, _ = show_until(
+            "RunFinished",
+            run,
+            last,
+        )  # until then, other calls of the step may still run
+        httpx2.post(
+            f"{run}/decisions",
+            json={"question": event["question"]["id"], "answer": {"text": "mild"}},
+        )
         show_until("RunFinished", run, last)
         server.terminate()
         server.wait()

@@ -24,7 +24,21 @@ from contextlib import closing
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ferrule import Context, Policy, ReAct, Request, Run, ScriptedLM, Signature, SQLiteStore, ToolRetry, allow, configure, le, tool
+from ferrule import (
+    Context,
+    Policy,
+    ReAct,
+    Request,
+    Run,
+    ScriptedLM,
+    Signature,
+    SQLiteStore,
+    ToolRetry,
+    allow,
+    configure,
+    le,
+    tool,
+)
 
 SCHEMA = """
 CREATE TABLE orders (id INTEGER PRIMARY KEY, customer TEXT, article TEXT, paid INTEGER, refunded INTEGER DEFAULT 0);
@@ -38,7 +52,13 @@ INSERT INTO tickets (customer, text) VALUES ('ann', 'It broke.'), ('bob', 'No ha
 @tool(effect="read")
 def list_orders(ctx: Context[str]) -> list[dict[str, Any]]:
     """List the customer's orders, with what was paid in euros."""
-    return [dict(row) for row in query("SELECT id, article, paid, refunded FROM orders WHERE customer = ?", ctx.deps)]
+    return [
+        dict(row)
+        for row in query(
+            "SELECT id, article, paid, refunded FROM orders WHERE customer = ?",
+            ctx.deps,
+        )
+    ]
 
 
 # The shop's tables are in the database of the runs. So a refund and the record of its result are one transaction: after a crash, both
@@ -48,12 +68,21 @@ def refund(order: int, euros: int, ctx: Context[str]) -> str:
     """Refund an order, or a part of it."""
     sql = "UPDATE orders SET refunded = refunded + ? WHERE id = ? AND customer = ? AND ? BETWEEN 1 AND paid - refunded"
     if ctx.db.execute(sql, (euros, order, ctx.deps, euros)).rowcount == 0:
-        raise ToolRetry(f"The customer has no order {order} from which {euros} euros can be refunded.")
+        raise ToolRetry(
+            f"The customer has no order {order} from which {euros} euros can be refunded.",
+        )
     return f"We refunded {euros} euros."
 
 
-answer_ticket = Signature("ticket -> reply", "Answer the customer. If we owe a refund, make it first; a colleague may have to agree.")
-agent = ReAct(answer_ticket, [list_orders, refund], policy=Policy([allow("refund", euros=le(20))]))  # a person decides about more
+answer_ticket = Signature(
+    "ticket -> reply",
+    "Answer the customer. If we owe a refund, make it first; a colleague may have to agree.",
+)
+agent = ReAct(
+    answer_ticket,
+    [list_orders, refund],
+    policy=Policy([allow("refund", euros=le(20))]),
+)  # a person decides about more
 
 
 def model(request: Request) -> dict[str, Any]:
@@ -64,7 +93,9 @@ def model(request: Request) -> dict[str, Any]:
     if len(results) == 1:
         [order] = json.loads(results[0])
         return {"name": "refund", "args": {"order": order["id"], "euros": order["paid"]}}
-    if sys.argv[-1] == "crash":  # the process dies here: the refund is made, but the customer has no answer
+    if (
+        sys.argv[-1] == "crash"
+    ):  # the process dies here: the refund is made, but the customer has no answer
         os._exit(1)
     return {"name": "finish", "args": {"reply": results[1]}}
 
@@ -72,11 +103,15 @@ def model(request: Request) -> dict[str, Any]:
 def work(store: SQLiteStore) -> None:
     """Start or resume the run of every open ticket. The run has the ticket's id, so a ticket has one run."""
     known = {line.id for line in Run.list(store, limit=None)}
-    for number, customer, text in query("SELECT id, customer, text FROM tickets WHERE reply IS NULL"):
+    for number, customer, text in query(
+        "SELECT id, customer, text FROM tickets WHERE reply IS NULL",
+    ):
         run_id = f"ticket-{number}"
         if run_id not in known:
             run = agent.start(ticket=text, store=store, run_id=run_id, deps=customer)
-        elif (run := Run.load(store, run_id, agent, deps=customer)).status != "done":  # else it ended before it wrote the reply
+        elif (
+            run := Run.load(store, run_id, agent, deps=customer)
+        ).status != "done":  # else it ended before it wrote the reply
             run.resume()
         print(run_id, run.status, flush=True)
         if run.status == "done":
@@ -103,16 +138,26 @@ def main(*words: str) -> None:
             for line in Run.list(store, status="waiting", limit=None):
                 print(line.id, *(question.text for question in line.questions))
         case ["decide", run_id, person, said]:
-            [question] = next(line.questions for line in Run.list(store, status="waiting", limit=None) if line.id == run_id)
+            [question] = next(
+                line.questions
+                for line in Run.list(store, status="waiting", limit=None)
+                if line.id == run_id
+            )
             store.decide(run_id, question.decide(said).signed(by=person, via="desk"))
         case ["show"]:
-            for row in query("SELECT id, reply FROM tickets") + query("SELECT article, refunded FROM orders"):
+            for row in query("SELECT id, reply FROM tickets") + query(
+                "SELECT article, refunded FROM orders",
+            ):
                 print(*row)
         case _:
             with TemporaryDirectory() as folder:
                 for line in re.findall(r"^\$ (.+)$", __doc__, re.MULTILINE):
                     print("$", line, flush=True)
-                    subprocess.run([sys.executable, __file__, *shlex.split(line)], cwd=folder, check=False)  # noqa: S603
+                    subprocess.run(
+                        [sys.executable, __file__, *shlex.split(line)],
+                        cwd=folder,
+                        check=False,
+                    )
 
 
 if __name__ == "__main__":

@@ -4,7 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from ferrule import Context, ReAct, RecordLM, ReplayLM, Request, ScriptedLM, ScriptError, ToolRetry, ask, gt, tool
+from ferrule import (
+    Context,
+    ReAct,
+    RecordLM,
+    ReplayLM,
+    Request,
+    ScriptedLM,
+    ScriptError,
+    ToolRetry,
+    ask,
+    gt,
+    tool,
+)
 from ferrule.testing import block_network
 
 # -- the agent under test, which would usually be in its own module ---------------------------------------------
@@ -53,8 +65,15 @@ def call(name: str, **args: object) -> dict[str, object]:
     return {"name": name, "args": args}
 
 
-REFUND_A1 = [call("find_order", order="A1"), call("refund", order="A1", euros=30), call("finish", reply="Done.")]
-REFUND_B2 = [call("refund", order="B2", euros=900), call("finish", reply="A colleague has to agree.")]
+REFUND_A1 = [
+    call("find_order", order="A1"),
+    call("refund", order="A1", euros=30),
+    call("finish", reply="Done."),
+]
+REFUND_B2 = [
+    call("refund", order="B2", euros=900),
+    call("finish", reply="A colleague has to agree."),
+]
 
 
 def test_a_tool_alone(shop: Shop) -> None:
@@ -65,7 +84,11 @@ def test_a_tool_alone(shop: Shop) -> None:
 def test_the_calls_their_results_and_the_answer(shop: Shop) -> None:
     with ScriptedLM(REFUND_A1) as lm:  # on exit, `with` checks that the whole script was used
         prediction = desk(message="Pay A1 back.", lm=lm, deps=shop)
-    assert [[call.name for call in step.calls] for step in prediction.trajectory.steps] == [["find_order"], ["refund"], ["finish"]]
+    assert [[call.name for call in step.calls] for step in prediction.trajectory.steps] == [
+        ["find_order"],
+        ["refund"],
+        ["finish"],
+    ]
     assert prediction.trajectory.steps[1].calls[0].args == {"order": "A1", "euros": 30.0}
     assert prediction.trajectory["observation_1"] == "30.0 EUR paid back"
     assert prediction.reason is None  # no limit ended it
@@ -83,7 +106,11 @@ def test_what_the_model_sees_of_a_failing_tool(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(("is_approved", "refunded"), [(True, ["B2"]), (False, [])])
-def test_a_large_refund_waits_for_a_person(shop: Shop, is_approved: bool, refunded: list[str]) -> None:
+def test_a_large_refund_waits_for_a_person(
+    shop: Shop,
+    is_approved: bool,
+    refunded: list[str],
+) -> None:
     run = desk.start(message="Pay B2 back.", lm=ScriptedLM(REFUND_B2), deps=shop)
     [question] = run.pending
     assert (question.call.name, question.call.args["euros"], shop.refunded) == ("refund", 900.0, [])
@@ -97,7 +124,10 @@ def test_a_recorded_model_answers_the_same_request_only(shop: Shop, tmp_path: Pa
     path = tmp_path / "refund.jsonl"
     desk(message="Pay A1 back.", lm=RecordLM(ScriptedLM(REFUND_A1), path), deps=shop)
     assert desk(message="Pay A1 back.", lm=ReplayLM(path), deps=Shop()).reply == "Done."
-    with pytest.raises(ScriptError, match="Pay B2 back"):  # the error shows the difference from the recording
+    with pytest.raises(
+        ScriptError,
+        match="Pay B2 back",
+    ):  # the error shows the difference from the recording
         desk(message="Pay B2 back.", lm=ReplayLM(path), deps=shop)
 
 

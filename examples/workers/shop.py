@@ -27,7 +27,13 @@ class Script(ScriptedLM):
         said = sum(message.role == "assistant" for message in request.messages)
         order = {"order": re.search(r"order (\w+)", str(list(request.messages)))[1]}
         finish = {"name": "finish", "args": {"answer": "Refunded."}}
-        return ScriptedLM([[{"name": "find_order", "args": order}, {"name": "refund", "args": order}, finish][said]]).complete(request)
+        return ScriptedLM(
+            [
+                [{"name": "find_order", "args": order}, {"name": "refund", "args": order}, finish][
+                    said
+                ],
+            ],
+        ).complete(request)
 
 
 ferrule.configure(lm=Script([]))

@@ -1,7 +1,7 @@
 """ferrule binds language models to tools.
 
-Everything public is a name of this package and is loaded when it is first used, so that `import ferrule` stays cheap.
-`docs/architecture.md` describes the modules behind it.
+Everything public is a name of this package and is loaded when it is first used, so that `import
+ferrule` stays cheap. `docs/architecture.md` describes the modules behind it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HOMES = {
         "UnknownToolError",
     ),
     "ferrule.settings": ("configure", "context"),
-    "ferrule.values.run.act": (
+    "ferrule.acts": (
         "AskPerson", "CallCode", "CallModel", "CallTools", "CheckDue", "Conditions", "Once", "ReadConditions", "RecallCalls", "RuleCalls",
         "Tell", "Within",
     ),
@@ -28,7 +28,7 @@ _HOMES = {
     "ferrule.values.calls.tool_calls": ("ToolCalls",),
     "ferrule.values.calls.context": ("Context", "NotDone", "Unknown"),
     "ferrule.values.calls.results": ("ToolCallResults",),
-    "ferrule.values.run.event": (
+    "ferrule.events": (
         "AttemptFailed", "CallDelta", "CallFinished", "CallProgress", "CallRefused", "CallStarted", "Compacted", "Custom", "Decided",
         "Event", "FieldDelta", "Formatted", "Migrated", "ModelAnswered", "ModelCalled", "ModelFellBack", "ParseFinished", "ParseStarted",
         "QuestionAsked", "Resumed", "RuleUsed", "RunFinished", "RunStarted", "ServerUnavailable", "StepFinished", "TextDelta",
@@ -37,14 +37,14 @@ _HOMES = {
     "ferrule.values.conversation.compact": ("Compact",),
     "ferrule.values.conversation.exchange": ("CallPiece", "Capabilities", "Delta", "Request", "Response", "Usage"),
     "ferrule.values.conversation.history": ("History",),
-    "ferrule.values.schema.lowering.lower": ("LoweredSchema", "LoweredTools", "lower_schema", "lower_tools"),
-    "ferrule.values.schema.lowering.rules": ("SchemaLoss",),
+    "ferrule.schema.lowering.lower": ("LoweredSchema", "LoweredTools", "lower_schema", "lower_tools"),
+    "ferrule.schema.lowering.rules": ("SchemaLoss",),
     "ferrule.values.conversation.message": ("Message", "Messages"),
-    "ferrule.values.run.outcome": ("Prediction", "Step", "Trajectory"),
+    "ferrule.values.outcome": ("Prediction", "Step", "Trajectory"),
     "ferrule.values.content.parts": ("Audio", "File", "Image", "Text"),
     "ferrule.values.content.type": ("Reasoning", "Type"),
-    "ferrule.values.confirmation.policy": ("Grant", "Policy", "allow", "ask", "deny", "ge", "gt", "le", "lt"),
-    "ferrule.values.confirmation.question": ("Decision", "Question"),
+    "ferrule.approval.policy": ("Grant", "Policy", "allow", "ask", "deny", "ge", "gt", "le", "lt"),
+    "ferrule.approval.question": ("Decision", "Question"),
     "ferrule.values.signatures.signature": ("InputField", "OutputField", "Signature"),
     "ferrule.tools.execution.tool_changes": ("Load", "ModuleCallback", "Unload", "module_callback"),
     "ferrule.tools.decorator": ("confirm_first", "tool"),
@@ -53,7 +53,7 @@ _HOMES = {
     "ferrule.tools.definition.mcp": ("MCPDefinition",),
     "ferrule.tools.mcp.result": ("MCPResult",),
     "ferrule.tools.mcp.safety": ("MCPFinding", "fence_untrusted", "scan_mcp_definition"),
-    "ferrule.values.schema.python_types": ("convert_input_schema_to_tool_args",),
+    "ferrule.schema.python_types": ("convert_input_schema_to_tool_args",),
     "ferrule.tools.tool": ("Tool",),
     "ferrule.tools.toolbox": ("Toolbox",),
     "ferrule.adapters.adapter": ("Adapter",),
@@ -79,18 +79,18 @@ _HOMES = {
     "ferrule.runs.store.sqlite": ("MemoryStore", "SQLiteStore"),
     "ferrule.runs.protocols": ("Store",),
     "ferrule.runs.stream": ("EventStream",),
-    "ferrule.bridges.dbos": ("DBOSEngine",),
-    "ferrule.bridges.front_ends.ag_ui": ("AGUI",),
-    "ferrule.bridges.front_ends.vercel": ("VercelAI",),
-    "ferrule.bridges.mcp.client.mcp_server": ("MCPServer", "mcp"),
-    "ferrule.bridges.mcp.login.oauth": ("OAuth",),
-    "ferrule.bridges.mcp.sampling": ("sampling",),
-    "ferrule.bridges.mcp.server.app": ("MCPApp", "serve"),
-    "ferrule.bridges.mcp.server.context": ("MCPCall", "current_mcp_call"),
-    "ferrule.bridges.mcp.client.group": ("connect_all",),
-    "ferrule.bridges.logs": ("log_to",),
-    "ferrule.bridges.prices": ("Prices",),
-    "ferrule.bridges.otel.observer": ("OTel",),
+    "ferrule.runs.store.dbos": ("DBOSEngine",),
+    "ferrule.front_ends.ag_ui": ("AGUI",),
+    "ferrule.front_ends.vercel": ("VercelAI",),
+    "ferrule.mcp_bridge.client.mcp_server": ("MCPServer", "mcp"),
+    "ferrule.mcp_bridge.login.oauth": ("OAuth",),
+    "ferrule.mcp_bridge.sampling": ("sampling",),
+    "ferrule.mcp_bridge.server.app": ("MCPApp", "serve"),
+    "ferrule.mcp_bridge.server.context": ("MCPCall", "current_mcp_call"),
+    "ferrule.mcp_bridge.client.group": ("connect_all",),
+    "ferrule.telemetry.logs": ("log_to",),
+    "ferrule.telemetry.prices": ("Prices",),
+    "ferrule.telemetry.otel.observer": ("OTel",),
     "ferrule.programs.call_tool": ("acall_tool", "call_tool"),
     "ferrule.programs.tool_use.dynamic": ("ModuleContext", "ModuleView"),
     "ferrule.programs.module": ("Module",),
@@ -113,9 +113,6 @@ def __getattr__(name: str) -> object:
     if name == "settings":  # the module itself: `ferrule.settings.lm`
         return import_module("ferrule.settings")
     home = _HOME.get(name)
-    renamed: dict[str, object] = import_module("ferrule.values.run.renamed").RENAMED if home is None else {}
-    if name in renamed:
-        return renamed[name]
     if home is None:
         raise AttributeError(f"ferrule has no `{name}`.")
     value = getattr(import_module(home), name)

@@ -1,25 +1,33 @@
 # The face as type checkers see it: the same names as the table in `__init__.py` (tests/test_face.py compares them).
 
 from ferrule import settings as settings
+from ferrule.acts import AskPerson as AskPerson
+from ferrule.acts import CallCode as CallCode
+from ferrule.acts import CallModel as CallModel
+from ferrule.acts import CallTools as CallTools
+from ferrule.acts import CheckDue as CheckDue
+from ferrule.acts import Conditions as Conditions
+from ferrule.acts import Once as Once
+from ferrule.acts import ReadConditions as ReadConditions
+from ferrule.acts import RecallCalls as RecallCalls
+from ferrule.acts import RuleCalls as RuleCalls
+from ferrule.acts import Tell as Tell
+from ferrule.acts import Within as Within
 from ferrule.adapters.adapter import Adapter as Adapter
 from ferrule.adapters.chat import ChatAdapter as ChatAdapter
 from ferrule.adapters.json_object import JSONAdapter as JSONAdapter
 from ferrule.adapters.xml_tags import XMLAdapter as XMLAdapter
-from ferrule.bridges.dbos import DBOSEngine as DBOSEngine
-from ferrule.bridges.front_ends.ag_ui import AGUI as AGUI
-from ferrule.bridges.front_ends.vercel import VercelAI as VercelAI
-from ferrule.bridges.logs import log_to as log_to
-from ferrule.bridges.mcp.client.group import connect_all as connect_all
-from ferrule.bridges.mcp.client.mcp_server import MCPServer as MCPServer
-from ferrule.bridges.mcp.client.mcp_server import mcp as mcp
-from ferrule.bridges.mcp.login.oauth import OAuth as OAuth
-from ferrule.bridges.mcp.sampling import sampling as sampling
-from ferrule.bridges.mcp.server.app import MCPApp as MCPApp
-from ferrule.bridges.mcp.server.app import serve as serve
-from ferrule.bridges.mcp.server.context import MCPCall as MCPCall
-from ferrule.bridges.mcp.server.context import current_mcp_call as current_mcp_call
-from ferrule.bridges.otel.observer import OTel as OTel
-from ferrule.bridges.prices import Prices as Prices
+from ferrule.approval.policy import Grant as Grant
+from ferrule.approval.policy import Policy as Policy
+from ferrule.approval.policy import allow as allow
+from ferrule.approval.policy import ask as ask
+from ferrule.approval.policy import deny as deny
+from ferrule.approval.policy import ge as ge
+from ferrule.approval.policy import gt as gt
+from ferrule.approval.policy import le as le
+from ferrule.approval.policy import lt as lt
+from ferrule.approval.question import Decision as Decision
+from ferrule.approval.question import Question as Question
 from ferrule.errors import AdapterParseError as AdapterParseError
 from ferrule.errors import AsyncToolError as AsyncToolError
 from ferrule.errors import AuthenticationError as AuthenticationError
@@ -66,6 +74,44 @@ from ferrule.errors import TooManyFaultsError as TooManyFaultsError
 from ferrule.errors import UnavailableError as UnavailableError
 from ferrule.errors import UnknownOutcomeError as UnknownOutcomeError
 from ferrule.errors import UnknownToolError as UnknownToolError
+from ferrule.events import AttemptFailed as AttemptFailed
+from ferrule.events import CallDelta as CallDelta
+from ferrule.events import CallFinished as CallFinished
+from ferrule.events import CallProgress as CallProgress
+from ferrule.events import CallRefused as CallRefused
+from ferrule.events import CallStarted as CallStarted
+from ferrule.events import Compacted as Compacted
+from ferrule.events import Custom as Custom
+from ferrule.events import Decided as Decided
+from ferrule.events import Event as Event
+from ferrule.events import FieldDelta as FieldDelta
+from ferrule.events import Formatted as Formatted
+from ferrule.events import Migrated as Migrated
+from ferrule.events import ModelAnswered as ModelAnswered
+from ferrule.events import ModelCalled as ModelCalled
+from ferrule.events import ModelFellBack as ModelFellBack
+from ferrule.events import ParseFinished as ParseFinished
+from ferrule.events import ParseStarted as ParseStarted
+from ferrule.events import QuestionAsked as QuestionAsked
+from ferrule.events import Resumed as Resumed
+from ferrule.events import RuleUsed as RuleUsed
+from ferrule.events import RunFinished as RunFinished
+from ferrule.events import RunStarted as RunStarted
+from ferrule.events import ServerUnavailable as ServerUnavailable
+from ferrule.events import StepFinished as StepFinished
+from ferrule.events import TextDelta as TextDelta
+from ferrule.events import ThoughtDelta as ThoughtDelta
+from ferrule.front_ends.ag_ui import AGUI as AGUI
+from ferrule.front_ends.vercel import VercelAI as VercelAI
+from ferrule.mcp_bridge.client.group import connect_all as connect_all
+from ferrule.mcp_bridge.client.mcp_server import MCPServer as MCPServer
+from ferrule.mcp_bridge.client.mcp_server import mcp as mcp
+from ferrule.mcp_bridge.login.oauth import OAuth as OAuth
+from ferrule.mcp_bridge.sampling import sampling as sampling
+from ferrule.mcp_bridge.server.app import MCPApp as MCPApp
+from ferrule.mcp_bridge.server.app import serve as serve
+from ferrule.mcp_bridge.server.context import MCPCall as MCPCall
+from ferrule.mcp_bridge.server.context import current_mcp_call as current_mcp_call
 from ferrule.models.fallback import FallbackLM as FallbackLM
 from ferrule.models.hosted import LM as LM
 from ferrule.models.local.constraint import Constraint as Constraint
@@ -101,12 +147,24 @@ from ferrule.runs.observers import is_cancelled as is_cancelled
 from ferrule.runs.observers import progress as progress
 from ferrule.runs.protocols import Store as Store
 from ferrule.runs.run import Run as Run
+from ferrule.runs.store.dbos import DBOSEngine as DBOSEngine
 from ferrule.runs.store.postgres.store import PostgresStore as PostgresStore
 from ferrule.runs.store.sqlite import MemoryStore as MemoryStore
 from ferrule.runs.store.sqlite import SQLiteStore as SQLiteStore
 from ferrule.runs.stream import EventStream as EventStream
+from ferrule.schema.lowering.lower import LoweredSchema as LoweredSchema
+from ferrule.schema.lowering.lower import LoweredTools as LoweredTools
+from ferrule.schema.lowering.lower import lower_schema as lower_schema
+from ferrule.schema.lowering.lower import lower_tools as lower_tools
+from ferrule.schema.lowering.rules import SchemaLoss as SchemaLoss
+from ferrule.schema.python_types import (
+    convert_input_schema_to_tool_args as convert_input_schema_to_tool_args,
+)
 from ferrule.settings import configure as configure
 from ferrule.settings import context as context
+from ferrule.telemetry.logs import log_to as log_to
+from ferrule.telemetry.otel.observer import OTel as OTel
+from ferrule.telemetry.prices import Prices as Prices
 from ferrule.testing.offline.model import AutoLM as AutoLM
 from ferrule.testing.offline.model import OfflineLM as OfflineLM
 from ferrule.testing.replay import RecordLM as RecordLM
@@ -137,17 +195,6 @@ from ferrule.values.calls.context import NotDone as NotDone
 from ferrule.values.calls.context import Unknown as Unknown
 from ferrule.values.calls.results import ToolCallResults as ToolCallResults
 from ferrule.values.calls.tool_calls import ToolCalls as ToolCalls
-from ferrule.values.confirmation.policy import Grant as Grant
-from ferrule.values.confirmation.policy import Policy as Policy
-from ferrule.values.confirmation.policy import allow as allow
-from ferrule.values.confirmation.policy import ask as ask
-from ferrule.values.confirmation.policy import deny as deny
-from ferrule.values.confirmation.policy import ge as ge
-from ferrule.values.confirmation.policy import gt as gt
-from ferrule.values.confirmation.policy import le as le
-from ferrule.values.confirmation.policy import lt as lt
-from ferrule.values.confirmation.question import Decision as Decision
-from ferrule.values.confirmation.question import Question as Question
 from ferrule.values.content.parts import Audio as Audio
 from ferrule.values.content.parts import File as File
 from ferrule.values.content.parts import Image as Image
@@ -164,72 +211,12 @@ from ferrule.values.conversation.exchange import Usage as Usage
 from ferrule.values.conversation.history import History as History
 from ferrule.values.conversation.message import Message as Message
 from ferrule.values.conversation.message import Messages as Messages
-from ferrule.values.run.act import AskPerson as AskPerson
-from ferrule.values.run.act import CallCode as CallCode
-from ferrule.values.run.act import CallModel as CallModel
-from ferrule.values.run.act import CallTools as CallTools
-from ferrule.values.run.act import CheckDue as CheckDue
-from ferrule.values.run.act import Conditions as Conditions
-from ferrule.values.run.act import Once as Once
-from ferrule.values.run.act import ReadConditions as ReadConditions
-from ferrule.values.run.act import RecallCalls as RecallCalls
-from ferrule.values.run.act import RuleCalls as RuleCalls
-from ferrule.values.run.act import Tell as Tell
-from ferrule.values.run.act import Within as Within
-from ferrule.values.run.event import AttemptFailed as AttemptFailed
-from ferrule.values.run.event import CallDelta as CallDelta
-from ferrule.values.run.event import CallFinished as CallFinished
-from ferrule.values.run.event import CallProgress as CallProgress
-from ferrule.values.run.event import CallRefused as CallRefused
-from ferrule.values.run.event import CallStarted as CallStarted
-from ferrule.values.run.event import Compacted as Compacted
-from ferrule.values.run.event import Custom as Custom
-from ferrule.values.run.event import Decided as Decided
-from ferrule.values.run.event import Event as Event
-from ferrule.values.run.event import FieldDelta as FieldDelta
-from ferrule.values.run.event import Formatted as Formatted
-from ferrule.values.run.event import Migrated as Migrated
-from ferrule.values.run.event import ModelAnswered as ModelAnswered
-from ferrule.values.run.event import ModelCalled as ModelCalled
-from ferrule.values.run.event import ModelFellBack as ModelFellBack
-from ferrule.values.run.event import ParseFinished as ParseFinished
-from ferrule.values.run.event import ParseStarted as ParseStarted
-from ferrule.values.run.event import QuestionAsked as QuestionAsked
-from ferrule.values.run.event import Resumed as Resumed
-from ferrule.values.run.event import RuleUsed as RuleUsed
-from ferrule.values.run.event import RunFinished as RunFinished
-from ferrule.values.run.event import RunStarted as RunStarted
-from ferrule.values.run.event import ServerUnavailable as ServerUnavailable
-from ferrule.values.run.event import StepFinished as StepFinished
-from ferrule.values.run.event import TextDelta as TextDelta
-from ferrule.values.run.event import ThoughtDelta as ThoughtDelta
-from ferrule.values.run.outcome import Prediction as Prediction
-from ferrule.values.run.outcome import Step as Step
-from ferrule.values.run.outcome import Trajectory as Trajectory
-from ferrule.values.schema.lowering.lower import LoweredSchema as LoweredSchema
-from ferrule.values.schema.lowering.lower import LoweredTools as LoweredTools
-from ferrule.values.schema.lowering.lower import lower_schema as lower_schema
-from ferrule.values.schema.lowering.lower import lower_tools as lower_tools
-from ferrule.values.schema.lowering.rules import SchemaLoss as SchemaLoss
-from ferrule.values.schema.python_types import convert_input_schema_to_tool_args as convert_input_schema_to_tool_args
+from ferrule.values.outcome import Prediction as Prediction
+from ferrule.values.outcome import Step as Step
+from ferrule.values.outcome import Trajectory as Trajectory
 from ferrule.values.signatures.signature import InputField as InputField
 from ferrule.values.signatures.signature import OutputField as OutputField
 from ferrule.values.signatures.signature import Signature as Signature
 from ferrule.web.ui import ui_app as ui_app
 
 __version__: str
-
-# Names of 0.1.0, kept for one version.
-AuthenticationFailed = AuthenticationError
-BadRequest = BadRequestError
-ContextOverflow = ContextOverflowError
-LimitReached = LimitReachedError
-MCPTimeout = MCPTimeoutError
-MaxTurnsReached = MaxTurnsReachedError
-MissingContent = MissingContentError
-RateLimited = RateLimitError
-Refused = RefusalError
-ReplayMismatch = ReplayMismatchError
-RunCancelled = RunCancelledError
-TooManyFaults = TooManyFaultsError
-Unavailable = UnavailableError

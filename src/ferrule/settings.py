@@ -1,7 +1,8 @@
 """Settings, and ferrule's one ContextVar.
 
-`configure(...)` sets them for the whole process, `with context(...)` for a block, with its tasks and worker threads. Environment variables
-and blocks of other threads never change them. A program reads its settings once, when it is called.
+`configure(...)` sets them for the whole process, `with context(...)` for a block, with its tasks
+and worker threads. Environment variables and blocks of other threads never change them. A program
+reads its settings once, when it is called.
 
 The same ContextVar also carries the frame of the current run, if any, to nested programs and tools.
 """
@@ -60,7 +61,7 @@ class Settings(SimpleNamespace):
     limits: Any
     """Bounds on each run (`runs.limits.Limits`); None for no limit."""
     prices: Any
-    """Prices for models that do not report their cost (`bridges.prices.Prices`), or None."""
+    """Prices for models that do not report their cost (`telemetry.prices.Prices`), or None."""
     policy: Any
     """Rules that allow, deny or ask about calls by models (`values.confirmation.policy.Policy`); None leaves it to each tool."""
     mcp_confirm: Any
@@ -69,11 +70,19 @@ class Settings(SimpleNamespace):
     """Settings of your own code, by name. Like all settings, they reach tasks and worker threads."""
 
     def __init__(self, **values: Any) -> None:
-        none: dict[str, Any] = dict.fromkeys(("lm", "adapter", "max_workers", "limits", "prices", "policy", "mcp_confirm"))
-        super().__init__(**none | {"allow_tool_async_sync_conversion": False, "callbacks": (), "extra": {}} | values)
+        none: dict[str, Any] = dict.fromkeys(
+            ("lm", "adapter", "max_workers", "limits", "prices", "policy", "mcp_confirm"),
+        )
+        super().__init__(
+            **none
+            | {"allow_tool_async_sync_conversion": False, "callbacks": (), "extra": {}}
+            | values,
+        )
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise AttributeError(f"Settings do not change: `{name}` is set with `configure` or, for a block, with `context`.")
+        raise AttributeError(
+            f"Settings do not change: `{name}` is set with `configure` or, for a block, with `context`.",
+        )
 
 
 class Scope:
@@ -81,7 +90,12 @@ class Scope:
 
     __slots__ = ("call", "frame", "overrides")
 
-    def __init__(self, overrides: Mapping[str, Any] = _NO_OVERRIDES, frame: Any = None, call: Any = None) -> None:
+    def __init__(
+        self,
+        overrides: Mapping[str, Any] = _NO_OVERRIDES,
+        frame: Any = None,
+        call: Any = None,
+    ) -> None:
         self.overrides = overrides
         self.frame = frame
         """The frame of the run whose `forward` is executing here, or None."""
@@ -112,7 +126,7 @@ _configuring = Lock()
 
 
 def _after_fork() -> None:
-    global _configuring  # noqa: PLW0603  a thread of the parent may have held it
+    global _configuring
     _configuring = Lock()
 
 
@@ -122,7 +136,7 @@ if hasattr(os, "register_at_fork"):
 
 def configure(**changes: Unpack[Changes]) -> None:
     """Change settings for the whole process; docs/reference/settings.md lists them. Raises `ConfigurationError` for an unknown name."""
-    global _configured  # noqa: PLW0603  the process-wide settings are this module's very purpose
+    global _configured
     checked = _checked(changes)
     with _configuring:
         _configured = Settings(**vars(_configured) | checked)
@@ -152,7 +166,11 @@ def is_observed() -> bool:
     """Whether an event would reach an observer: of the current run or tool call, or the callbacks outside of one."""
     here = _scope.get()
     inside = here.call if here.call is not None else here.frame
-    return bool(here.overrides.get("callbacks", _configured.callbacks)) if inside is None else inside.tell is not None
+    return (
+        bool(here.overrides.get("callbacks", _configured.callbacks))
+        if inside is None
+        else inside.tell is not None
+    )
 
 
 def frozen(here: Settings) -> Mapping[str, Any]:
@@ -178,8 +196,9 @@ def enter(here: Scope) -> Token[Scope]:
 
 def leave(token: Token[Scope]) -> None:
     """Restore the scope from before `enter`."""
-    # A block inside a generator may end in a different context from the one it began in (an async fixture, an abandoned stream).
-    # There the scope was never in force, so there is nothing to restore.
+    # A block inside a generator may end in a different context from the one it began in (an async
+    # fixture, an abandoned stream). There the scope was never in force, so there is nothing to
+    # restore.
     try:  # noqa: SIM105  `suppress` costs more than the rest of this function
         _scope.reset(token)
     except ValueError:
@@ -203,7 +222,9 @@ class entered:  # noqa: N801  used like a function; a class costs a third of `@c
         self._before = _scope.get()
         try:
             self._token: Token[Scope] = _scope.set(self._here)
-        except BaseException:  # Ctrl-C came just after: without `__enter__`, `__exit__` will not run
+        except (
+            BaseException
+        ):  # Ctrl-C came just after: without `__enter__`, `__exit__` will not run
             _scope.set(self._before)
             raise
 
@@ -215,15 +236,27 @@ def _checked(settings: Changes) -> dict[str, Any]:
     changes: dict[str, Any] = {**settings}
     unknown = sorted(changes.keys() - _NAMES)
     if unknown:
-        raise ConfigurationError(f"There is no setting {', '.join(map(repr, unknown))}. Settings are: {', '.join(sorted(_NAMES))}.")
+        raise ConfigurationError(
+            f"There is no setting {', '.join(map(repr, unknown))}. Settings are: {', '.join(sorted(_NAMES))}.",
+        )
     if "callbacks" in changes:
         callbacks = changes["callbacks"]
         if not isinstance(callbacks, (list, tuple)):
             raise ConfigurationError(f"`callbacks` takes a list, found {shown(callbacks)}.")
         for each in cast("Sequence[Any]", callbacks):
-            hooks = {name: hook for kind in type(each).__mro__ for name, hook in vars(kind).items() if name.startswith("on_")}
-            if isinstance(each, type):  # calling a class with each event would only make objects and drop the event
-                raise ConfigurationError(f"`callbacks` takes observers, not their classes: configure(callbacks=[{each.__name__}(...)]).")
+            hooks = {
+                name: hook
+                for kind in type(each).__mro__
+                for name, hook in vars(kind).items()
+                if name.startswith("on_")
+            }
+            if isinstance(
+                each,
+                type,
+            ):  # calling a class with each event would only make objects and drop the event
+                raise ConfigurationError(
+                    f"`callbacks` takes observers, not their classes: configure(callbacks=[{each.__name__}(...)]).",
+                )
             if not callable(each) and not any(name.startswith("on_") for name in dir(each)):
                 what = "functions of an event, or objects with methods such as `on_tool_end`"
                 raise ConfigurationError(f"`callbacks` takes {what}; found {shown(each)}.")
@@ -232,13 +265,24 @@ def _checked(settings: Changes) -> dict[str, Any]:
                 refuse_async(hook, f"`{name}` of an observer in `callbacks`")
         changes = {**changes, "callbacks": tuple(callbacks)}  # pyright: ignore[reportUnknownArgumentType]
     workers = changes.get("max_workers")
-    if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
-        raise ConfigurationError(f"`max_workers` is a whole number from 1, or None; found {shown(workers)}.")
-    if not any(changes.get("mcp_confirm") is each for each in (None, True, False)) and changes["mcp_confirm"] != "unhinted":
-        raise ConfigurationError(f"`mcp_confirm` is True, False, 'unhinted' or None; found {shown(changes['mcp_confirm'])}.")
+    if workers is not None and (
+        not isinstance(workers, int) or isinstance(workers, bool) or workers < 1
+    ):
+        raise ConfigurationError(
+            f"`max_workers` is a whole number from 1, or None; found {shown(workers)}.",
+        )
+    if (
+        not any(changes.get("mcp_confirm") is each for each in (None, True, False))
+        and changes["mcp_confirm"] != "unhinted"
+    ):
+        raise ConfigurationError(
+            f"`mcp_confirm` is True, False, 'unhinted' or None; found {shown(changes['mcp_confirm'])}.",
+        )
     for name, (meant, given) in _NO_CLASSES.items():
         if isinstance(changes.get(name), type):
-            raise ConfigurationError(f"`{name}` takes {meant} class: configure({name}={changes[name].__name__}({given})).")
+            raise ConfigurationError(
+                f"`{name}` takes {meant} class: configure({name}={changes[name].__name__}({given})).",
+            )
     check_limits(changes.get("limits"))
     _check_prices(changes.get("prices"))
     check_policy(changes.get("policy"))
@@ -261,7 +305,9 @@ def _check_prices(prices: Any) -> None:
 def check_policy(policy: Any) -> None:
     """Raise `ConfigurationError` for anything but a policy or None, such as a rule, or a list of rules."""
     if policy is not None and (isinstance(policy, type) or not hasattr(policy, "rule_for")):
-        raise ConfigurationError(f"`policy` takes a `Policy([allow(...), ask(...), deny(...)])`, found {shown(policy)}.")
+        raise ConfigurationError(
+            f"`policy` takes a `Policy([allow(...), ask(...), deny(...)])`, found {shown(policy)}.",
+        )
 
 
 def _check_lm(lm: Any) -> None:
@@ -270,11 +316,14 @@ def _check_lm(lm: Any) -> None:
 
 
 def _check_adapter(adapter: Any) -> None:
-    # Recognised by the methods that programs use: adapters live in a higher layer, and a user's adapter need not be a subclass.
+    # Recognised by the methods that programs use: adapters live in a higher layer, and a user's
+    # adapter need not be a subclass.
     missing = [name for name in _OF_ADAPTERS if adapter is not None and not hasattr(adapter, name)]
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
-        raise ConfigurationError(f"`adapter` takes an adapter, such as `JSONAdapter()`; found {shown(adapter)}, which has no {names}.")
+        raise ConfigurationError(
+            f"`adapter` takes an adapter, such as `JSONAdapter()`; found {shown(adapter)}, which has no {names}.",
+        )
 
 
 class _View(ModuleType):
@@ -282,7 +331,9 @@ class _View(ModuleType):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _NAMES:
-            raise AttributeError(f"Settings are set with `configure({name}=...)` or, for a block, `with context({name}=...)`.")
+            raise AttributeError(
+                f"Settings are set with `configure({name}=...)` or, for a block, `with context({name}=...)`.",
+            )
         super().__setattr__(name, value)
 
 
@@ -293,4 +344,6 @@ def __getattr__(name: str) -> Any:
     """Read a setting in force as an attribute of this module: `ferrule.settings.lm`."""
     if name in _NAMES:
         return getattr(current(), name)
-    raise AttributeError(f"There is no setting `{name}`. Settings are: {', '.join(sorted(_NAMES))}.")
+    raise AttributeError(
+        f"There is no setting `{name}`. Settings are: {', '.join(sorted(_NAMES))}.",
+    )

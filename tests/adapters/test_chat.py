@@ -52,23 +52,34 @@ def test_fields_are_found_however_their_markers_stand(text: str, found: dict[str
     assert CHAT.parse(TWO, text) == found
 
 
-@pytest.mark.parametrize("text", ["42", "answer: 42", '{"answer": 42}', "[[ ## other ## ]]\n42", "[[ ## completed ## ]]"])
+@pytest.mark.parametrize(
+    "text",
+    ["42", "answer: 42", '{"answer": 42}', "[[ ## other ## ]]\n42", "[[ ## completed ## ]]"],
+)
 def test_an_answer_without_a_known_marker_cannot_be_read(text: str) -> None:
     """D35: the fallback is for these."""
     with pytest.raises(AdapterParseError, match=r"ChatAdapter.*\n.*answer"):
         CHAT.parse(ONE, text)
 
 
-@pytest.mark.parametrize("args", ['{"a": 1}', "{'a': 1,}", '```json\n{"a": 1}\n```', '  {"a":\n1}  '])
+@pytest.mark.parametrize(
+    "args",
+    ['{"a": 1}', "{'a': 1,}", '```json\n{"a": 1}\n```', '  {"a":\n1}  '],
+)
 def test_values_are_mended_where_they_are_json(args: str) -> None:
     """U126, L11."""
     made = Signature("q -> n: int, args: dict[str, Any]")
-    assert CHAT.parse(made, f"[[ ## n ## ]]\n7\n[[ ## args ## ]]\n{args}\n[[ ## completed ## ]]") == {"n": 7, "args": {"a": 1}}
+    assert CHAT.parse(
+        made,
+        f"[[ ## n ## ]]\n7\n[[ ## args ## ]]\n{args}\n[[ ## completed ## ]]",
+    ) == {"n": 7, "args": {"a": 1}}
 
 
 def test_a_type_that_a_text_fits_is_asked_for_as_text() -> None:
     """D36: who is asked for JSON puts texts in quotes."""
-    assert ": text as it is, or JSON that fits the schema {" in CHAT.format_system_message(Signature("q -> a: list[str] | str"))
+    assert ": text as it is, or JSON that fits the schema {" in CHAT.format_system_message(
+        Signature("q -> a: list[str] | str"),
+    )
     assert CHAT.parse(Signature("q -> a: int | str"), "[[ ## a ## ]]\ntrue") == {"a": "true"}
 
 
@@ -95,10 +106,15 @@ def test_a_marker_in_a_string_of_json_is_text(text: str, found: dict[str, Any]) 
         assert "quotes" not in found
     for size in (1, 2, 7, 1000):
         reader = CHAT.reader(made)
-        pieces = [piece for at in range(0, len(text), size) for piece in reader.feed(text[at : at + size])]
+        pieces = [
+            piece for at in range(0, len(text), size) for piece in reader.feed(text[at : at + size])
+        ]
         pieces += reader.finish()
         for name in ("quotes", "v"):
-            assert "".join(piece for own, piece in pieces if own == name) == CHAT.raw_fields(made, text).get(name, "")
+            assert "".join(piece for own, piece in pieces if own == name) == CHAT.raw_fields(
+                made,
+                text,
+            ).get(name, "")
 
 
 def test_an_output_called_completed_is_an_output() -> None:
@@ -123,7 +139,7 @@ def streamed(text: str, cuts: list[int], structured: tuple[str, ...] = ()) -> di
 
 
 WORDS = st.sampled_from(
-    ["[[ ## why ## ]]", "[[ ## answer ## ]]", "[[ ## completed ## ]]", "[[ ## other ## ]]", "[[", "[", "]]", " ## ", "`", "```", "\n", " ", "a", "word", "\n\n", "[[ ## an", "[[ ## why", "\t", "é"]
+    ["[[ ## why ## ]]", "[[ ## answer ## ]]", "[[ ## completed ## ]]", "[[ ## other ## ]]", "[[", "[", "]]", " ## ", "`", "```", "\n", " ", "a", "word", "\n\n", "[[ ## an", "[[ ## why", "\t", "é"],
 )  # fmt: skip
 
 
@@ -134,15 +150,22 @@ def test_a_streamed_answer_gives_the_same_for_any_split(text: str, cuts: list[in
     assert streamed(text, cuts) == {name: value for name, value in whole.items() if value}
 
 
-JSON_WORDS = st.sampled_from(['"', '{"a": "', '"}', "\\", "[", "]", "{", "}", " " * 300, "\n" * 600, "```text\n", "x" * 300])
+JSON_WORDS = st.sampled_from(
+    ['"', '{"a": "', '"}', "\\", "[", "]", "{", "}", " " * 300, "\n" * 600, "```text\n", "x" * 300],
+)
 
 
-@given(st.lists(WORDS | JSON_WORDS, max_size=14).map("".join), st.lists(st.integers(0, 900), max_size=20))
+@given(
+    st.lists(WORDS | JSON_WORDS, max_size=14).map("".join),
+    st.lists(st.integers(0, 900), max_size=20),
+)
 def test_a_streamed_value_of_json_gives_the_same_for_any_split(text: str, cuts: list[int]) -> None:
     """U165, also where strings hold markers, and where more is held than is kept."""
     marks = Markers(("why", "answer"), "completed", structured=("why",))
     assert marks._split_simple(text) in (None, marks._split_any(text))
-    assert streamed(text, cuts, ("why",)) == {name: value for name, value in marks.split(text).items() if value}
+    assert streamed(text, cuts, ("why",)) == {
+        name: value for name, value in marks.split(text).items() if value
+    }
 
 
 BLANK = {
@@ -174,7 +197,9 @@ def test_no_piece_of_a_marker_that_counts_is_ever_handed_out(text: str, cuts: li
     """U165: a value may speak of a marker within a line."""
     for value in streamed(text, cuts).values():
         for line in value.split("\n")[1:]:
-            assert not line.lstrip(" \t").startswith(("[[ ## why ## ]]", "[[ ## answer ## ]]", "[[ ## completed ## ]]"))
+            assert not line.lstrip(" \t").startswith(
+                ("[[ ## why ## ]]", "[[ ## answer ## ]]", "[[ ## completed ## ]]"),
+            )
 
 
 @given(st.lists(WORDS, max_size=14).map("".join))
@@ -202,7 +227,9 @@ def test_text_comes_as_soon_as_it_is_certain() -> None:
 def test_text_behind_a_marker_within_a_line_comes_when_it_is_certain() -> None:
     """U165: field deltas."""
     reader = CHAT.reader(TWO)
-    assert reader.feed("[[ ## why ## ]]\nI fill in [[ ## answer ## ]] next") == [("why", "I fill in")]
+    assert reader.feed("[[ ## why ## ]]\nI fill in [[ ## answer ## ]] next") == [
+        ("why", "I fill in"),
+    ]
     assert reader.feed("\n[[ ## answer ## ]]\nB") == []
     assert reader.finish() == [("why", " [[ ## answer ## ]]"), ("why", " next"), ("answer", "B")]
 
@@ -213,14 +240,20 @@ def test_what_is_kept_back_is_read_in_linear_work() -> None:
     text = f"[[ ## why ## ]]\nx [[ ## answer ## ]]{value}"
     reader = MarkerReader(Markers(("why", "answer"), "completed"))
     pieces = [piece for at in range(0, len(text), 2) for piece in reader.feed(text[at : at + 2])]
-    assert "".join(piece for name, piece in [*pieces, *reader.finish()] if name == "answer") == value
+    assert (
+        "".join(piece for name, piece in [*pieces, *reader.finish()] if name == "answer") == value
+    )
 
 
 def test_long_answers_are_read_piece_by_piece() -> None:
     """Ours: what is settled is let go."""
     reader = MarkerReader(Markers(("answer",), "completed"))
     pieces = [piece for _ in range(5000) for piece in reader.feed("word ")]
-    pieces += [piece for text in ("\n[[ ## answer ## ]]", *["word "] * 5000, "[[ ## completed ## ]]") for piece in reader.feed(text)]
+    pieces += [
+        piece
+        for text in ("\n[[ ## answer ## ]]", *["word "] * 5000, "[[ ## completed ## ]]")
+        for piece in reader.feed(text)
+    ]
     assert "".join(piece for _, piece in pieces) == ("word " * 5000).strip()
     assert len(reader._buffer.text) < 2000
 

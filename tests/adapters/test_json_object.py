@@ -40,7 +40,10 @@ def test_the_object_is_found_however_it_stands(text: str) -> None:
     assert JSON.parse(TWO, text) == ANSWER
 
 
-@pytest.mark.parametrize("text", ["junk", "[1]", '"text"', "null", "{}", '{"other": 1}', '{"why": "A", "n": '])
+@pytest.mark.parametrize(
+    "text",
+    ["junk", "[1]", '"text"', "null", "{}", '{"other": 1}', '{"why": "A", "n": '],
+)
 def test_what_holds_no_such_object_cannot_be_read(text: str) -> None:
     """D36."""
     with pytest.raises(AdapterParseError) as raised:
@@ -78,7 +81,9 @@ def test_null_is_no_text() -> None:
 
 def test_constraints_are_enforced() -> None:
     """D36."""
-    made = Signature({"q": InputField(), "a": (int, OutputField(ge=1)), "b": (str, OutputField(max_length=2))})
+    made = Signature(
+        {"q": InputField(), "a": (int, OutputField(ge=1)), "b": (str, OutputField(max_length=2))},
+    )
     with pytest.raises(AdapterParseError) as raised:
         JSON.parse(made, '{"a": 0, "b": "xyz"}')
     assert [name for name, _ in raised.value.problems] == ["a", "b"]
@@ -96,17 +101,30 @@ def test_the_model_is_held_to_what_it_can_be_held_to() -> None:
     assert JSON.shape(TWO, Capabilities()) is None
     assert JSON.shape(TWO, None) is None
     assert JSON.shape(TWO, Capabilities(json_object=True)) == Shape("json_object")
-    assert JSON.shape(TWO, Capabilities(json_schema=True)) == Shape("json_schema", TWO.output_schema())
-    assert JSON.shape(Signature("q -> args: dict[str, Any]"), Capabilities(json_schema=True)) == Shape("json_object")
+    assert JSON.shape(TWO, Capabilities(json_schema=True)) == Shape(
+        "json_schema",
+        TWO.output_schema(),
+    )
+    assert JSON.shape(
+        Signature("q -> args: dict[str, Any]"),
+        Capabilities(json_schema=True),
+    ) == Shape("json_object")
     assert JSON.shape(TWO.delete("why", "n"), Capabilities(json_schema=True)) is None
     calls = Signature({"q": InputField(), "a": (ToolCalls, OutputField())})
     assert JSON.shape(calls, Capabilities(json_schema=True)) is None
-    assert JSON.request(TWO, Messages(), capabilities=Capabilities(json_object=True)) == Request(Messages(), shape=Shape("json_object"))
+    assert JSON.request(TWO, Messages(), capabilities=Capabilities(json_object=True)) == Request(
+        Messages(),
+        shape=Shape("json_object"),
+    )
 
 
 def test_inputs_are_one_json_object() -> None:
     """D18: it really renders JSON."""
-    assert json.loads(JSON.format_user_message_content(Signature("a, b: list[int] -> c"), {"a": 'x"\n', "b": [1]})) == {
+    assert json.loads(
+        JSON.format_user_message_content(
+            Signature("a, b: list[int] -> c"), {"a": 'x"\n', "b": [1]}
+        ),
+    ) == {
         "a": 'x"\n',
         "b": [1],
     }
@@ -127,7 +145,10 @@ def streamed(text: str, cuts: list[int], names: tuple[str, ...]) -> dict[str, st
 
 BLANK = {
     "in a value": ('{"why": {' + "\r\n" * 500_000 + "}}", {"why": "{" + "\r\n" * 500_000 + "}"}),
-    "after a value": ('{"why": 1' + " " * 1_000_000 + ', "answer": 2}', {"why": "1", "answer": "2"}),
+    "after a value": (
+        '{"why": 1' + " " * 1_000_000 + ', "answer": 2}',
+        {"why": "1", "answer": "2"},
+    ),
     "before the first key": ("{" + " " * 1_000_000 + '"why": 1}', {"why": "1"}),
     "in a key": ('{"' + " " * 1_000_000 + '": 1}', {}),
 }
@@ -140,8 +161,14 @@ def test_blanks_are_read_in_linear_work(text: str, found: dict[str, str]) -> Non
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(st.characters()),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters()), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters()),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters()), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -154,12 +181,18 @@ VALUES = st.recursive(
     st.sampled_from(["", "Sure { x: ", "```json\n"]),
 )
 def test_a_streamed_object_gives_the_same_for_any_split(
-    values: dict[str, Any], cuts: list[int], ascii_only: bool, indent: int | None, before: str
+    values: dict[str, Any],
+    cuts: list[int],
+    ascii_only: bool,
+    indent: int | None,
+    before: str,
 ) -> None:
     """U165: texts unescaped, other values as their JSON; escapes and surrogate pairs cut anywhere."""
     text = before + json.dumps(values, ensure_ascii=ascii_only, indent=indent) + " behind"
     found = streamed(text, cuts, ("why", "n"))
-    assert found.keys() == {name for name, value in values.items() if name in {"why", "n"} and value != ""}
+    assert found.keys() == {
+        name for name, value in values.items() if name in {"why", "n"} and value != ""
+    }
     for name, piece in found.items():
         value = values[name]
         assert (piece if isinstance(value, str) else json.loads(piece)) == value

@@ -17,6 +17,7 @@ from ferrule.adapters.overrides import REFUSED
 from ferrule.adapters.pieces import Pieces
 from ferrule.adapters.xml_tags import XMLAdapter
 from ferrule.errors import AdapterParseError, ConfigurationError, ToolCallError
+from ferrule.events import FieldDelta
 from ferrule.programs.predict import Predict
 from ferrule.programs.react import ReAct
 from ferrule.settings import context
@@ -27,7 +28,6 @@ from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import Image
 from ferrule.values.conversation.exchange import Capabilities
 from ferrule.values.conversation.history import History
-from ferrule.values.run.event import FieldDelta
 from ferrule.values.signatures.signature import InputField, OutputField, Signature
 
 PIECES = [
@@ -66,7 +66,12 @@ def add(a: int, b: int) -> int:
 
 CALLED = ToolCalls(tool_calls=[ToolCall(name="add", args={"a": 1, "b": 2})])
 TALK = {
-    "history": History([{"message": "hi", "photo": PHOTO, "reply": "hello"}, {"message": "1 + 2?", "calls": CALLED}]),
+    "history": History(
+        [
+            {"message": "hi", "photo": PHOTO, "reply": "hello"},
+            {"message": "1 + 2?", "calls": CALLED},
+        ],
+    ),
     "photo": PHOTO,
     "tools": [Tool(add)],
     "message": f"Who is it? {PHOTO}",
@@ -83,7 +88,11 @@ def passing_on(kind: type[Adapter], *names: str) -> type[Any]:
 
         return piece
 
-    made: type[Any] = type(f"Passing{kind.__name__}", (kind,), {name: override(name) for name in names})
+    made: type[Any] = type(
+        f"Passing{kind.__name__}",
+        (kind,),
+        {name: override(name) for name in names},
+    )
     return made
 
 
@@ -91,15 +100,25 @@ def passing_on(kind: type[Adapter], *names: str) -> type[Any]:
 
 
 @pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
-@pytest.mark.parametrize("names", [*[(name,) for name in PIECES], tuple(PIECES)], ids=lambda names: names[0] if len(names) == 1 else "all")
+@pytest.mark.parametrize(
+    "names",
+    [*[(name,) for name in PIECES], tuple(PIECES)],
+    ids=lambda names: names[0] if len(names) == 1 else "all",
+)
 @pytest.mark.parametrize("kind", CHAT)
-def test_a_piece_that_changes_nothing_changes_nothing(kind: type[Adapter], names: tuple[str, ...], native: bool) -> None:
+def test_a_piece_that_changes_nothing_changes_nothing(
+    kind: type[Adapter],
+    names: tuple[str, ...],
+    native: bool,
+) -> None:
     """Issue: fields, demos, turns with calls and pictures are as without the override."""
     inputs = Talk.check_inputs(TALK)
     made = passing_on(kind, *names)
     assert made.replaced == frozenset(names)
     plain = kind().opening(Talk, inputs, demos=DEMOS, native=native)
-    assert list(made().opening(Talk, inputs, demos=DEMOS, native=native)) == [_as_read(message, names) for message in plain]
+    assert list(made().opening(Talk, inputs, demos=DEMOS, native=native)) == [
+        _as_read(message, names) for message in plain
+    ]
     step = {"thought_0": "go", "observation_0": [PHOTO, "x"]}
     assert made().step_message(step) == kind().step_message(step)
     outputs = {"calls": None, "reply": "r"}
@@ -108,14 +127,16 @@ def test_a_piece_that_changes_nothing_changes_nothing(kind: type[Adapter], names
 
 def _as_read(message: Any, names: tuple[str, ...]) -> Any:
     """Messages in OpenAI's form do not say which tool a result is of."""
-    from ferrule.values.record import replace
+    from ferrule.record import replace
 
     through_json = {"format", "format_conversation_history"} & {*names}
     return replace(message, name=None) if message.role == "tool" and through_json else message
 
 
 MARK = "~ mark ~"
-TEXTS = [name for name in PIECES if name not in {"format", "format_demos", "format_conversation_history"}]
+TEXTS = [
+    name for name in PIECES if name not in {"format", "format_demos", "format_conversation_history"}
+]
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -131,8 +152,14 @@ def test_the_text_of_a_piece_reaches_the_model(kind: type[Adapter], name: str) -
     with context(adapter=made(fallback=None)):
         Predict("question -> answer", demos=[{"question": "q", "answer": "a"}])(question="?", lm=lm)
     marked = [message.role for message in lm.requests[0].messages if MARK in message.text]
-    where = {"format_user_message_content": ["user", "user"], "format_assistant_message_content": ["assistant"]}
-    assert marked == where.get(name, ["user"] if name == "user_message_output_requirements" else ["system"])
+    where = {
+        "format_user_message_content": ["user", "user"],
+        "format_assistant_message_content": ["assistant"],
+    }
+    assert marked == where.get(
+        name,
+        ["user"] if name == "user_message_output_requirements" else ["system"],
+    )
 
 
 def test_lists_of_messages_reach_the_model() -> None:
@@ -140,14 +167,28 @@ def test_lists_of_messages_reach_the_model() -> None:
 
     class Marked(ChatAdapter):
         def format_demos(self, signature: Any, demos: Any) -> Any:
-            return [{"role": "user", "content": f"{len(demos)} demos"}, {"role": "assistant", "content": "seen"}]
+            return [
+                {"role": "user", "content": f"{len(demos)} demos"},
+                {"role": "assistant", "content": "seen"},
+            ]
 
-        def format_conversation_history(self, signature: Any, history_field_name: str, inputs: Any) -> Any:
+        def format_conversation_history(
+            self,
+            signature: Any,
+            history_field_name: str,
+            inputs: Any,
+        ) -> Any:
             assert "history" not in signature.fields
-            return [{"role": "user", "content": f"{len(inputs[history_field_name].messages)} turns"}]
+            return [
+                {"role": "user", "content": f"{len(inputs[history_field_name].messages)} turns"},
+            ]
 
     messages = Marked().opening(Talk, Talk.check_inputs(TALK), demos=DEMOS, native=True)
-    assert [(message.role, message.text) for message in messages[1:4]] == [("user", "2 demos"), ("assistant", "seen"), ("user", "2 turns")]
+    assert [(message.role, message.text) for message in messages[1:4]] == [
+        ("user", "2 demos"),
+        ("assistant", "seen"),
+        ("user", "2 turns"),
+    ]
 
 
 def test_format_makes_the_whole_request() -> None:
@@ -161,7 +202,9 @@ def test_format_makes_the_whole_request() -> None:
     lm = ScriptedLM([{"outputs": {"answer": "x"}}])
     with context(adapter=Plain()):
         Predict(Signature("question -> answer", "Be short."))(question="Why?", lm=lm)
-    assert [(message.role, message.text) for message in lm.requests[0].messages] == [("user", "Be short. Why?")]
+    assert [(message.role, message.text) for message in lm.requests[0].messages] == [
+        ("user", "Be short. Why?"),
+    ]
 
 
 def test_native_calls_are_not_part_of_a_piece_s_signature() -> None:
@@ -186,7 +229,12 @@ def test_steps_are_rendered_by_the_user_s_piece() -> None:
 
     class Lines(ChatAdapter):
         def format_user_message_content(
-            self, signature: Any, inputs: Any, prefix: Any = "", suffix: Any = "", main_request: Any = False
+            self,
+            signature: Any,
+            inputs: Any,
+            prefix: Any = "",
+            suffix: Any = "",
+            main_request: Any = False,
         ) -> str:
             assert set(inputs) <= set(signature.input_fields)
             return "\n".join(f"{name} = {value}" for name, value in inputs.items())
@@ -207,17 +255,30 @@ def test_a_piece_that_returns_no_text_is_named() -> None:
         def format_user_message_content(self, *args: Any, **options: Any) -> Any:
             return None
 
-    with pytest.raises(ConfigurationError, match=r"`Bad\.format_user_message_content` returns text, found None"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"`Bad\.format_user_message_content` returns text, found None",
+    ):
         Bad().opening(Signature("a -> b"), {"a": "x"})
 
 
-@pytest.mark.parametrize("found", ["text", None, {"role": "user"}, [{"question": "x"}], [3]], ids=repr)
+@pytest.mark.parametrize(
+    "found",
+    ["text", None, {"role": "user"}, [{"question": "x"}], [3]],
+    ids=repr,
+)
 @pytest.mark.parametrize("name", ["format", "format_demos"])
-def test_what_is_no_list_of_messages_ends_the_call_before_the_model_is_asked(name: str, found: Any) -> None:
+def test_what_is_no_list_of_messages_ends_the_call_before_the_model_is_asked(
+    name: str,
+    found: Any,
+) -> None:
     """E16."""
     made: type[Any] = type("Bad", (ChatAdapter,), {name: lambda self, *args: found})
     lm = ScriptedLM(["never"])
-    with context(adapter=made()), pytest.raises(ToolCallError, match=rf"`Bad\.{name}` returns a list of messages") as raised:
+    with (
+        context(adapter=made()),
+        pytest.raises(ToolCallError, match=rf"`Bad\.{name}` returns a list of messages") as raised,
+    ):
         Predict("question -> answer")(question="?", lm=lm)
     assert (raised.value.code, lm.requests) == ("invalid_request", [])
 
@@ -238,7 +299,10 @@ class Shouted(ChatAdapter):
 def test_parse_reads_the_answer_and_its_values_are_checked() -> None:
     """Issue."""
     with context(adapter=Shouted(fallback=None)):
-        assert Predict("question -> answer: int")(question="?", lm=ScriptedLM(["ANSWER: 7"])).answer == 7
+        assert (
+            Predict("question -> answer: int")(question="?", lm=ScriptedLM(["ANSWER: 7"])).answer
+            == 7
+        )
         with pytest.raises(AdapterParseError, match="answer"):
             Predict("question -> answer: int")(question="?", lm=ScriptedLM(["ANSWER: seven"] * 2))
 
@@ -264,7 +328,10 @@ def test_other_errors_of_parse_are_the_programmer_s() -> None:
 
     with context(adapter=Wrong()), pytest.raises(KeyError):
         Predict("question -> answer")(question="?", lm=ScriptedLM(["x"]))
-    with context(adapter=Listed()), pytest.raises(ConfigurationError, match=r"`Listed\.parse` returns a dict of outputs"):
+    with (
+        context(adapter=Listed()),
+        pytest.raises(ConfigurationError, match=r"`Listed\.parse` returns a dict of outputs"),
+    ):
         Predict("question -> answer")(question="?", lm=ScriptedLM(["x"]))
 
 
@@ -280,10 +347,17 @@ def test_parse_may_change_what_the_adapter_reads(kind: type[Adapter]) -> None:
     with context(adapter=made()):
         predict = Predict("question -> answer, place: list[int]")
         answer = {"outputs": {"answer": "loud", "place": [1]}}
-        assert predict(question="?", lm=ScriptedLM([answer])).toDict() == {"answer": "LOUD", "place": [1]}
+        assert predict(question="?", lm=ScriptedLM([answer])).toDict() == {
+            "answer": "LOUD",
+            "place": [1],
+        }
         assert asyncio.run(predict.acall(question="?", lm=ScriptedLM([answer]))).answer == "LOUD"
         with predict.stream(question="?", lm=ScriptedLM([answer])) as stream:
-            pieces = [event.text for event in stream if isinstance(event, FieldDelta) and event.field == "answer"]
+            pieces = [
+                event.text
+                for event in stream
+                if isinstance(event, FieldDelta) and event.field == "answer"
+            ]
         assert ("".join(pieces), stream.prediction.answer) == ("loud", "LOUD")
 
 
@@ -294,7 +368,7 @@ def test_parse_reads_the_steps_of_an_agent_in_text_and_plain_answers_stay_answer
             [
                 'NEXT_THOUGHT: I add.\nNEXT_TOOL_NAME: add\nNEXT_TOOL_ARGS: {"a": 1, "b": 2}',
                 'NEXT_THOUGHT: Done.\nNEXT_TOOL_NAME: finish\nNEXT_TOOL_ARGS: {"answer": "3"}',
-            ]
+            ],
         )
         prediction = ReAct("question -> answer", [add], native=False)(question="?", lm=lm)
         assert (prediction.trajectory["observation_0"], prediction.answer) == ("3", "3")
@@ -308,13 +382,22 @@ def test_calls_beside_an_answer_are_kept() -> None:
     made = passing_on(ChatAdapter, "parse")
     for adapter in (ChatAdapter(), made()):
         native = adapter.read(
-            Talk, ScriptedLM([{"text": "I look.", "tool_calls": [{"name": "add", "args": {}}]}]).complete(None), tools=[Tool(add)]
+            Talk,
+            ScriptedLM([{"text": "I look.", "tool_calls": [{"name": "add", "args": {}}]}]).complete(
+                None,
+            ),
+            tools=[Tool(add)],
         )
         assert [call.name for call in native["calls"].tool_calls] == ["add"]
-        written = ScriptedLM(['<tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>\n[[ ## reply ## ]]\nSoon.']).complete(
-            None
-        )
-        assert adapter.read(Talk, written, tools=[Tool(add)])["calls"].tool_calls[0].args == {"a": 1, "b": 2}
+        written = ScriptedLM(
+            [
+                '<tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>\n[[ ## reply ## ]]\nSoon.',
+            ],
+        ).complete(None)
+        assert adapter.read(Talk, written, tools=[Tool(add)])["calls"].tool_calls[0].args == {
+            "a": 1,
+            "b": 2,
+        }
 
 
 # -- refused --------------------------------------------------------------------------------------------------------
@@ -323,7 +406,10 @@ def test_calls_beside_an_answer_are_kept() -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_method_that_would_not_be_called_is_refused_with_what_to_do_instead(name: str) -> None:
     """Issue."""
-    with pytest.raises(ConfigurationError, match=rf"^`Made\.{name}` would not be called: {re.escape(REFUSED[name])}\.$"):
+    with pytest.raises(
+        ConfigurationError,
+        match=rf"^`Made\.{name}` would not be called: {re.escape(REFUSED[name])}\.$",
+    ):
         type("Made", (ChatAdapter,), {name: lambda self: None})
 
 
@@ -340,7 +426,11 @@ def test_a_mixin_is_looked_at_as_well() -> None:
         def format_task_description(self, signature: Any) -> str:
             return "Hush."
 
-    assert type("Made", (Quiet, ChatAdapter), {})().opening(Signature("a -> b"), {"a": "x"})[0].text.endswith("Hush.")
+    assert (
+        type("Made", (Quiet, ChatAdapter), {})()
+        .opening(Signature("a -> b"), {"a": "x"})[0]
+        .text.endswith("Hush.")
+    )
 
 
 @pytest.mark.parametrize("name", [*PIECES, "parse"])
@@ -355,8 +445,23 @@ def test_an_async_piece_is_refused(name: str) -> None:
 
 def test_every_public_method_is_a_piece_a_form_or_refused() -> None:
     """Issue: what DSPy's documentation lists, and nothing is forgotten."""
-    form = {"structure", "reminder", "drawn_fields", "drawn_answer", "unescape", "raw_fields", "reader", "replaced", "honoured"}
-    assert {name for name in vars(Pieces) if not name.startswith("_")} == {*PIECES, "parse", "format_tool_schema", *form}
+    form = {
+        "structure",
+        "reminder",
+        "drawn_fields",
+        "drawn_answer",
+        "unescape",
+        "raw_fields",
+        "reader",
+        "replaced",
+        "honoured",
+    }
+    assert {name for name in vars(Pieces) if not name.startswith("_")} == {
+        *PIECES,
+        "parse",
+        "format_tool_schema",
+        *form,
+    }
 
 
 # -- own forms and attributes ---------------------------------------------------------------------------------------
@@ -369,16 +474,30 @@ class Lines(Adapter):
         return "Write each field on a line of its own, as `name: JSON`."
 
     def format_user_message_content(
-        self, signature: Any, inputs: Any, prefix: str = "", suffix: str = "", main_request: bool = False
+        self,
+        signature: Any,
+        inputs: Any,
+        prefix: str = "",
+        suffix: str = "",
+        main_request: bool = False,
     ) -> str:
-        return "\n".join([prefix, *(f"{name}: {json.dumps(value)}" for name, value in inputs.items()), suffix]).strip()
+        return "\n".join(
+            [prefix, *(f"{name}: {json.dumps(value)}" for name, value in inputs.items()), suffix],
+        ).strip()
 
-    def format_assistant_message_content(self, signature: Any, outputs: Any, missing_field_message: str | None = None) -> str:
+    def format_assistant_message_content(
+        self,
+        signature: Any,
+        outputs: Any,
+        missing_field_message: str | None = None,
+    ) -> str:
         return "\n".join(f"{name}: {json.dumps(value)}" for name, value in outputs.items())
 
     def parse(self, signature: Any, completion: str) -> dict[str, Any]:
         lines = (line.partition(": ") for line in completion.splitlines())
-        return {name: json.loads(value) for name, _, value in lines if name in signature.output_fields}
+        return {
+            name: json.loads(value) for name, _, value in lines if name in signature.output_fields
+        }
 
 
 def test_a_form_of_one_s_own_needs_four_pieces() -> None:
@@ -389,8 +508,16 @@ def test_a_form_of_one_s_own_needs_four_pieces() -> None:
         with predict.stream(question="2 + 2?", lm=lm) as stream:
             assert not [event for event in stream if isinstance(event, FieldDelta)]
         assert stream.prediction.answer == 4
-        assert [message.text for message in lm.requests[0].messages[1:]] == ['question: "1?"', "answer: 1", 'question: "2 + 2?"']
-        step = {"next_thought": "I add.", "next_tool_name": "add", "next_tool_args": {"a": 1, "b": 2}}
+        assert [message.text for message in lm.requests[0].messages[1:]] == [
+            'question: "1?"',
+            "answer: 1",
+            'question: "2 + 2?"',
+        ]
+        step = {
+            "next_thought": "I add.",
+            "next_tool_name": "add",
+            "next_tool_args": {"a": 1, "b": 2},
+        }
         end = {"next_thought": "Done.", "next_tool_name": "finish", "next_tool_args": {"answer": 3}}
         steps = ScriptedLM([{"outputs": step}, {"outputs": end}])
         prediction = ReAct("question -> answer: int", [add], native=False)(question="?", lm=steps)
@@ -440,7 +567,10 @@ def test_a_subclass_may_have_attributes_which_then_never_change() -> None:
 def test_two_adapters_of_one_class_do_not_share_a_prompt() -> None:
     """Issue."""
     asked = Signature("question -> answer")
-    texts = [Spoken(language).opening(asked, {"question": "?"})[0].text for language in ("Dutch", "Frisian")]
+    texts = [
+        Spoken(language).opening(asked, {"question": "?"})[0].text
+        for language in ("Dutch", "Frisian")
+    ]
     assert ["Dutch" in text for text in texts] == [True, False]
     dutch = [Spoken("Dutch").opening(asked, {"question": "?"})[0] for _ in range(2)]
     assert dutch[0] is dutch[1]
@@ -458,7 +588,10 @@ def test_an_adapter_that_overrides_nothing_renders_and_reads_in_one_go(kind: typ
 
 
 @pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
-@pytest.mark.parametrize("name", ["format", "format_conversation_history", "format_demos", "format_user_message_content"])
+@pytest.mark.parametrize(
+    "name",
+    ["format", "format_conversation_history", "format_demos", "format_user_message_content"],
+)
 def test_turns_of_an_agent_s_history_keep_their_answers(name: str, native: bool) -> None:
     """Issue: they have the program's outputs, which are not those of a step."""
 
@@ -472,7 +605,17 @@ def test_turns_of_an_agent_s_history_keep_their_answers(name: str, native: bool)
     seen: list[Any] = []
     for adapter in (ChatAdapter(), passing_on(ChatAdapter, name)()):
         lm = ScriptedLM(
-            ["Bye."] if native else [{"outputs": {"next_thought": "", "next_tool_name": "finish", "next_tool_args": {"reply": "Bye."}}}]
+            ["Bye."]
+            if native
+            else [
+                {
+                    "outputs": {
+                        "next_thought": "",
+                        "next_tool_name": "finish",
+                        "next_tool_args": {"reply": "Bye."},
+                    },
+                },
+            ],
         )
         with context(adapter=adapter):
             agent = ReAct(Chat, [add], native=native, demos=[{"message": "a", "reply": "b"}])
@@ -492,7 +635,10 @@ def test_turns_of_an_agent_s_history_keep_their_answers(name: str, native: bool)
     ],
     ids=["by name", "by position", "fallback", "native types"],
 )
-def test_an_option_of_dspys_adapters_that_these_do_not_take_names_what_to_use(make: Any, instead: str) -> None:
+def test_an_option_of_dspys_adapters_that_these_do_not_take_names_what_to_use(
+    make: Any,
+    instead: str,
+) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(instead)):
         make()
 

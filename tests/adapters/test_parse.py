@@ -29,7 +29,9 @@ SHAPES: dict[str, Any] = {
     "text of a list": json.dumps([GOOD]),
     "text in a fence": f"```json\n{json.dumps(GOOD)}\n```",
     "text with slips": "[{'name': 'add', 'args': {'a': 1,},}]",
-    "OpenAI's shape": [{"id": "x", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}],
+    "OpenAI's shape": [
+        {"id": "x", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}},
+    ],
 }
 
 
@@ -39,7 +41,11 @@ def test_calls_are_read_from_every_shape(found: Any) -> None:
     assert read_calls(found, ToolCalls) == ToolCalls(tool_calls=[ToolCall(**GOOD)])
 
 
-@pytest.mark.parametrize("found", [None, [], (), {"tool_calls": []}, {"tool_calls": None}, "", "  ", "[]", "null"], ids=range(9))
+@pytest.mark.parametrize(
+    "found",
+    [None, [], (), {"tool_calls": []}, {"tool_calls": None}, "", "  ", "[]", "null"],
+    ids=range(9),
+)
 def test_no_calls_are_no_calls(found: Any) -> None:
     """E25: `[]` and None are equal."""
     assert len(read_calls(found, ToolCalls)) == 0
@@ -66,10 +72,19 @@ def test_without_a_good_call_the_first_bad_one_is_the_error() -> None:
         read_calls([BAD, NAMELESS], ToolCalls)
     error = raised.value
     assert isinstance(error, BoundaryError)
-    assert (error.code, error.raw, error.index, error.tool) == ("invalid_tool_call_arguments", '{"a": 1, bad', 0, "add")
+    assert (error.code, error.raw, error.index, error.tool) == (
+        "invalid_tool_call_arguments",
+        '{"a": 1, bad',
+        0,
+        "add",
+    )
 
 
-@pytest.mark.parametrize("found", [5, "words", '"text"', {"tool_calls": "x"}, {"tool_calls": {}}, "[1", True], ids=range(7))
+@pytest.mark.parametrize(
+    "found",
+    [5, "words", '"text"', {"tool_calls": "x"}, {"tool_calls": {}}, "[1", True],
+    ids=range(7),
+)
 def test_what_is_no_list_of_calls_is_reported_with_what_was_found(found: Any) -> None:
     """E26."""
     with pytest.raises(ToolCallError) as raised:
@@ -84,12 +99,24 @@ def test_a_fault_that_knows_its_place_keeps_it() -> None:
     assert ToolCall.read(marked.model_dump()).fault == marked.fault
     wires = ToolCall(name="", fault=CallFault("invalid_tool_call", "call 2: no name"))
     good = {"name": "f"}
-    assert read_calls([good, good, wires], ToolCalls).tool_calls[2].fault == CallFault("invalid_tool_call", "call 2: no name", "", 2)
+    assert read_calls([good, good, wires], ToolCalls).tool_calls[2].fault == CallFault(
+        "invalid_tool_call",
+        "call 2: no name",
+        "",
+        2,
+    )
 
 
 def test_ids_are_kept_and_made_unique() -> None:
     """E32."""
-    calls = with_ids([ToolCall(name="f", id="x"), ToolCall(name="f"), ToolCall(name="f", id="x"), ToolCall(name="f", id="call_1")])
+    calls = with_ids(
+        [
+            ToolCall(name="f", id="x"),
+            ToolCall(name="f"),
+            ToolCall(name="f", id="x"),
+            ToolCall(name="f", id="call_1"),
+        ],
+    )
     assert [call.id for call in calls] == ["x", "call_1", "x_2", "call_1_3"]
 
 
@@ -111,7 +138,11 @@ junk = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=6),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["name", "args", "arguments", "id", "function", "tool_calls"]), inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["name", "args", "arguments", "id", "function", "tool_calls"]),
+            inner,
+            max_size=3,
+        )
     ),
     max_leaves=10,
 )
@@ -123,7 +154,11 @@ def test_any_answer_gives_calls_with_unique_ids_or_one_tagged_error(found: Any) 
     try:
         calls = read_calls(found, ToolCalls).tool_calls
     except ToolCallError as error:
-        assert error.code in {"invalid_tool_calls", "invalid_tool_call", "invalid_tool_call_arguments"}
+        assert error.code in {
+            "invalid_tool_calls",
+            "invalid_tool_call",
+            "invalid_tool_call_arguments",
+        }
         return
     assert len({call.id for call in calls}) == len(calls)
     assert not calls or any(call.fault is None for call in calls)

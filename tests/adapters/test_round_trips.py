@@ -72,12 +72,26 @@ PIECES = (
 )  # fmt: skip
 TEXT = st.lists(st.sampled_from(PIECES) | st.text(max_size=2), max_size=6).map("".join)
 ANY = st.recursive(
-    TEXT | st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False),
+    TEXT
+    | st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=4,
 )
-INNER = st.builds(lambda name, count: Inner(theName=name, count=count), TEXT, st.none() | st.integers())
-PLACE = st.builds(Place, title=TEXT, inner=st.none() | INNER, tags=st.lists(TEXT, max_size=2), since=st.none() | st.dates())
+INNER = st.builds(
+    lambda name, count: Inner(theName=name, count=count),
+    TEXT,
+    st.none() | st.integers(),
+)
+PLACE = st.builds(
+    Place,
+    title=TEXT,
+    inner=st.none() | INNER,
+    tags=st.lists(TEXT, max_size=2),
+    since=st.none() | st.dates(),
+)
 OBJECTS = st.dictionaries(TEXT, ANY, max_size=3)
 
 TYPES: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
@@ -107,8 +121,14 @@ TYPES: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "enum of two kinds": (Mixed, st.sampled_from(Mixed)),
     "enum of integers": (Level, st.sampled_from(Level)),
     "enum of texts": (Word, st.sampled_from(Word)),
-    "choices": (Literal["a", "b c", "null", "`x`", "1"], st.sampled_from(["a", "b c", "null", "`x`", "1"])),
-    "choices of two kinds": (Literal["1", 1, "a", "null", " a"] | None, st.sampled_from(["1", 1, "a", "null", None, " a"])),
+    "choices": (
+        Literal["a", "b c", "null", "`x`", "1"],
+        st.sampled_from(["a", "b c", "null", "`x`", "1"]),
+    ),
+    "choices of two kinds": (
+        Literal["1", 1, "a", "null", " a"] | None,
+        st.sampled_from(["1", 1, "a", "null", None, " a"]),
+    ),
     "date": (date, st.dates()),
     "date and time": (datetime, st.datetimes()),
     "time": (time, st.times()),
@@ -130,17 +150,30 @@ ASKED = {
             "history": (History, InputField(default_factory=History)),
             "answer": (annotation, OutputField()),
             "note": (str, OutputField()),
-        }
+        },
     )
     for kind, (annotation, _) in TYPES.items()
 }
-OUTPUTS = st.sampled_from(list(TYPES)).flatmap(lambda kind: st.tuples(st.just(kind), TYPES[kind][1], TEXT))
+OUTPUTS = st.sampled_from(list(TYPES)).flatmap(
+    lambda kind: st.tuples(st.just(kind), TYPES[kind][1], TEXT),
+)
 
 
 def is_equal(kind: str, read: Any, written: Any) -> bool:
-    if kind in {"text or integer", "text or boolean", "text or enum", "choices of two kinds"} and isinstance(read, str):
+    if kind in {
+        "text or integer",
+        "text or boolean",
+        "text or enum",
+        "choices of two kinds",
+    } and isinstance(read, str):
         # A type that takes the text of a number, a boolean or an enum, too, reads the text.
-        written = written.value if isinstance(written, Enum) else written if isinstance(written, str) else json.dumps(written)
+        written = (
+            written.value
+            if isinstance(written, Enum)
+            else written
+            if isinstance(written, str)
+            else json.dumps(written)
+        )
     if isinstance(written, float) and isnan(written):
         return isnan(read)
     return type(read) is type(written) and read == written
@@ -155,7 +188,10 @@ def is_equal(kind: str, read: Any, written: Any) -> bool:
 @example(outputs=("reasoning or null", Reasoning("[\\][\\]"), ""))
 @example(outputs=("text or list", "[\\]x[\\]", ""))
 @example(outputs=("anything", "7", ""))
-def test_a_written_answer_is_read_as_the_same_values(adapter: Adapter, outputs: tuple[str, Any, str]) -> None:
+def test_a_written_answer_is_read_as_the_same_values(
+    adapter: Adapter,
+    outputs: tuple[str, Any, str],
+) -> None:
     kind, answer, note = outputs
     text = adapter.format_assistant_message_content(ASKED[kind], {"answer": answer, "note": note})
     read = adapter.parse(ASKED[kind], text)
@@ -168,10 +204,17 @@ def test_a_written_answer_is_read_as_the_same_values(adapter: Adapter, outputs: 
 @settings(max_examples=300)
 @given(outputs=OUTPUTS)
 @example(outputs=("reasoning or null", Reasoning("[\\][\\]"), ""))
-def test_demos_and_turns_of_a_history_are_answers_that_are_read_as_the_same_values(adapter: Adapter, outputs: tuple[str, Any, str]) -> None:
+def test_demos_and_turns_of_a_history_are_answers_that_are_read_as_the_same_values(
+    adapter: Adapter,
+    outputs: tuple[str, Any, str],
+) -> None:
     kind, answer, note = outputs
     turn = {"question": "q", "answer": answer, "note": note}
-    messages = adapter.opening(ASKED[kind], {"question": "q", "history": History([turn])}, demos=[turn])
+    messages = adapter.opening(
+        ASKED[kind],
+        {"question": "q", "history": History([turn])},
+        demos=[turn],
+    )
     answers = [message for message in messages if message.role == "assistant"]
     assert len(answers) == 2
     for message in answers:
@@ -185,11 +228,18 @@ def test_demos_and_turns_of_a_history_are_answers_that_are_read_as_the_same_valu
 @given(outputs=OUTPUTS, size=st.integers(1, 9))
 @example(outputs=("text", " code\n", "[\\]x[\\]"), size=1)
 @example(outputs=("text", "x[\\]y[\\]", "[\\]x"), size=3)
-def test_a_stream_of_a_written_answer_adds_up_to_the_same_texts(adapter: Adapter, outputs: tuple[str, Any, str], size: int) -> None:
+def test_a_stream_of_a_written_answer_adds_up_to_the_same_texts(
+    adapter: Adapter,
+    outputs: tuple[str, Any, str],
+    size: int,
+) -> None:
     kind, answer, note = outputs
     text = adapter.format_assistant_message_content(ASKED[kind], {"answer": answer, "note": note})
     reader = adapter.reader(ASKED[kind])
-    pieces = [*(piece for at in range(0, len(text), size) for piece in reader.feed(text[at : at + size])), *reader.finish()]
+    pieces = [
+        *(piece for at in range(0, len(text), size) for piece in reader.feed(text[at : at + size])),
+        *reader.finish(),
+    ]
     assert "".join(piece for name, piece in pieces if name == "note") == note
     if isinstance(answer, str) and kind in {"text", "limited text"}:
         assert "".join(piece for name, piece in pieces if name == "answer") == answer
@@ -197,21 +247,32 @@ def test_a_stream_of_a_written_answer_adds_up_to_the_same_texts(adapter: Adapter
 
 @EVERY
 @pytest.mark.parametrize("kind", [str | date, date | str | None, Any])
-def test_a_date_where_a_text_is_expected_too_is_written_without_quotes(adapter: Adapter, kind: Any) -> None:
+def test_a_date_where_a_text_is_expected_too_is_written_without_quotes(
+    adapter: Adapter,
+    kind: Any,
+) -> None:
     """They would be read as a part of the text, and a model would copy them from a demo."""
     asked = Signature({"question": (str, InputField()), "answer": (kind, OutputField())})
     text = adapter.format_assistant_message_content(asked, {"answer": date(2024, 2, 29)})
     assert adapter.parse(asked, text) == {"answer": "2024-02-29"}
 
 
-@pytest.mark.parametrize("adapter", [*ADAPTERS, None], ids=lambda adapter: "default" if adapter is None else type(adapter).__name__)
+@pytest.mark.parametrize(
+    "adapter",
+    [*ADAPTERS, None],
+    ids=lambda adapter: "default" if adapter is None else type(adapter).__name__,
+)
 @settings(max_examples=100)
 @given(outputs=OUTPUTS)
 def test_a_program_returns_what_its_model_meant_and_tells_it_in_the_next_turn(
-    adapter: Adapter | None, outputs: tuple[str, Any, str]
+    adapter: Adapter | None,
+    outputs: tuple[str, Any, str],
 ) -> None:
     kind, answer, note = outputs
-    script = [{"outputs": {"answer": answer, "note": note}}, {"outputs": {"answer": answer, "note": note}}]
+    script = [
+        {"outputs": {"answer": answer, "note": note}},
+        {"outputs": {"answer": answer, "note": note}},
+    ]
     with ScriptedLM(script) as lm, context(adapter=adapter, lm=lm):
         first = Predict(ASKED[kind])(question="q")
         turn = {"question": "q", "answer": first["answer"], "note": first.note}
@@ -223,7 +284,11 @@ def test_a_program_returns_what_its_model_meant_and_tells_it_in_the_next_turn(
     assert told.text == first.messages[-1].text
 
 
-@pytest.mark.parametrize("adapter", [ChatAdapter(), XMLAdapter()], ids=lambda adapter: type(adapter).__name__)
+@pytest.mark.parametrize(
+    "adapter",
+    [ChatAdapter(), XMLAdapter()],
+    ids=lambda adapter: type(adapter).__name__,
+)
 @pytest.mark.parametrize(
     ("kind", "answer", "shown"),
     [
@@ -238,8 +303,17 @@ def test_a_program_returns_what_its_model_meant_and_tells_it_in_the_next_turn(
         ("enum or null", Mood.NULL, "[\\]null[\\]"),
     ],
 )
-def test_only_a_text_that_would_be_read_as_something_else_is_marked(adapter: Adapter, kind: str, answer: Any, shown: str) -> None:
+def test_only_a_text_that_would_be_read_as_something_else_is_marked(
+    adapter: Adapter,
+    kind: str,
+    answer: Any,
+    shown: str,
+) -> None:
     text = adapter.format_assistant_message_content(ASKED[kind], {"answer": answer, "note": "n"})
-    around = ("[[ ## answer ## ]]\n", "\n\n[[ ##") if isinstance(adapter, ChatAdapter) else ("<answer>\n", "\n</answer>")
+    around = (
+        ("[[ ## answer ## ]]\n", "\n\n[[ ##")
+        if isinstance(adapter, ChatAdapter)
+        else ("<answer>\n", "\n</answer>")
+    )
     assert f"{around[0]}{shown}{around[1]}" in text
     assert adapter.parse(ASKED[kind], text) == {"answer": answer, "note": "n"}

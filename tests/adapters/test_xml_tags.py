@@ -50,11 +50,16 @@ def test_fields_are_found_however_their_tags_stand(text: str, found: dict[str, A
 def test_json_between_tags_may_be_escaped() -> None:
     """D36: escaping that a model did of its own is undone where the value is none otherwise."""
     made = Signature("q -> args: dict[str, Any]")
-    assert XML.parse(made, "<args>{&quot;a&quot;: &quot;x &amp; y&quot;}</args>") == {"args": {"a": "x & y"}}
+    assert XML.parse(made, "<args>{&quot;a&quot;: &quot;x &amp; y&quot;}</args>") == {
+        "args": {"a": "x & y"},
+    }
     assert XML.parse(made, '<args>{"a": "x &amp; y"}</args>') == {"args": {"a": "x &amp; y"}}
 
 
-@pytest.mark.parametrize("text", ["junk", "</answer>", "<other>x</other>", "< answer>x</answer>", "<answers>x</answers>"])
+@pytest.mark.parametrize(
+    "text",
+    ["junk", "</answer>", "<other>x</other>", "< answer>x</answer>", "<answers>x</answers>"],
+)
 def test_what_holds_no_such_tag_cannot_be_read(text: str) -> None:
     """D36."""
     with pytest.raises(AdapterParseError):
@@ -69,10 +74,19 @@ class Peak(BaseModel):
 
 
 NESTED: dict[str, tuple[str, Any]] = {
-    "an object": ("<title>K2 & <![CDATA[<co>]]> &lt;b&gt;</title><height>8611</height>", Peak(title="K2 & <co> <b>", height=8611)),
-    "a tag for each item": ("<title>K2</title>\n<names>a</names><names>b</names>", Peak(title="K2", names=["a", "b"])),
+    "an object": (
+        "<title>K2 & <![CDATA[<co>]]> &lt;b&gt;</title><height>8611</height>",
+        Peak(title="K2 & <co> <b>", height=8611),
+    ),
+    "a tag for each item": (
+        "<title>K2</title>\n<names>a</names><names>b</names>",
+        Peak(title="K2", names=["a", "b"]),
+    ),
     "one item": ("<title>K2</title><names>a</names>", Peak(title="K2", names=["a"])),
-    "items within a tag": ("<title>K2</title><names><item>a</item><item>b</item></names>", Peak(title="K2", names=["a", "b"])),
+    "items within a tag": (
+        "<title>K2</title><names><item>a</item><item>b</item></names>",
+        Peak(title="K2", names=["a", "b"]),
+    ),
     "no items": ("<title>K2</title><names></names>", Peak(title="K2")),
     "an object for each item": (
         "<title>K2</title><near><title>x</title></near><near><title>y</title></near>",
@@ -86,7 +100,9 @@ def test_a_value_of_nested_tags_is_read(text: str, value: Any) -> None:
     made = Signature({"q": InputField(), "peak": (Peak, OutputField())})
     assert XML.parse(made, f"<peak>\n{text}\n</peak>") == {"peak": value}
     listed = Signature({"q": InputField(), "peaks": (list[Peak], OutputField())})
-    assert XML.parse(listed, f"<peaks><peak>{text}</peak><peak>{text}</peak></peaks>") == {"peaks": [value, value]}
+    assert XML.parse(listed, f"<peaks><peak>{text}</peak><peak>{text}</peak></peaks>") == {
+        "peaks": [value, value],
+    }
 
 
 def test_nested_tags_without_a_schema_are_an_object_of_texts() -> None:
@@ -110,11 +126,17 @@ def test_nested_tags_without_a_schema_are_an_object_of_texts() -> None:
 )
 def test_nested_tags_that_would_lose_text_are_refused(text: str) -> None:
     with pytest.raises(AdapterParseError):
-        XML.parse(Signature({"q": InputField(), "peak": (Peak, OutputField())}), f"<peak>{text}</peak>")
+        XML.parse(
+            Signature({"q": InputField(), "peak": (Peak, OutputField())}),
+            f"<peak>{text}</peak>",
+        )
 
 
 def test_a_text_output_keeps_its_tags() -> None:
-    assert XML.parse(TWO, "<why><b>x</b></why><answer><i>1</i></answer>") == {"why": "<b>x</b>", "answer": "<i>1</i>"}
+    assert XML.parse(TWO, "<why><b>x</b></why><answer><i>1</i></answer>") == {
+        "why": "<b>x</b>",
+        "answer": "<i>1</i>",
+    }
 
 
 def streamed(text: str, cuts: list[int]) -> dict[str, str]:
@@ -132,12 +154,34 @@ def streamed(text: str, cuts: list[int]) -> dict[str, str]:
 
 
 VALUE = st.lists(
-    st.sampled_from(["a", " ", "\n", "<", "<b>", "</b>", "&amp;", "</", "<answ", "</wh", "<answer >", "é", "word"]), max_size=8
+    st.sampled_from(
+        [
+            "a",
+            " ",
+            "\n",
+            "<",
+            "<b>",
+            "</b>",
+            "&amp;",
+            "</",
+            "<answ",
+            "</wh",
+            "<answer >",
+            "é",
+            "word",
+        ],
+    ),
+    max_size=8,
 ).map("".join)
 
 
 @given(VALUE, VALUE, VALUE, st.lists(st.integers(0, 200), max_size=20))
-def test_a_streamed_answer_gives_the_same_for_any_split(before: str, why: str, answer: str, cuts: list[int]) -> None:
+def test_a_streamed_answer_gives_the_same_for_any_split(
+    before: str,
+    why: str,
+    answer: str,
+    cuts: list[int],
+) -> None:
     """U165."""
     text = f"{before.replace('<answer >', '')}<why>{why}</why> <answer>{answer}</answer> behind <b>"
     whole = {name: value for name, value in Tags(("why", "answer")).split(text).items() if value}
@@ -145,9 +189,25 @@ def test_a_streamed_answer_gives_the_same_for_any_split(before: str, why: str, a
 
 
 @given(
-    st.lists(st.sampled_from(["<why>", "</why>", "<answer>", "</answer>", "<", "/", "why", ">", " ", "x", "<why ", "\n"]), max_size=14).map(
-        "".join
-    ),
+    st.lists(
+        st.sampled_from(
+            [
+                "<why>",
+                "</why>",
+                "<answer>",
+                "</answer>",
+                "<",
+                "/",
+                "why",
+                ">",
+                " ",
+                "x",
+                "<why ",
+                "\n",
+            ],
+        ),
+        max_size=14,
+    ).map("".join),
     st.lists(st.integers(0, 80), max_size=10),
 )
 def test_junk_is_split_without_an_error(text: str, cuts: list[int]) -> None:
@@ -157,12 +217,20 @@ def test_junk_is_split_without_an_error(text: str, cuts: list[int]) -> None:
 
 
 TAGS = st.sampled_from(
-    ["<why>", "</why>", "<answer>", "</answer>", "<answer x>", "</why >", "<why ", "</answer", "<", ">", "</", "<b>", "x", " ", "\n", "\n<why>", "\n <answer>", "\n</why>", "\n\n", " " * 300, "\n" * 600, "y" * 300]
+    ["<why>", "</why>", "<answer>", "</answer>", "<answer x>", "</why >", "<why ", "</answer", "<", ">", "</", "<b>", "x", " ", "\n", "\n<why>", "\n <answer>", "\n</why>", "\n\n", " " * 300, "\n" * 600, "y" * 300],
 )  # fmt: skip
 
 
-@given(st.lists(TAGS, max_size=16).map("".join), st.lists(st.integers(0, 900), max_size=20), st.booleans())
-def test_any_text_of_tags_gives_the_same_for_any_split(text: str, cuts: list[int], by_character: bool) -> None:
+@given(
+    st.lists(TAGS, max_size=16).map("".join),
+    st.lists(st.integers(0, 900), max_size=20),
+    st.booleans(),
+)
+def test_any_text_of_tags_gives_the_same_for_any_split(
+    text: str,
+    cuts: list[int],
+    by_character: bool,
+) -> None:
     """U165; the one exception is a field begun anew, whose first words are out already."""
     tags = Tags(("why", "answer"))
     values = [name for name, _, _ in tags.values(text, 0, {})]
@@ -189,7 +257,9 @@ BLANK = {
 def test_blanks_are_read_in_linear_work(text: str) -> None:
     """Ours: they took minutes to hours."""
     found = streamed(text, [*range(0, len(text), 2)])
-    assert found == {name: value for name, value in Tags(("why", "answer")).split(text).items() if value}
+    assert found == {
+        name: value for name, value in Tags(("why", "answer")).split(text).items() if value
+    }
 
 
 def test_tags_without_an_end_are_split_in_linear_work() -> None:

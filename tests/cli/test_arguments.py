@@ -70,7 +70,9 @@ def test_tools_come_from_files_and_folders(here) -> None:
 def test_tools_come_from_modules(here) -> None:
     """`module[:name]`; a module's tools are its `@tool`s, or else its own public functions."""
     (here / "made_here.py").write_text(TWO)
-    (here / "plain_here.py").write_text("from os.path import join\ndef one() -> int:\n    return 1\ndef _two() -> int:\n    return 2\n")
+    (here / "plain_here.py").write_text(
+        "from os.path import join\ndef one() -> int:\n    return 1\ndef _two() -> int:\n    return 2\n",
+    )
     assert names("made_here") == ["first", "second"]
     assert names("made_here:other") == ["second"]
     assert names("made_here:helper") == ["helper"]
@@ -101,7 +103,11 @@ def test_adapters_go_by_name() -> None:
     assert parse.choose_adapter(None) == (None, None)
     assert parse.choose_adapter("native") == (None, True)
     kinds = {name: parse.choose_adapter(name) for name in ("chat", "json", "xml")}
-    assert [(type(found), native) for found, native in kinds.values()] == [(ChatAdapter, False), (JSONAdapter, False), (XMLAdapter, False)]
+    assert [(type(found), native) for found, native in kinds.values()] == [
+        (ChatAdapter, False),
+        (JSONAdapter, False),
+        (XMLAdapter, False),
+    ]
     with pytest.raises(ConfigurationError, match="chat, json, xml, native"):
         parse.choose_adapter("yaml")
 
@@ -124,11 +130,24 @@ def test_text_that_looks_like_json_stays_text_for_a_text_input() -> None:
         size: Literal["s", "m"] = InputField()
         answer: str = OutputField()
 
-    assert parse.parse_inputs(Typed, "q", ["code=01234", "size=m"]) == {"question": "q", "code": "01234", "size": "m"}
+    assert parse.parse_inputs(Typed, "q", ["code=01234", "size=m"]) == {
+        "question": "q",
+        "code": "01234",
+        "size": "m",
+    }
 
 
 @pytest.mark.parametrize(
-    "pairs", [["city"], ["=x"], ["question=again"], ["city=a", "city=b"], ["city=a", "k=x"], ["city=a"], ["city=a", "k=1", "more=1"]]
+    "pairs",
+    [
+        ["city"],
+        ["=x"],
+        ["question=again"],
+        ["city=a", "city=b"],
+        ["city=a", "k=x"],
+        ["city=a"],
+        ["city=a", "k=1", "more=1"],
+    ],
 )
 def test_wrong_inputs_are_told(pairs: list[str]) -> None:
     with pytest.raises(InputError):
@@ -144,18 +163,24 @@ def test_a_model_is_named_or_the_offline_one_is_served() -> None:
     with parse.open_model(None, None) as lm:
         assert lm.complete.__self__._transport is not None  # it goes over HTTP
         assert "127.0.0.1" in lm.name
-    with pytest.raises(ConfigurationError, match="--lm"), parse.open_model(None, "http://localhost:9/v1"):
+    with (
+        pytest.raises(ConfigurationError, match="--lm"),
+        parse.open_model(None, "http://localhost:9/v1"),
+    ):
         pass
     with pytest.raises(ConfigurationError), parse.open_model("nonsense", None):
         pass
 
 
-def test_a_file_gives_every_tool_that_it_defines_and_a_note_names_what_is_none(tmp_path, capsys) -> None:
+def test_a_file_gives_every_tool_that_it_defines_and_a_note_names_what_is_none(
+    tmp_path,
+    capsys,
+) -> None:
     """`--tools FILE`. Only `Tool.from_file` takes the function named like the file alone."""
     several = tmp_path / "several.py"
     several.write_text(
         "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\n"
-        "def one(x: int) -> int:\n    'One.'\n    return x\ndef two() -> int:\n    'Two.'\n    return 2\ndef _hidden(): ...\n"
+        "def one(x: int) -> int:\n    'One.'\n    return x\ndef two() -> int:\n    'Two.'\n    return 2\ndef _hidden(): ...\n",
     )
     assert [tool.name for tool in parse.load_tools([str(several)])] == ["one", "two"]
     (tmp_path / "one.py").write_text(several.read_text())
@@ -163,7 +188,7 @@ def test_a_file_gives_every_tool_that_it_defines_and_a_note_names_what_is_none(t
     mixed = tmp_path / "pay.py"
     mixed.write_text(
         "import ferrule\ndef pay() -> int:\n    return 1\n@ferrule.tool\ndef balance() -> int:\n    return 2\nsame = balance\n"
-        "def helper() -> int:\n    return 3\n"
+        "def helper() -> int:\n    return 3\n",
     )
     assert [tool.name for tool in parse.load_tools([str(mixed)])] == ["pay", "balance"]
     told = "`pay.py` has a `@tool`, so a function without it is not loaded: `helper`. Decorate those that are tools.\n"
@@ -189,7 +214,11 @@ def test_a_signature_without_inputs_has_no_place_for_the_question() -> None:
     ],
     ids=["utf-8", "of_powershell", "code_page", "no_text"],
 )
-def test_what_is_piped_in_is_utf_8_whatever_the_code_page(piped: bytes, text: str, monkeypatch) -> None:
+def test_what_is_piped_in_is_utf_8_whatever_the_code_page(
+    piped: bytes,
+    text: str,
+    monkeypatch,
+) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped), encoding="cp1252"))
     assert parse.text_or_stdin("-") == text
 
@@ -200,7 +229,10 @@ def test_a_dash_reads_standard_input_once(monkeypatch) -> None:
     with pytest.raises(ConfigurationError, match="Only one argument"):
         parse.parse_inputs(signature, "-", ["context=-"])
     monkeypatch.setattr(sys, "stdin", io.StringIO("a long text\n"))
-    assert parse.parse_inputs(signature, "Why?", ["context=-"]) == {"question": "Why?", "context": "a long text"}
+    assert parse.parse_inputs(signature, "Why?", ["context=-"]) == {
+        "question": "Why?",
+        "context": "a long text",
+    }
 
 
 def test_a_file_that_is_not_python_is_named_once(tmp_path: Path) -> None:
@@ -211,8 +243,13 @@ def test_a_file_that_is_not_python_is_named_once(tmp_path: Path) -> None:
     assert str(caught.value) == "`notes.txt` is not a Python file."
 
 
-def test_a_function_that_a_tool_wraps_is_not_called_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_function_that_a_tool_wraps_is_not_called_left_out(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     place = tmp_path / "wrapping.py"
-    place.write_text('from ferrule import Tool\n\ndef add(a: int) -> int:\n    "Add."\n    return a\n\nadding = Tool(add)\n')
+    place.write_text(
+        'from ferrule import Tool\n\ndef add(a: int) -> int:\n    "Add."\n    return a\n\nadding = Tool(add)\n',
+    )
     assert [tool.name for tool in parse.load_tools([str(place)])] == ["add"]
     assert capsys.readouterr().err == ""

@@ -15,11 +15,19 @@ import pytest
 from ferrule.cli.main import MISSING_EXTRA, main, run_loaded
 
 
-@pytest.mark.parametrize(("module", "missing"), [("main", "typer"), ("main", "rich"), ("demo.__main__", "rich")])
+@pytest.mark.parametrize(
+    ("module", "missing"),
+    [("main", "typer"), ("main", "rich"), ("demo.__main__", "rich")],
+)
 def test_without_the_extra_there_is_one_line_and_no_traceback(module: str, missing: str) -> None:
     """The line names the extra."""
     program = f"import sys; sys.modules[{missing!r}] = None; from ferrule.cli.{module} import main; sys.exit(main())"
-    run = subprocess.run([sys.executable, "-c", program, "tools"], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-c", program, "tools"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (run.returncode, run.stdout, run.stderr) == (1, "", f"{MISSING_EXTRA}\n")
 
 
@@ -39,7 +47,12 @@ def test_the_exit_code_is_that_of_the_command() -> None:
 def test_importing_ferrule_and_the_entry_points_loads_no_terminal_library() -> None:
     """`import ferrule` stays light, and a missing extra is reported."""
     program = "import sys, ferrule, ferrule.cli.main, ferrule.cli.demo.__main__; print(*({'rich', 'typer'} & set(sys.modules)))"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert run.stdout.strip() == ""
 
 
@@ -47,7 +60,12 @@ def test_the_version_is_shown_by_the_command_and_by_python_m_ferrule(capsys) -> 
     assert run_loaded(lambda: lambda: main(["--version"])) == 0
     shown = capsys.readouterr().out
     assert shown == f"ferrule {version('ferrule')}\n"
-    run = subprocess.run([sys.executable, "-m", "ferrule", "--version"], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-m", "ferrule", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert run.stdout == shown
 
 
@@ -70,7 +88,12 @@ def test_the_signal_that_windows_sends_ends_the_command_as_sigterm_does() -> Non
         "import os, signal\nsignal.SIGBREAK = signal.SIGUSR1\nfrom ferrule.cli import main\n"
         "main.main = lambda: os.kill(os.getpid(), signal.SIGUSR1)\nmain.process()"
     )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (run.returncode, run.stderr) == (128 + signal.SIGUSR1, "")
 
 
@@ -80,7 +103,12 @@ def test_ctrl_c_while_the_command_loads_ends_it_without_a_traceback() -> None:
         "import os, signal\nfrom ferrule.cli import main\n"
         "main.main = lambda: os.kill(os.getpid(), signal.SIGINT)\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nmain.process()"
     )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (run.returncode, run.stderr) == (130, "\nInterrupted.\n")
 
 
@@ -90,7 +118,12 @@ def test_output_that_a_full_disk_refuses_is_a_failure_and_no_traceback(*, buffer
     env = {**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"}
     with Path("/dev/full").open("w") as full:
         run = subprocess.run(
-            [sys.executable, "-m", "ferrule", "--version"], stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=env
+            [sys.executable, "-m", "ferrule", "--version"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env=env,
         )
     assert run.returncode == 1
     assert "No space left" in run.stderr
@@ -104,10 +137,16 @@ def test_a_closed_standard_output_takes_nothing_and_fails_nothing() -> None:
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
 
 
-def test_a_place_that_this_user_may_not_read_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_place_that_this_user_may_not_read_is_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     def refuse(path: Path) -> bool:
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "is_file", refuse)
     assert main(["runs", "--store", "locked/runs.db"]) == 1
-    assert capsys.readouterr().err == "The command stopped: [Errno 13] Permission denied: 'locked/runs.db'\n"
+    assert (
+        capsys.readouterr().err
+        == "The command stopped: [Errno 13] Permission denied: 'locked/runs.db'\n"
+    )

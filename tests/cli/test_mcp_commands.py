@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 
 from ferrule import ScriptedLM
+from ferrule.approval.question import Question
 from ferrule.cli.main import main
 from ferrule.cli.prompt import ask_at_terminal
 from ferrule.testing import serve
 from ferrule.values.calls.call import ToolCall
-from ferrule.values.confirmation.question import Question
 
 SERVER = Path(__file__).parents[1] / "asking_server.py"
 
@@ -35,8 +35,18 @@ def ask(*words: str, steps: list[Any]) -> int:
 PAY = [{"name": "pay", "args": {"what": "rent"}}]
 
 
-def test_a_destructive_tool_of_a_server_asks_unless_yes_opens_it(where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tools = [{"name": "pay", "inputSchema": {"type": "object"}, "annotations": {"destructiveHint": True}}]
+def test_a_destructive_tool_of_a_server_asks_unless_yes_opens_it(
+    where: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tools = [
+        {
+            "name": "pay",
+            "inputSchema": {"type": "object"},
+            "annotations": {"destructiveHint": True},
+        },
+    ]
     (tmp_path / "calls.tools").write_text(json.dumps(tools))
     assert ask("--mcp", where, steps=PAY) == 3
     assert "Confirm execution of pay ('pay' of the MCP server" in capsys.readouterr().err
@@ -47,16 +57,36 @@ def test_a_destructive_tool_of_a_server_asks_unless_yes_opens_it(where: str, tmp
     assert "--yes: the tools of asking_server run without confirmation." in err
 
 
-def test_a_file_of_servers_and_local_tools_go_together(where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_servers_and_local_tools_go_together(
+    where: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     (tmp_path / "own.py").write_text('def own() -> str:\n    """Ours."""\n    return "ours"\n')
     command, *args = shlex.split(where)
-    (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": {"hall": {"command": command, "args": args}}}))
-    assert main(["tools", str(tmp_path / "own.py"), "--mcp", str(tmp_path / "servers.json"), "--json"]) == 0
-    assert [each["function"]["name"] for each in json.loads(capsys.readouterr().out)] == ["book", "pay", "page", "changed", "own"]
+    (tmp_path / "servers.json").write_text(
+        json.dumps({"mcpServers": {"hall": {"command": command, "args": args}}}),
+    )
+    assert (
+        main(["tools", str(tmp_path / "own.py"), "--mcp", str(tmp_path / "servers.json"), "--json"])
+        == 0
+    )
+    assert [each["function"]["name"] for each in json.loads(capsys.readouterr().out)] == [
+        "book",
+        "pay",
+        "page",
+        "changed",
+        "own",
+    ]
 
 
-def test_a_server_that_does_not_start_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tools", "--mcp", shlex.join([sys.executable, "-c", "raise SystemExit('no key')"])]) == 1
+def test_a_server_that_does_not_start_is_told_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert (
+        main(["tools", "--mcp", shlex.join([sys.executable, "-c", "raise SystemExit('no key')"])])
+        == 1
+    )
     assert "no key" in capsys.readouterr().err
     assert ask("--mcp", "no-such-command-anywhere", steps=[]) == 1
     assert "The run failed." in capsys.readouterr().err
@@ -70,16 +100,32 @@ class Terminal(io.StringIO):
 
 
 def test_an_input_of_a_file_is_asked_at_a_terminal_and_refused_by_name_elsewhere(
-    where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    where: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     command, *args = shlex.split(where)
     (tmp_path / "mcp.json").write_text(
         json.dumps(
             {
-                "inputs": [{"type": "promptString", "id": "mode", "description": "Which\x1b[2J mode", "default": "read"}],
-                "servers": {"hall": {"command": command, "args": args, "env": {"MODE": "${input:mode}", "OTHER": "${input:other}"}}},
-            }
-        )
+                "inputs": [
+                    {
+                        "type": "promptString",
+                        "id": "mode",
+                        "description": "Which\x1b[2J mode",
+                        "default": "read",
+                    },
+                ],
+                "servers": {
+                    "hall": {
+                        "command": command,
+                        "args": args,
+                        "env": {"MODE": "${input:mode}", "OTHER": "${input:other}"},
+                    },
+                },
+            },
+        ),
     )
     monkeypatch.setattr(sys, "stdin", Terminal("write\nx\n"))
     assert main(["tools", "--mcp", str(tmp_path / "mcp.json"), "--json"]) == 0
@@ -90,11 +136,16 @@ def test_an_input_of_a_file_is_asked_at_a_terminal_and_refused_by_name_elsewhere
 
 
 def test_where_the_input_ends_at_a_question_for_a_password_there_is_none(
-    where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    where: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     command, *args = shlex.split(where)
     entry = {"command": command, "args": args, "env": {"TOKEN": "${input:token}"}}
-    (tmp_path / "mcp.json").write_text(json.dumps({"inputs": [{"id": "token", "password": True}], "servers": {"hall": entry}}))
+    (tmp_path / "mcp.json").write_text(
+        json.dumps({"inputs": [{"id": "token", "password": True}], "servers": {"hall": entry}}),
+    )
 
     def ended(text: str) -> str:
         raise EOFError
@@ -106,7 +157,9 @@ def test_where_the_input_ends_at_a_question_for_a_password_there_is_none(
 
 
 def test_a_server_that_does_not_start_leaves_the_others_and_the_local_tools(
-    where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    where: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "own.py").write_text('def own() -> str:\n    """Ours."""\n    return "ours"\n')
     bad = shlex.join([sys.executable, "-c", "raise SystemExit('no \x1b[2J key')"])
@@ -122,25 +175,42 @@ def test_a_server_that_does_not_start_leaves_the_others_and_the_local_tools(
 
 
 def test_no_tools_at_all_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "mcp.json").write_text('{"mcpServers": {"a": {"command": "no-such-command-anywhere"}}}')
+    (tmp_path / "mcp.json").write_text(
+        '{"mcpServers": {"a": {"command": "no-such-command-anywhere"}}}',
+    )
     assert main(["tools", "--mcp", str(tmp_path / "mcp.json")]) == 1
     assert "the command `no-such-command-anywhere` was not found" in capsys.readouterr().err
 
 
-FORM = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer", "default": 3}}, "required": ["name"]}
+FORM = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer", "default": 3}},
+    "required": ["name"],
+}
 
 
 @pytest.mark.parametrize(
     ("said", "kind", "content"),
     [
         (["Ann"], "reply", {"name": "Ann", "age": 3}),
-        (['{"name": "Ann", "age": "x"}', '{"name": "Ann", "age": 4}'], "reply", {"name": "Ann", "age": 4}),
+        (
+            ['{"name": "Ann", "age": "x"}', '{"name": "Ann", "age": 4}'],
+            "reply",
+            {"name": "Ann", "age": 4},
+        ),
         (["y", "n"], "deny", None),
     ],
     ids=["one value", "a misfit is asked again", "the defaults do not do"],
 )
 def test_a_form_is_filled_at_the_terminal(said: list[str], kind: str, content: Any) -> None:
-    question = Question("input", "The server asks", ToolCall(name="book"), "q", server="hall", form=FORM)
+    question = Question(
+        "input",
+        "The server asks",
+        ToolCall(name="book"),
+        "q",
+        server="hall",
+        form=FORM,
+    )
     lines = iter(said)
     decision = ask_at_terminal(question, Console(file=io.StringIO()), lambda: next(lines))
     assert decision is not None

@@ -8,7 +8,10 @@ from ferrule import Question, ToolCall
 from ferrule.cli.prompt import ask_at_terminal
 
 CONFIRM = Question(
-    "confirm", "Confirm execution of [b]rm[/b] with args: \x1b[2J \u202e?", ToolCall(name="rm", args={"path": "[red]\x1b[2Jx"}), "q1"
+    "confirm",
+    "Confirm execution of [b]rm[/b] with args: \x1b[2J \u202e?",
+    ToolCall(name="rm", args={"path": "[red]\x1b[2Jx"}),
+    "q1",
 )
 CLARIFY = Question("clarify", "Which [b]file[/b]?", ToolCall(name="user_clarification"), "q2")
 
@@ -67,7 +70,13 @@ def test_the_person_sees_the_call_and_nothing_that_hides_it(paper) -> None:
 
 
 def edited(said: str, paper) -> dict[str, object]:
-    asked = Question("confirm", "?", ToolCall(name="cp", args={"path": "a", "count": 1, "note": "x"}), "q1", "f")
+    asked = Question(
+        "confirm",
+        "?",
+        ToolCall(name="cp", args={"path": "a", "count": 1, "note": "x"}),
+        "q1",
+        "f",
+    )
     decision = ask_at_terminal(asked, paper, lines(said, "n"))
     return decision.args if decision.kind == "edit" else {}
 
@@ -93,7 +102,14 @@ def test_an_edit_changes_named_arguments(paper, said: str, args: dict[str, objec
 
 def test_always_is_for_the_same_arguments_in_this_run_and_why_only_tells(paper) -> None:
     """A13, A6, A7."""
-    asked = Question("confirm", "?", ToolCall(name="rm", args={"path": "a"}, intention="to tidy \x1b[2J"), "q1", "f", "It is old.")
+    asked = Question(
+        "confirm",
+        "?",
+        ToolCall(name="rm", args={"path": "a"}, intention="to tidy \x1b[2J"),
+        "q1",
+        "f",
+        "It is old.",
+    )
     decision = ask_at_terminal(asked, paper, lines("why", "always"))
     assert decision.kind == "approve"
     assert decision.grant is not None
@@ -106,7 +122,14 @@ def test_always_is_for_the_same_arguments_in_this_run_and_why_only_tells(paper) 
 
 def test_the_panel_shows_what_was_changed_of_what_the_model_wrote(paper) -> None:
     """A5, A13: the diff."""
-    asked = Question("confirm", "?", ToolCall(name="f", args={"n": 7, "d": 1}), "q1", "f", raw={"n": "7"})
+    asked = Question(
+        "confirm",
+        "?",
+        ToolCall(name="f", args={"n": 7, "d": 1}),
+        "q1",
+        "f",
+        raw={"n": "7"},
+    )
     ask_at_terminal(asked, paper, lines("n"))
     shown = paper.file.getvalue()
     assert '- n: "7"' in shown
@@ -114,9 +137,21 @@ def test_the_panel_shows_what_was_changed_of_what_the_model_wrote(paper) -> None
     assert "d: 1" not in shown
 
 
-@pytest.mark.parametrize(("said", "kind", "text"), [("y", "approve", ""), ("no", "deny", ""), ("order 17", "reply", "order 17")])
-def test_a_call_that_may_have_run_is_run_or_left_or_has_its_result_told(paper, said: str, kind: str, text: str) -> None:
+@pytest.mark.parametrize(
+    ("said", "kind", "text"),
+    [("y", "approve", ""), ("no", "deny", ""), ("order 17", "reply", "order 17")],
+)
+def test_a_call_that_may_have_run_is_run_or_left_or_has_its_result_told(
+    paper,
+    said: str,
+    kind: str,
+    text: str,
+) -> None:
     """R9."""
-    decision = ask_at_terminal(Question("unknown", "pay may have run", ToolCall(name="pay", args={"n": 1}), id="q"), paper, lines(said))
+    decision = ask_at_terminal(
+        Question("unknown", "pay may have run", ToolCall(name="pay", args={"n": 1}), id="q"),
+        paper,
+        lines(said),
+    )
     assert decision is not None
     assert (decision.kind, decision.text) == (kind, text)

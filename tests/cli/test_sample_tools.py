@@ -60,15 +60,25 @@ def test_no_expression_does_anything_but_compute_or_say_why_not(expression: str)
         assert calculate(expression)
 
 
-@given(st.fractions(max_denominator=10**6), st.sampled_from("+-*"), st.fractions(max_denominator=10**6))
+@given(
+    st.fractions(max_denominator=10**6),
+    st.sampled_from("+-*"),
+    st.fractions(max_denominator=10**6),
+)
 def test_results_are_those_of_fractions(left: Fraction, sign: str, right: Fraction) -> None:
-    written = f"({left.numerator}/{left.denominator}) {sign} ({right.numerator}/{right.denominator})"
+    written = (
+        f"({left.numerator}/{left.denominator}) {sign} ({right.numerator}/{right.denominator})"
+    )
     expected = {"+": left + right, "-": left - right, "*": left * right}[sign]
     assert Fraction(calculate(written).partition(" ")[0]) == expected
 
 
 def test_nothing_is_ever_evaluated() -> None:
-    called = {ast.unparse(node.func) for node in ast.walk(ast.parse(Path(demo_tools.__file__).read_text())) if isinstance(node, ast.Call)}
+    called = {
+        ast.unparse(node.func)
+        for node in ast.walk(ast.parse(Path(demo_tools.__file__).read_text()))
+        if isinstance(node, ast.Call)
+    }
     assert not called & {"eval", "exec", "compile"}
 
 
@@ -106,7 +116,10 @@ def test_what_no_document_mentions_is_said_so() -> None:
     assert search_documents("zyzzyva") == "No passage of ferrule's documents mentions zyzzyva."
 
 
-def test_without_a_checkout_the_package_s_own_docstrings_are_searched(monkeypatch, tmp_path) -> None:
+def test_without_a_checkout_the_package_s_own_docstrings_are_searched(
+    monkeypatch,
+    tmp_path,
+) -> None:
     """An installed package has no docs folder."""
     package = tmp_path / "site" / "ferrule"
     (package / "cli").mkdir(parents=True)
@@ -114,7 +127,10 @@ def test_without_a_checkout_the_package_s_own_docstrings_are_searched(monkeypatc
     monkeypatch.setattr(demo_tools, "__file__", str(package / "cli" / "sample_tools.py"))
     demo_tools._passages.cache_clear()
     try:
-        assert search_documents("AskPerson") == "`AskPerson` asks a person for decisions. (ferrule/act.py)"
+        assert (
+            search_documents("AskPerson")
+            == "`AskPerson` asks a person for decisions. (ferrule/act.py)"
+        )
     finally:
         demo_tools._passages.cache_clear()
 

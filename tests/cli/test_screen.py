@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from ferrule import Predict, Prediction, ReAct, ScriptedLM, Tool, emit_event, progress
+from ferrule import Predict, Prediction, ReAct, ScriptedLM, Tool, emit_event, events, progress
 from ferrule.cli.commands.ask import follow_stream
 from ferrule.cli.screen import Screen, call_text, console_on, in_options
 from ferrule.errors import ConfigurationError
-from ferrule.values.run import event as events
 
 
 def add(a: int, b: int) -> int:
@@ -42,7 +41,10 @@ def drawn(paper, program: Any, **inputs: Any) -> str:
 
 
 SCRIPTS = {
-    "native": ([native_step("I add.", "add", a=1, b=2), native_step("Done.", "finish", answer="It is 3.")], True),
+    "native": (
+        [native_step("I add.", "add", a=1, b=2), native_step("Done.", "finish", answer="It is 3.")],
+        True,
+    ),
     "text": (
         [
             text_step("I add.", "add", '{"a": 1, "b": 2}'),
@@ -55,10 +57,30 @@ SCRIPTS = {
 
 
 @pytest.mark.parametrize(("script", "native"), SCRIPTS.values(), ids=SCRIPTS.keys())
-def test_thoughts_calls_results_and_the_answer_are_shown_in_order(paper, script: list[Any], native: bool) -> None:
+def test_thoughts_calls_results_and_the_answer_are_shown_in_order(
+    paper,
+    script: list[Any],
+    native: bool,
+) -> None:
     """The trajectory as it happens, then the answer."""
-    text = drawn(paper, ReAct("question -> answer", [add], native=native), question="1 + 2?", lm=ScriptedLM(script))
-    places = [text.index(found) for found in ("• I add.", "add(a=1, b=2)", "→ 3", "• Done.", "answer", "It is 3.", "2 steps")]
+    text = drawn(
+        paper,
+        ReAct("question -> answer", [add], native=native),
+        question="1 + 2?",
+        lm=ScriptedLM(script),
+    )
+    places = [
+        text.index(found)
+        for found in (
+            "• I add.",
+            "add(a=1, b=2)",
+            "→ 3",
+            "• Done.",
+            "answer",
+            "It is 3.",
+            "2 steps",
+        )
+    ]
     assert places == sorted(places)
     assert text.count("I add.") == text.count("add(a=1, b=2)") == 1
     assert "[[ ##" not in text
@@ -74,7 +96,10 @@ def test_whose_result_it_is_stands_there_when_calls_run_together(paper) -> None:
     assert "→ 2" in text
     assert "→ Execution error in fail: ValueError: no luck" in text
     screen = Screen(paper)
-    calls = [events.CallStarted(call=call) for call in Prediction.of({}, calls=()).tool_calls.from_dict_list(both).tool_calls]
+    calls = [
+        events.CallStarted(call=call)
+        for call in Prediction.of({}, calls=()).tool_calls.from_dict_list(both).tool_calls
+    ]
     first, second = (started.call.with_id(str(number)) for number, started in enumerate(calls))
     screen.draw(events.CallStarted(call=first))
     screen.draw(events.CallStarted(call=second))
@@ -90,7 +115,11 @@ def _result(content: str) -> Any:
 
 def test_a_call_that_was_not_run_is_shown_with_the_reason(paper) -> None:
     """An unknown tool and bad arguments start no call, but are part of the story."""
-    script = [native_step("", "subtract", a=1), native_step("", "add", a="x", b=2), native_step("", "finish", answer="x")]
+    script = [
+        native_step("", "subtract", a=1),
+        native_step("", "add", a="x", b=2),
+        native_step("", "finish", answer="x"),
+    ]
     text = drawn(paper, ReAct("question -> answer", [add]), question="?", lm=ScriptedLM(script))
     assert "There is no tool `subtract`" in text
     assert 'add(a="x", b=2)' in text
@@ -123,7 +152,10 @@ def test_what_runs_inside_a_tool_is_left_out(paper) -> None:
     """The call stands for it."""
 
     def inner() -> str:
-        script = [native_step("hidden thought", "add", a=1, b=2), native_step("", "finish", answer="inside")]
+        script = [
+            native_step("hidden thought", "add", a=1, b=2),
+            native_step("", "finish", answer="inside"),
+        ]
         return ReAct("question -> answer", [add])(question="?", lm=ScriptedLM(script)).answer
 
     script = [native_step("", "inner"), native_step("", "finish", answer="x")]
@@ -139,7 +171,10 @@ def test_markup_and_escapes_of_models_and_tools_are_text_or_gone(paper) -> None:
     def evil() -> str:
         return "[bold red]x[/bold red] \x1b[2J\x1b]0;owned\x07 :smile: [/nothing]"
 
-    script = [native_step("[red]think[/red] \x1b[31m", "evil"), native_step("", "finish", answer="[link=http://x]y[/link]\x1b[0m\ud800")]
+    script = [
+        native_step("[red]think[/red] \x1b[31m", "evil"),
+        native_step("", "finish", answer="[link=http://x]y[/link]\x1b[0m\ud800"),
+    ]
     text = drawn(paper, ReAct("question -> answer", [evil]), question="?", lm=ScriptedLM(script))
     assert "[red]think[/red]" in text
     assert "[bold red]x[/bold red]" in text
@@ -163,12 +198,20 @@ def test_a_long_result_is_shortened_and_a_long_answer_is_not(paper) -> None:
 def test_several_outputs_of_any_type_are_shown_by_name(paper) -> None:
     Screen(paper).draw_outputs(Prediction(title="T", scores=[1, 2], none=None, bad=float("nan")))
     text = paper.file.getvalue()
-    assert all(found in text for found in ("title", "scores", "[1,2]", "null", "NaN", "0 steps, 0 model calls"))
+    assert all(
+        found in text
+        for found in ("title", "scores", "[1,2]", "null", "NaN", "0 steps, 0 model calls")
+    )
 
 
 def test_a_run_that_ended_early_says_so(paper) -> None:
     script = [native_step("", "add", a=1, b=2), "[[ ## reasoning ## ]]\nr\n[[ ## answer ## ]]\n3\n"]
-    text = drawn(paper, ReAct("question -> answer", [add], max_iters=1), question="?", lm=ScriptedLM(script))
+    text = drawn(
+        paper,
+        ReAct("question -> answer", [add], max_iters=1),
+        question="?",
+        lm=ScriptedLM(script),
+    )
     assert "ended early (max_iters)" in text
 
 
@@ -178,7 +221,9 @@ def test_a_call_is_written_as_one_writes_it() -> None:
     assert len(call_text("f", {"a": "x" * 1000})) == 400
 
 
-def test_a_terminal_without_columns_gets_the_text_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_without_columns_gets_the_text_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Rich takes `COLUMNS=0` for a width, and prints nothing."""
     monkeypatch.setenv("COLUMNS", "0")
     console = console_on(StringIO())

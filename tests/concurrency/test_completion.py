@@ -66,7 +66,9 @@ def test_a_time_limit_is_reported_when_the_work_has_ended() -> None:
     asyncio.run(go())
 
 
-def test_ctrl_c_while_the_result_of_work_arrives_does_not_lose_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_the_result_of_work_arrives_does_not_lose_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A15: a future that refuses to be cancelled would be waited for for ever."""
     loop = asyncio.new_event_loop()
 

@@ -75,7 +75,12 @@ def test_what_is_done_in_time_is_returned_and_what_it_raises_is_raised():
 
     async def main() -> None:
         assert await within(asyncio.sleep(0, "value"), LONG, LONG, "t") == "value"
-        for error in (TimeoutError("mine"), KeyboardInterrupt(), SystemExit(3), asyncio.CancelledError("mine")):
+        for error in (
+            TimeoutError("mine"),
+            KeyboardInterrupt(),
+            SystemExit(3),
+            asyncio.CancelledError("mine"),
+        ):
             with pytest.raises(type(error)) as caught:
                 await within(fails(error), LONG, LONG, "t")
             assert caught.value is error
@@ -158,7 +163,9 @@ def test_what_refuses_to_end_is_left_behind_and_nothing_is_heard_of_it():
         raise ZeroDivisionError
 
     async def main() -> None:
-        assert [await late(refuses()), await late(tidies_long()), await late(fails_late())] == [LEFT] * 3
+        assert [await late(refuses()), await late(tidies_long()), await late(fails_late())] == [
+            LEFT,
+        ] * 3
         gc.collect()
         assert len(deadline._left) == 3
         released.set()

@@ -20,8 +20,15 @@ LOCKS = [
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-@pytest.mark.parametrize(("module", "name"), LOCKS, ids=[f"{module}.{name}" for module, name in LOCKS])
-def test_a_lock_of_a_module_that_a_thread_holds_is_free_in_a_forked_child(module: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("module", "name"),
+    LOCKS,
+    ids=[f"{module}.{name}" for module, name in LOCKS],
+)
+def test_a_lock_of_a_module_that_a_thread_holds_is_free_in_a_forked_child(
+    module: str,
+    name: str,
+) -> None:
     for part, extra in (("postgres", "psycopg"), ("mcp", "mcp")):
         if part in module.split("."):
             pytest.importorskip(extra)

@@ -82,7 +82,9 @@ def boom() -> None:
 def test_work_runs_in_another_thread_with_the_callers_context():
     """Architecture: always with the caller's context variables."""
     place.set("here")
-    assert offload.submit(lambda: (place.get(), offload.in_worker(), threading.current_thread().daemon)).result() == ("here", True, True)
+    assert offload.submit(
+        lambda: (place.get(), offload.in_worker(), threading.current_thread().daemon),
+    ).result() == ("here", True, True)
     assert not offload.in_worker()
 
 
@@ -95,7 +97,16 @@ def test_what_work_sets_is_gone_after_it():
 
 
 @pytest.mark.parametrize(
-    "error", [ZeroDivisionError(), StopIteration(3), KeyboardInterrupt(), SystemExit(3), GeneratorExit(), TimeoutError("mine")], ids=repr
+    "error",
+    [
+        ZeroDivisionError(),
+        StopIteration(3),
+        KeyboardInterrupt(),
+        SystemExit(3),
+        GeneratorExit(),
+        TimeoutError("mine"),
+    ],
+    ids=repr,
 )
 def test_whatever_work_raises_is_raised_where_it_is_waited_for(error):
     """Ours: and the worker lives on."""
@@ -103,7 +114,10 @@ def test_whatever_work_raises_is_raised_where_it_is_waited_for(error):
     def fail() -> None:
         raise error
 
-    for wait in (lambda: offload.submit(fail).result(), lambda: offload.run_with_timeout(fail, LONG, "t")):
+    for wait in (
+        lambda: offload.submit(fail).result(),
+        lambda: offload.run_with_timeout(fail, LONG, "t"),
+    ):
         with pytest.raises(type(error)) as caught:
             wait()
         assert caught.value is error
@@ -193,7 +207,10 @@ def test_what_is_late_is_told_and_left_behind(pool, gate):
     """Ours: a thread cannot be stopped; it is not counted any more, and another may take its place."""
     for _ in range(5):  # more than the pool has threads
         error = late(gate)
-        assert str(error) == "`slow` did not finish within 0.01 s. It may still be running: a thread cannot be stopped from outside."
+        assert (
+            str(error)
+            == "`slow` did not finish within 0.01 s. It may still be running: a thread cannot be stopped from outside."
+        )
         assert (error.tool, error.timeout_s) == ("slow", 0.01)
         gate.wait_until_entered()
     assert offload.run_with_timeout(lambda: 5, LONG, "t") == 5
@@ -211,7 +228,10 @@ def test_what_waits_too_long_for_a_thread_never_begins(gate, monkeypatch):
     async def on_a_loop() -> None:
         await offload.in_worker_thread(lambda: ran.append(1), timeout_s=0.01, name="t")
 
-    for wait in (lambda: offload.run_with_timeout(lambda: ran.append(1), 0.01, "t"), lambda: asyncio.run(on_a_loop())):
+    for wait in (
+        lambda: offload.run_with_timeout(lambda: ran.append(1), 0.01, "t"),
+        lambda: asyncio.run(on_a_loop()),
+    ):
         with pytest.raises(ToolTimeoutError) as caught:
             wait()
         assert str(caught.value) == (
@@ -357,7 +377,9 @@ def test_cancelled_work_that_did_not_begin_never_begins(gate, timeout_s):
     async def main() -> None:
         blocking = [asyncio.ensure_future(offload.in_worker_thread(gate)) for _ in range(2)]
         await asyncio.to_thread(gate.wait_until_entered, 2)
-        task = asyncio.ensure_future(offload.in_worker_thread(lambda: ran.append(1), timeout_s=timeout_s))
+        task = asyncio.ensure_future(
+            offload.in_worker_thread(lambda: ran.append(1), timeout_s=timeout_s),
+        )
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -378,12 +400,21 @@ def test_late_errors_of_cancelled_work_are_nobodys(gate):
         raise ZeroDivisionError
 
     async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-        tasks = [asyncio.ensure_future(offload.in_worker_thread(fail_late, timeout_s=timeout_s)) for timeout_s in (None, LONG, 0.01)]
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: complaints.append(context),
+        )
+        tasks = [
+            asyncio.ensure_future(offload.in_worker_thread(fail_late, timeout_s=timeout_s))
+            for timeout_s in (None, LONG, 0.01)
+        ]
         await asyncio.to_thread(gate.wait_until_entered, 2)
         for task in tasks[:2]:
             task.cancel()
-        for task, expected in zip(tasks, (asyncio.CancelledError, asyncio.CancelledError, ToolTimeoutError), strict=True):
+        for task, expected in zip(
+            tasks,
+            (asyncio.CancelledError, asyncio.CancelledError, ToolTimeoutError),
+            strict=True,
+        ):
             with pytest.raises(expected):
                 await task
         gate.open.set()
@@ -408,7 +439,8 @@ def test_what_is_late_on_a_loop_is_told(gate):
 
     for _ in range(3):
         assert (
-            asyncio.run(main()) == "`slow` did not finish within 0.01 s. It may still be running: a thread cannot be stopped from outside."
+            asyncio.run(main())
+            == "`slow` did not finish within 0.01 s. It may still be running: a thread cannot be stopped from outside."
         )
 
 
@@ -433,7 +465,9 @@ def test_a_thousand_jobs_from_a_loop():
     """Ours."""
 
     async def main() -> list[int]:
-        return await asyncio.gather(*(offload.in_worker_thread(lambda number=number: number * 2) for number in range(1000)))
+        return await asyncio.gather(
+            *(offload.in_worker_thread(lambda number=number: number * 2) for number in range(1000)),
+        )
 
     assert asyncio.run(main()) == list(range(0, 2000, 2))
 
@@ -470,7 +504,15 @@ def test_anything_awaitable_will_do():
 
 
 @pytest.mark.parametrize(
-    "error", [ZeroDivisionError(), KeyboardInterrupt(), SystemExit(3), asyncio.CancelledError(), TimeoutError("mine")], ids=repr
+    "error",
+    [
+        ZeroDivisionError(),
+        KeyboardInterrupt(),
+        SystemExit(3),
+        asyncio.CancelledError(),
+        TimeoutError("mine"),
+    ],
+    ids=repr,
 )
 def test_whatever_a_coroutine_raises_is_raised_and_the_loop_lives_on(error):
     """Ours."""
@@ -564,7 +606,10 @@ def test_a_warning_names_the_tool_that_blocks_the_loop_and_a_limit_holds(gate, i
 
     with (
         pytest.warns(RuntimeWarning, match="^`t` blocks ferrule's event loop"),
-        pytest.raises(ToolTimeoutError, match=r"^`t` did not finish within 0\.01 s\. It may still be running: it, or another async tool"),
+        pytest.raises(
+            ToolTimeoutError,
+            match=r"^`t` did not finish within 0\.01 s\. It may still be running: it, or another async tool",
+        ),
     ):
         offload.run_async_within(blocks, 0.01, 0.01, "t")
     gate.open.set()
@@ -579,7 +624,10 @@ def test_who_waits_for_a_blocked_loop_without_a_limit_is_warned(gate, impatient,
     async def blocks() -> str:
         return gate()
 
-    blocking = threading.Thread(target=lambda: offload.run_async(blocks(), name="slow"), daemon=True)
+    blocking = threading.Thread(
+        target=lambda: offload.run_async(blocks(), name="slow"),
+        daemon=True,
+    )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         blocking.start()
@@ -600,7 +648,10 @@ def test_what_a_blocked_loop_did_not_begin_in_time_never_begins(gate, impatient)
 
     offload.background_loop().call_soon_threadsafe(gate)
     gate.wait_until_entered()
-    with pytest.raises(ToolTimeoutError, match="It did not begin: another async tool blocks ferrule's event loop"):
+    with pytest.raises(
+        ToolTimeoutError,
+        match="It did not begin: another async tool blocks ferrule's event loop",
+    ):
         offload.run_async_within(lambda: made.append("made") or work(), 0.01, 0.01, "t")
     gate.open.set()
     assert offload.run_async(where())[0] == "ferrule-loop"
@@ -635,7 +686,10 @@ def test_a_loop_of_its_own_that_is_blocked_keeps_nobody_either(gate, impatient):
     async def outer() -> None:
         offload.run_async_within(blocks, 0.01, 0.01, "t")
 
-    with pytest.warns(RuntimeWarning, match="^`t` blocks"), pytest.raises(ToolTimeoutError, match="ferrule's event loop"):
+    with (
+        pytest.warns(RuntimeWarning, match="^`t` blocks"),
+        pytest.raises(ToolTimeoutError, match="ferrule's event loop"),
+    ):
         offload.run_async(outer())
     assert offload.run_async_within(where, LONG, LONG, "t")[0] == "ferrule-loop"
 
@@ -670,7 +724,9 @@ def test_workers_that_wait_for_work_with_a_timeout_do_not_starve_it(pool):
     """Architecture: the pool cannot wait for itself; ours: deeper than it has threads."""
 
     def nested(depth: int) -> int:
-        return 1 + offload.run_with_timeout(lambda: nested(depth - 1), LONG, "nested") if depth else 0
+        return (
+            1 + offload.run_with_timeout(lambda: nested(depth - 1), LONG, "nested") if depth else 0
+        )
 
     futures = [offload.submit(lambda: nested(6)) for _ in range(4)]
     assert [future.result(LONG) for future in futures] == [6] * 4
@@ -695,7 +751,11 @@ def test_workers_with_loops_of_their_own_do_not_starve_them():
     """Ours: `asyncio.run(agent.acall())` in a sync tool."""
 
     def tool(depth: int) -> int:
-        return 1 + asyncio.run(offload.in_worker_thread(lambda: tool(depth - 1), timeout_s=LONG)) if depth else 0
+        return (
+            1 + asyncio.run(offload.in_worker_thread(lambda: tool(depth - 1), timeout_s=LONG))
+            if depth
+            else 0
+        )
 
     futures = [offload.submit(lambda: tool(3)) for _ in range(4)]
     assert [future.result(LONG) for future in futures] == [3] * 4
@@ -733,7 +793,9 @@ def test_work_that_the_background_loop_waits_for_does_not_wait_for_the_loop():
         return [
             offload.submit(lambda: offload.run_async(async_tool())).result(LONG),
             offload.run_with_timeout(lambda: offload.run_async(async_tool()), LONG, "t"),
-            offload.submit(lambda: offload.submit(lambda: offload.run_async(async_tool())).result(LONG)).result(LONG),
+            offload.submit(
+                lambda: offload.submit(lambda: offload.run_async(async_tool())).result(LONG),
+            ).result(LONG),
             offload.run_async(deeper()),
         ]
 
@@ -787,7 +849,11 @@ def test_a_forked_child_has_a_pool_and_a_loop_of_its_own(gate):
     assert offload.run_async(where())[0] == "ferrule-loop"
 
     def in_child() -> bool:
-        found = [offload.submit(lambda: 5).result(LONG), offload.run_async(where())[0], offload.in_worker()]
+        found = [
+            offload.submit(lambda: 5).result(LONG),
+            offload.run_async(where())[0],
+            offload.in_worker(),
+        ]
         nested = offload.submit(lambda: offload.run_with_timeout(lambda: 6, LONG, "t")).result(LONG)
         return [*found, nested] == [5, "ferrule-loop", False, 6]
 
@@ -808,7 +874,14 @@ def test_a_forked_child_has_a_pool_and_a_loop_of_its_own(gate):
 def python(program: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(SRC)}
     command = [sys.executable, "-X", "dev", "-W", "error", "-c", textwrap.dedent(program)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=LONG)
+    return subprocess.run(
+        command,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONG,
+    )
 
 
 def test_a_process_ends_although_tools_hang():
@@ -875,12 +948,17 @@ def test_ctrl_c_while_waiting_cancels_the_coroutine_and_frees_the_thread():
 
 def test_importing_it_does_not_import_asyncio():
     """F2: asyncio comes when there is something to do for it."""
-    done = python("import sys; from ferrule.concurrency import offload; assert 'asyncio' not in sys.modules, 'asyncio'")
+    done = python(
+        "import sys; from ferrule.concurrency import offload; assert 'asyncio' not in sys.modules, 'asyncio'",
+    )
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("begun", [True, False])
-def test_what_must_not_be_left_half_done_is_over_or_never_begins_when_its_task_is_cancelled(pool, begun):
+def test_what_must_not_be_left_half_done_is_over_or_never_begins_when_its_task_is_cancelled(
+    pool,
+    begun,
+):
     """A15: however often it is cancelled."""
     started, going_on, did = threading.Event(), threading.Event(), []
 
@@ -890,7 +968,11 @@ def test_what_must_not_be_left_half_done_is_over_or_never_begins_when_its_task_i
         did.append("all of it")
 
     async def go():
-        gates = [] if begun else [asyncio.ensure_future(offload.in_worker_thread(going_on.wait)) for _ in range(2)]
+        gates = (
+            []
+            if begun
+            else [asyncio.ensure_future(offload.in_worker_thread(going_on.wait)) for _ in range(2)]
+        )
         await asyncio.sleep(0)
         task = asyncio.ensure_future(offload.run_or_cancel(work))
         await asyncio.sleep(0)

@@ -28,7 +28,9 @@ def execute(monkeypatch: pytest.MonkeyPatch) -> Iterator[Execute]:
 
     def run(page: str) -> dict[str, Any]:
         text = (ROOT / page).read_text(encoding="utf-8")
-        module = ModuleType(name)  # a real module: dataclasses and type hints look for the names of theirs
+        module = ModuleType(
+            name,
+        )  # a real module: dataclasses and type hints look for the names of theirs
         monkeypatch.setitem(sys.modules, name, module)
         for block in _BLOCK.finditer(text):
             lines_before = text.count("\n", 0, block.start(1))

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from ferrule.values.run.act import Act
+from ferrule.acts import Act
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "ferrule"
@@ -25,14 +25,22 @@ def test_no_link_of_the_page_is_broken(links) -> None:
 
 def test_the_table_names_every_act() -> None:
     """Ours."""
-    assert sorted(re.findall(r"^\| `(\w+)\(", PAGE, re.MULTILINE)) == sorted(act.__name__ for act in get_args(Act))
+    assert sorted(re.findall(r"^\| `(\w+)\(", PAGE, re.MULTILINE)) == sorted(
+        act.__name__ for act in get_args(Act)
+    )
 
 
 def test_the_page_names_every_folder_and_no_file_that_is_not_there() -> None:
     """Ours."""
-    folders = [path.relative_to(PACKAGE) for path in PACKAGE.rglob("*") if path.is_dir() and (path / "__init__.py").is_file()]
+    folders = [
+        path.relative_to(PACKAGE)
+        for path in PACKAGE.rglob("*")
+        if path.is_dir() and (path / "__init__.py").is_file()
+    ]
     tree = PAGE.partition("## Folders")[2].split("```")[1]
     assert set(re.findall(r"(\w+)/", tree)) == {folder.name for folder in folders}
     named = re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", PAGE)
     assert named
-    assert [place for place in named if not (PACKAGE / place).exists() and not (ROOT / place).exists()] == []
+    assert [
+        place for place in named if not (PACKAGE / place).exists() and not (ROOT / place).exists()
+    ] == []

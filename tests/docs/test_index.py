@@ -20,11 +20,18 @@ def test_no_link_of_the_page_is_broken(links) -> None:
 def test_the_pages_say_that_optimizers_are_not_part_of_ferrule() -> None:
     """Architecture: optimizers are not part of ferrule, and the docs say so."""
     pages = [ROOT / "README.md", ROOT / "docs" / "index.md"]
-    assert all("not part of ferrule" in " ".join(page.read_text(encoding="utf-8").split()) for page in pages)
+    assert all(
+        "not part of ferrule" in " ".join(page.read_text(encoding="utf-8").split())
+        for page in pages
+    )
 
 
 def test_the_index_names_every_page() -> None:
     """Ours."""
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     pages = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")]
-    assert [page for page in pages if page != "index.md" and "decisions/" not in page and f"({page})" not in index] == []
+    assert [
+        page
+        for page in pages
+        if page != "index.md" and "decisions/" not in page and f"({page})" not in index
+    ] == []

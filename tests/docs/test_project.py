@@ -17,7 +17,10 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 TASKS = set(re.findall(r"^([a-z-]+):.*## ", MAKEFILE, re.MULTILINE))
 
 
-@pytest.mark.parametrize("paper", ["CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "README.md"])
+@pytest.mark.parametrize(
+    "paper",
+    ["CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "README.md"],
+)
 def test_what_a_paper_names_exists(paper: str, links, execute) -> None:
     text = (ROOT / paper).read_text(encoding="utf-8")
     assert links(paper) == []
@@ -27,9 +30,16 @@ def test_what_a_paper_names_exists(paper: str, links, execute) -> None:
     execute(paper)
 
 
-@pytest.mark.parametrize("file", [".github/workflows/check.yml", ".github/workflows/release.yml", ".pre-commit-config.yaml"])
+@pytest.mark.parametrize(
+    "file",
+    [".github/workflows/check.yml", ".github/workflows/release.yml", ".pre-commit-config.yaml"],
+)
 def test_a_workflow_and_the_hooks_run_tasks_of_the_makefile(file: str) -> None:
-    tasks = re.findall(r"(?:run|entry): make (?:PYTHON=python )?([a-z-]+)$", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
+    tasks = re.findall(
+        r"(?:run|entry): make (?:PYTHON=python )?([a-z-]+)$",
+        (ROOT / file).read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
     assert tasks
     assert set(tasks) <= TASKS
 
@@ -38,15 +48,25 @@ def test_the_workflow_checks_every_python_that_the_project_promises() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     promised = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
     workflow = (ROOT / ".github" / "workflows" / "check.yml").read_text(encoding="utf-8")
-    assert re.findall(r'"(3\.\d+)"', workflow.partition("python: [")[2].partition("]")[0]) == promised
+    assert (
+        re.findall(r'"(3\.\d+)"', workflow.partition("python: [")[2].partition("]")[0]) == promised
+    )
     assert {"macos-latest", "windows-latest"} <= set(re.findall(r"[a-z]+-latest", workflow))
 
 
-def test_an_action_has_one_version_in_all_workflows_and_a_commit_names_the_version_beside_it() -> None:
-    workflows = "".join(each.read_text(encoding="utf-8") for each in (ROOT / ".github" / "workflows").glob("*.yml"))
+def test_an_action_has_one_version_in_all_workflows_and_a_commit_names_the_version_beside_it() -> (
+    None
+):
+    workflows = "".join(
+        each.read_text(encoding="utf-8") for each in (ROOT / ".github" / "workflows").glob("*.yml")
+    )
     used = re.findall(r"uses: (.*)", workflows)
     versions = r"v\d+(?:\.\d+\.\d+)?|release/v\d+|[0-9a-f]{40} # v\d+\.\d+\.\d+"
-    pins = {match.groups() for each in used if (match := re.fullmatch(rf"([\w-]+/[\w-]+)@({versions})", each))}
+    pins = {
+        match.groups()
+        for each in used
+        if (match := re.fullmatch(rf"([\w-]+/[\w-]+)@({versions})", each))
+    }
     assert used
     assert {name for name, _ in pins} == {each.partition("@")[0] for each in used}
     assert len(pins) == len({name for name, _ in pins})
@@ -62,13 +82,28 @@ def test_a_release_takes_its_notes_from_the_changelog_or_says_what_to_do(tmp_pat
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     (tmp_path / "src" / "ferrule").mkdir(parents=True)
-    (tmp_path / "src" / "ferrule" / "__init__.py").write_text('__version__ = "1.2.3"\n', encoding="utf-8")
-    for changelog in ("## [Unreleased]\n- New.\n", "## [1.2.3]\n\n## [1.2.2]\n- Old.\n", "## [1.2.30]\n- Other.\n"):
+    (tmp_path / "src" / "ferrule" / "__init__.py").write_text(
+        '__version__ = "1.2.3"\n',
+        encoding="utf-8",
+    )
+    for changelog in (
+        "## [Unreleased]\n- New.\n",
+        "## [1.2.3]\n\n## [1.2.2]\n- Old.\n",
+        "## [1.2.30]\n- Other.\n",
+    ):
         refused = notes(changelog)
         assert refused.returncode != 0
-        assert "the section [1.2.3] of CHANGELOG.md, and there is none, or it is empty" in refused.stderr
+        assert (
+            "the section [1.2.3] of CHANGELOG.md, and there is none, or it is empty"
+            in refused.stderr
+        )
         assert "Rename [Unreleased] to '[1.2.3] - 2" in refused.stderr
-    assert notes("## [Unreleased]\n\n## [1.2.3] - 2026-12-31\n\n- New.\n\n## [1.2.2]\n- Old.\n").returncode == 0
+    assert (
+        notes(
+            "## [Unreleased]\n\n## [1.2.3] - 2026-12-31\n\n- New.\n\n## [1.2.2]\n- Old.\n",
+        ).returncode
+        == 0
+    )
     assert (tmp_path / "build" / "NOTES.md").read_text(encoding="utf-8").split() == ["-", "New."]
 
 
@@ -79,7 +114,11 @@ def test_the_version_has_one_place() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc)\d+)?", ferrule.__version__)
 
 
-@pytest.mark.parametrize("dot", sorted((ROOT / "docs" / "images").glob("*.dot")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "dot",
+    sorted((ROOT / "docs" / "images").glob("*.dot")),
+    ids=lambda path: path.stem,
+)
 def test_a_picture_was_drawn_from_its_text(dot: Path) -> None:
     """`make pictures` draws it; every label of the text is in the picture."""
     picture = (

@@ -16,7 +16,11 @@ import ferrule
 from ferrule import testing
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted(page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "decisions")
+PAGES = sorted(
+    page.relative_to(ROOT / "docs").as_posix()
+    for page in (ROOT / "docs").rglob("*.md")
+    if page.parent.name != "decisions"
+)
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +34,15 @@ def site():
 def test_the_reference_shows_every_public_name_on_one_page(site) -> None:
     names = site.public_names()
     assert sorted(names) == sorted(
-        [f"ferrule.{name}" for name in ferrule.__all__ if name != "settings"] + [f"ferrule.testing.{name}" for name in testing.__all__]
+        [f"ferrule.{name}" for name in ferrule.__all__ if name != "settings"]
+        + [f"ferrule.testing.{name}" for name in testing.__all__],
     )
     text = "\n".join(site.api_pages().values())
-    assert [name for name, home in names.items() if text.count(f"::: {home}.{name.rpartition('.')[2]}\n") != 1] == []
+    assert [
+        name
+        for name, home in names.items()
+        if text.count(f"::: {home}.{name.rpartition('.')[2]}\n") != 1
+    ] == []
 
 
 def test_a_module_without_a_page_of_the_reference_is_an_error(site) -> None:
@@ -42,7 +51,9 @@ def test_a_module_without_a_page_of_the_reference_is_an_error(site) -> None:
 
 
 def test_the_navigation_names_every_page(site) -> None:
-    nav = tomllib.loads((ROOT / "site" / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"]
+    nav = tomllib.loads((ROOT / "site" / "zensical.toml").read_text(encoding="utf-8"))["project"][
+        "nav"
+    ]
     named = site._pages_of(nav)
     assert [page for page in PAGES if page not in named] == []
     assert [page for page in site.API if f"reference/api/{page}.md" not in named] == []
@@ -68,7 +79,10 @@ def test_links_out_of_docs_lead_to_staged_pages_and_code_stays_as_it_is(site) ->
 
 
 def test_the_list_for_language_models_gives_each_page_its_first_sentence(site) -> None:
-    assert site._first_sentence("# T\n\n```python\nx\n```\n\nA [link](x.md) first: then more. Last.") == ": A link first"
+    assert (
+        site._first_sentence("# T\n\n```python\nx\n```\n\nA [link](x.md) first: then more. Last.")
+        == ": A link first"
+    )
     assert site._first_sentence("# T\n\n## U\n") == ""
 
 
@@ -103,14 +117,25 @@ def is_python(code: str) -> bool:
         tree = ast.parse(code)
     except SyntaxError:
         return False
-    return any(isinstance(node, ast.Import | ast.ImportFrom | ast.Call | ast.Assign | ast.FunctionDef) for node in ast.walk(tree))
+    return any(
+        isinstance(node, ast.Import | ast.ImportFrom | ast.Call | ast.Assign | ast.FunctionDef)
+        for node in ast.walk(tree)
+    )
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_block_of_python_runs_or_has_a_reason_not_to(page: str) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    blocks = re.findall(r"^(<!-- [^\n]* -->\n)?```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    not_run = [code for marker, kind, code in blocks if not marker and (kind == "py" or (kind in {"", "text"} and is_python(code)))]
+    blocks = re.findall(
+        r"^(<!-- [^\n]* -->\n)?```(\w*)\n(.*?)^```$",
+        text,
+        re.MULTILINE | re.DOTALL,
+    )
+    not_run = [
+        code
+        for marker, kind, code in blocks
+        if not marker and (kind == "py" or (kind in {"", "text"} and is_python(code)))
+    ]
     assert len(not_run) == NOT_RUN.get(page, 0), "\n".join(not_run)
 
 
@@ -129,12 +154,31 @@ ZENSICAL = ROOT / ".venv-docs" / ("Scripts" if os.name == "nt" else "bin") / "ze
     ],
     ids=["a page", "a dead link", "a dead anchor", "a missing object", "a missing reference"],
 )
-def test_the_site_builds_only_without_dead_links_and_missing_references(tmp_path: Path, text: str, *, builds: bool) -> None:
-    config = (ROOT / "site" / "zensical.toml").read_text(encoding="utf-8").replace("{root}", ROOT.as_posix())
-    config = re.sub(r"^nav = \[\n.*?^\]\n", 'nav = ["index.md"]\n', config, flags=re.MULTILINE | re.DOTALL)
+def test_the_site_builds_only_without_dead_links_and_missing_references(
+    tmp_path: Path,
+    text: str,
+    *,
+    builds: bool,
+) -> None:
+    config = (
+        (ROOT / "site" / "zensical.toml")
+        .read_text(encoding="utf-8")
+        .replace("{root}", ROOT.as_posix())
+    )
+    config = re.sub(
+        r"^nav = \[\n.*?^\]\n",
+        'nav = ["index.md"]\n',
+        config,
+        flags=re.MULTILINE | re.DOTALL,
+    )
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "ferrule.css").touch()
     (tmp_path / "docs" / "index.md").write_text(f"# A page\n\n{text}\n", encoding="utf-8")
     (tmp_path / "zensical.toml").write_text(config, encoding="utf-8")
-    done = subprocess.run([ZENSICAL, "build", "--strict"], cwd=tmp_path, capture_output=True, check=False)
+    done = subprocess.run(
+        [ZENSICAL, "build", "--strict"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
     assert (done.returncode == 0) is builds, done.stdout + done.stderr

@@ -31,9 +31,18 @@ TELLING_S = 0.005
 def main() -> int:
     """Print what was found; returns whether that was anything."""
     parser = argparse.ArgumentParser(prog="fuzzing", description=__doc__)
-    parser.add_argument("--doubling", action="store_true", help="time each text at doubling sizes, instead of inputs by chance")
+    parser.add_argument(
+        "--doubling",
+        action="store_true",
+        help="time each text at doubling sizes, instead of inputs by chance",
+    )
     parser.add_argument("--seconds", type=float, default=120.0, help="how long")
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30), help="where chance begins")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=random.randrange(1 << 30),
+        help="where chance begins",
+    )
     parser.add_argument("--only", default="", help="only doors whose name contains this")
     told = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -80,11 +89,15 @@ def slow(chance: random.Random, until: float, only: str, counts: Counter[str]) -
             if only not in name or time.monotonic() > until:
                 continue
             counts[name] += 1
-            small, large = (_span_s(read, opening, fragment, size) for size in (SIZES[0] // 4, SIZES[0]))
+            small, large = (
+                _span_s(read, opening, fragment, size) for size in (SIZES[0] // 4, SIZES[0])
+            )
             if large < TELLING_S or large < small * WORST**2:
                 continue
             # The best of three: a busy machine and the garbage collector slow single readings.
-            spans = [min(_span_s(read, opening, fragment, size) for _ in range(3)) for size in SIZES]
+            spans = [
+                min(_span_s(read, opening, fragment, size) for _ in range(3)) for size in SIZES
+            ]
             if sum(after > before * WORST for before, after in pairwise(spans)) > 1:
                 yield f"{name}: {opening + fragment!r} takes {', '.join(f'{span:.3f}' for span in spans)} s"
 

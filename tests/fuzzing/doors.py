@@ -25,14 +25,14 @@ from ferrule import (
     fence_untrusted,
     lower_schema,
 )
-from ferrule.bridges.mcp.transport.messages import read_message
-from ferrule.bridges.mcp.transport.redact import redact
-from ferrule.models.http.sse import Events
+from ferrule.encoding.repair import objects_in, read_json
+from ferrule.mcp_bridge.transport.messages import read_message
+from ferrule.mcp_bridge.transport.redact import redact
 from ferrule.models.wires.wire import WIRES, wire
+from ferrule.net.sse import Events
+from ferrule.schema.lowering.rules import Target
 from ferrule.tools.mcp.result import read_result
 from ferrule.values.conversation.thoughts import ThoughtSplitter
-from ferrule.values.encoding.repair import objects_in, read_json
-from ferrule.values.schema.lowering.rules import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,14 +43,30 @@ def add(a: int, b: int = 2) -> int:
     return a + b
 
 
-def search(query: str, filters: dict[str, list[int]] | None = None, words: list[str] | None = None) -> str:
+def search(
+    query: str,
+    filters: dict[str, list[int]] | None = None,
+    words: list[str] | None = None,
+) -> str:
     """Search."""
     return f"{query} {filters} {words}"
 
 
 TOOLS = [Tool(add), Tool(search)]
-FIELDS = Signature({"question": InputField(), "found": (dict[str, list[int]], OutputField()), "answer": (int, OutputField())})
-CALLS = Signature({"question": InputField(), "calls": (ToolCalls, OutputField()), "answer": (str | None, OutputField())})
+FIELDS = Signature(
+    {
+        "question": InputField(),
+        "found": (dict[str, list[int]], OutputField()),
+        "answer": (int, OutputField()),
+    },
+)
+CALLS = Signature(
+    {
+        "question": InputField(),
+        "calls": (ToolCalls, OutputField()),
+        "answer": (str | None, OutputField()),
+    },
+)
 ADAPTERS = (ChatAdapter(), JSONAdapter(), XMLAdapter())
 REQUEST = Request(Messages([Message("user", "x")]))
 PIECE = 7
@@ -80,21 +96,46 @@ TEXTS: dict[str, Callable[[str], Any]] = {
     "read_json": read_json,
     "objects_in": objects_in,
     "a call's arguments": lambda text: ToolCall.read({"name": "add", "arguments": text}),
-    "arguments in text": lambda text: TOOLS[1].prepare({"query": text, "filters": text, "words": text}),
-    **{f"{type(each).__name__}.parse": (lambda text, each=each: each.parse(FIELDS, text)) for each in ADAPTERS},
+    "arguments in text": lambda text: TOOLS[1].prepare(
+        {"query": text, "filters": text, "words": text},
+    ),
     **{
-        f"{type(each).__name__}.read": (lambda text, each=each: each.read(CALLS, Response(text), lenient=True, tools=TOOLS))
+        f"{type(each).__name__}.parse": (lambda text, each=each: each.parse(FIELDS, text))
         for each in ADAPTERS
     },
-    **{f"{type(each).__name__}.reader": (lambda text, each=each: _stream(each.reader(FIELDS), text)) for each in ADAPTERS},
-    **{f"{type(each).__name__}.opening": (lambda text, each=each: each.opening(FIELDS, {"question": text})) for each in ADAPTERS},
+    **{
+        f"{type(each).__name__}.read": (
+            lambda text, each=each: each.read(CALLS, Response(text), lenient=True, tools=TOOLS)
+        )
+        for each in ADAPTERS
+    },
+    **{
+        f"{type(each).__name__}.reader": (
+            lambda text, each=each: _stream(each.reader(FIELDS), text)
+        )
+        for each in ADAPTERS
+    },
+    **{
+        f"{type(each).__name__}.opening": (
+            lambda text, each=each: each.opening(FIELDS, {"question": text})
+        )
+        for each in ADAPTERS
+    },
     "thoughts": lambda text: _stream(ThoughtSplitter(REQUEST), text),
     "server-sent events": lambda text: _stream(Events(), _bytes(text)),
-    **{f"{name}.read": (lambda text, name=name: wire(name).read(text.encode("utf-8", "replace"))) for name in WIRES},
+    **{
+        f"{name}.read": (lambda text, name=name: wire(name).read(text.encode("utf-8", "replace")))
+        for name in WIRES
+    },
     "an MCP message": lambda text: read_message(_bytes(text)),
-    "an MCP result": lambda text: read_result({"content": [{"type": "text", "text": text}]}).content,
+    "an MCP result": lambda text: (
+        read_result({"content": [{"type": "text", "text": text}]}).content
+    ),
     "an MCP entry": lambda text: (
-        Tool.from_mcp_tool({"name": "t", "description": text, "inputSchema": {"type": "object"}}, "server").declaration
+        Tool.from_mcp_tool(
+            {"name": "t", "description": text, "inputSchema": {"type": "object"}},
+            "server",
+        ).declaration
     ),
     "fence_untrusted": lambda text: fence_untrusted(text, "server"),
     "redact": redact,
@@ -115,7 +156,10 @@ def _by_hand(schema: Any, value: Any) -> None:
 
 
 def _of_server(schema: Any, value: Any) -> None:
-    tool = Tool.from_mcp_tool({"name": "t", "description": "Act.", "inputSchema": schema, "outputSchema": schema}, "server")
+    tool = Tool.from_mcp_tool(
+        {"name": "t", "description": "Act.", "inputSchema": schema, "outputSchema": schema},
+        "server",
+    )
     _ = tool.declaration
     tool.prepare(value)
 
@@ -128,5 +172,8 @@ def _lowered(schema: Any, value: Any, target: Target) -> None:
 SCHEMAS: dict[str, Callable[[Any, Any], Any]] = {
     "a tool by hand": _by_hand,
     "an MCP tool": _of_server,
-    **{f"lowered for {name}": (lambda schema, value, name=name: _lowered(schema, value, name)) for name in get_args(Target)},
+    **{
+        f"lowered for {name}": (lambda schema, value, name=name: _lowered(schema, value, name))
+        for name in get_args(Target)
+    },
 }

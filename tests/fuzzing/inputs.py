@@ -40,11 +40,21 @@ def text(chance: random.Random) -> str:
     """Some fragments in a row, one of them many times, or characters."""
     match chance.randrange(3):
         case 0:
-            return "".join(chance.choice(FRAGMENTS) + chance.choice(("", "", " ", "\n")) for _ in range(chance.randrange(1, 40)))
+            return "".join(
+                chance.choice(FRAGMENTS) + chance.choice(("", "", " ", "\n"))
+                for _ in range(chance.randrange(1, 40))
+            )
         case 1:
-            return chance.choice(OPENINGS) + chance.choice(FRAGMENTS) * chance.randrange(1, 300) + chance.choice(FRAGMENTS)
+            return (
+                chance.choice(OPENINGS)
+                + chance.choice(FRAGMENTS) * chance.randrange(1, 300)
+                + chance.choice(FRAGMENTS)
+            )
         case _:
-            return "".join(chr(chance.choice((chance.randrange(128), chance.randrange(0x110000)))) for _ in range(chance.randrange(60)))
+            return "".join(
+                chr(chance.choice((chance.randrange(128), chance.randrange(0x110000))))
+                for _ in range(chance.randrange(60))
+            )
 
 
 def value(chance: random.Random, depth: int = 3) -> Any:
@@ -53,14 +63,27 @@ def value(chance: random.Random, depth: int = 3) -> Any:
     if kind == 1:
         return [value(chance, depth - 1) for _ in range(chance.randrange(4))]
     if kind == 2:
-        return {chance.choice(("a", "b", "name", "\ud800", "")): value(chance, depth - 1) for _ in range(chance.randrange(4))}
+        return {
+            chance.choice(("a", "b", "name", "\ud800", "")): value(chance, depth - 1)
+            for _ in range(chance.randrange(4))
+        }
     return chance.choice((*_ODD, text(chance)[:80]))
 
 
 def schema(chance: random.Random, depth: int = 4) -> Any:
     """A JSON schema, or nearly one."""
     if not depth or chance.random() < 0.1:
-        return chance.choice(({}, True, False, {"type": "string"}, {"$ref": "#"}, {"$ref": "#/$defs/a"}, value(chance, 1)))
+        return chance.choice(
+            (
+                {},
+                True,
+                False,
+                {"type": "string"},
+                {"$ref": "#"},
+                {"$ref": "#/$defs/a"},
+                value(chance, 1),
+            ),
+        )
     made = {key: _keyword(chance, depth) for key in chance.choices(_KEYS, k=chance.randrange(1, 6))}
     return {"type": "object", **made} if depth == 4 and chance.random() < 0.7 else made
 

@@ -39,7 +39,12 @@ from ferrule.runs.store.sqlite import SQLiteStore
 PEOPLE = ("ada", "bob", "cleo", "dan", "eve")
 FORMS = ("sync", "async", "stream", "astream")
 DOORS = ("by id", "store", "run")
-RUNS = [f"{form} {shape} {who}" for form in FORMS for shape in ("plain", "nested") for who in (*PEOPLE, "all")]
+RUNS = [
+    f"{form} {shape} {who}"
+    for form in FORMS
+    for shape in ("plain", "nested")
+    for who in (*PEOPLE, "all")
+]
 AN_HOUR_S = 3600.0
 
 
@@ -65,7 +70,11 @@ def agent(folder: Path, *, nested: bool) -> ReAct:
         return paid(ctx.run_id, to, euros)
 
     cashier = ReAct("task -> answer", [pay, pay_soon], native=True)
-    return ReAct("errand -> answer", [cashier.as_tool("cashier", "Pays.")], native=True) if nested else cashier
+    return (
+        ReAct("errand -> answer", [cashier.as_tool("cashier", "Pays.")], native=True)
+        if nested
+        else cashier
+    )
 
 
 def answer(request: Any) -> Response:
@@ -76,9 +85,20 @@ def answer(request: Any) -> Response:
     opening = request.messages[1].text
     who = [name for name in PEOPLE if name in opening]
     if "errand ## ]]" in opening:
-        return Response("", tuple(ToolCall(name="cashier", args={"task": name}, id=f"c {name}") for name in who))
+        return Response(
+            "",
+            tuple(ToolCall(name="cashier", args={"task": name}, id=f"c {name}") for name in who),
+        )
     return Response(
-        "", tuple(ToolCall(name="pay_soon" if name == "eve" else "pay", args={"to": name, "euros": 5}, id=name) for name in who)
+        "",
+        tuple(
+            ToolCall(
+                name="pay_soon" if name == "eve" else "pay",
+                args={"to": name, "euros": 5},
+                id=name,
+            )
+            for name in who
+        ),
     )
 
 
@@ -91,12 +111,16 @@ def model() -> Any:
 
 def start(folder: Path, store: SQLiteStore) -> dict[str, Run]:
     """Start every run in its form; each waits."""
-    return {run_id: _started(agent(folder, nested="nested" in run_id), run_id, store) for run_id in RUNS}
+    return {
+        run_id: _started(agent(folder, nested="nested" in run_id), run_id, store) for run_id in RUNS
+    }
 
 
 def _started(program: ReAct, run_id: str, store: SQLiteStore) -> Run:
     form, shape, who = run_id.split()
-    inputs: dict[str, Any] = {"errand" if shape == "nested" else "task": " ".join(PEOPLE) if who == "all" else who}
+    inputs: dict[str, Any] = {
+        "errand" if shape == "nested" else "task": " ".join(PEOPLE) if who == "all" else who,
+    }
     match form:
         case "sync":
             return program.start(store=store, run_id=run_id, **inputs)
@@ -148,15 +172,27 @@ def _decide(folder: Path, store: SQLiteStore, run_id: str, question: Any) -> Non
         "cleo": {"approved": False, "data": "too much"},
         "dan": {"status": "feedback", "data": "ask Bob"},
     }
-    decisions = {"bob": question.edit({"euros": 3}), "cleo": question.deny("too much"), "dan": question.reply("ask Bob")}
+    decisions = {
+        "bob": question.edit({"euros": 3}),
+        "cleo": question.deny("too much"),
+        "dan": question.reply("ask Bob"),
+    }
     decision = decisions.get(to, question.approve())
     match door := _door(run_id, to):
         case "by id":
-            respond_to_confirmation(question.id, **responses.get(to, {}), store=store, by="grace", via=door)
+            respond_to_confirmation(
+                question.id,
+                **responses.get(to, {}),
+                store=store,
+                by="grace",
+                via=door,
+            )
         case "store":
             store.decide(run_id, decision.signed(by="grace", via=door))
         case _:
-            Run.load(store, run_id, agent(folder, nested="nested" in run_id)).answer(decision.signed(by="grace", via=door))
+            Run.load(store, run_id, agent(folder, nested="nested" in run_id)).answer(
+                decision.signed(by="grace", via=door),
+            )
 
 
 def go_on(folder: Path, store: SQLiteStore, runs: dict[str, Run] | None = None) -> None:
@@ -218,7 +254,10 @@ def expected(run_id: str) -> dict[str, Any]:
     return {
         "answer": "; ".join(SAID[name] for name in names),
         "paid": sorted(line for name in names for line in PAID.get(name, ())),
-        "decided": sorted(("deny", "", "expiry") if name == "eve" else (kinds[name], "grace", _door(run_id, name)) for name in names),
+        "decided": sorted(
+            ("deny", "", "expiry") if name == "eve" else (kinds[name], "grace", _door(run_id, name))
+            for name in names
+        ),
     }
 
 
@@ -233,7 +272,10 @@ def found(folder: Path, store: SQLiteStore, run_id: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("goes_on", ["the_process_that_asked", "a_third_process"])
-def test_every_decision_reaches_every_form_of_run_from_another_process(goes_on: str, tmp_path: Path) -> None:
+def test_every_decision_reaches_every_form_of_run_from_another_process(
+    goes_on: str,
+    tmp_path: Path,
+) -> None:
     """A8, A12, A16, U99, V2, V6: approve, edit, deny, reply and expiry; sync, async, streams; nested agents, parallel calls."""
     with model():
         store = SQLiteStore(tmp_path / "runs.db", full_sync=False)
@@ -245,7 +287,9 @@ def test_every_decision_reaches_every_form_of_run_from_another_process(goes_on: 
             runs = start(tmp_path, store)
             process("decide", tmp_path)
             go_on(tmp_path, store, runs)
-        assert {run_id: found(tmp_path, store, run_id) for run_id in RUNS} == {run_id: expected(run_id) for run_id in RUNS}
+        assert {run_id: found(tmp_path, store, run_id) for run_id in RUNS} == {
+            run_id: expected(run_id) for run_id in RUNS
+        }
         store.close()
 
 
@@ -274,4 +318,8 @@ def test_of_forty_who_have_one_approved_run_in_hand_one_executes_it(tmp_path: Pa
         store.close()
     assert (tmp_path / "paid").read_text().splitlines() == [f"{run_id}: ada 5"]
     assert told.count("done") == 1
-    assert all("at work on the run" in each or "finished elsewhere" in each for each in told if each != "done"), told
+    assert all(
+        "at work on the run" in each or "finished elsewhere" in each
+        for each in told
+        if each != "done"
+    ), told

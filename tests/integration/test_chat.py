@@ -39,7 +39,10 @@ const denied = seen(again).slice(-2);
 console.log(JSON.stringify({ ...found, late, denied }));
 """
 
-pytestmark = [pytest.mark.integration, pytest.mark.skipif(NODE is None, reason="the page's script needs node")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(NODE is None, reason="the page's script needs node"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +72,9 @@ def test_the_page_asks_is_loaded_again_decides_and_goes_on(address: str, kind: s
     assert [line[0] for line in found["waiting"]] == ["user", "thought", "call", "call"]
     assert found["loaded"] == found["waiting"]
     assert found["waiting"][2][2] == "Hotel Rome, 90 euros a night"
-    assert found["asks"] == ['Confirm execution of book with args: {"hotel":"Hotel Rome","nights":2}? (yes/no)']
+    assert found["asks"] == [
+        'Confirm execution of book with args: {"hotel":"Hotel Rome","nights":2}? (yes/no)',
+    ]
     assert found["done"] == [["text", "This is what happened: booked Hotel Rome, nights: 2.", None]]
     assert "is not waiting for the questions" in found["late"]
     assert found["denied"][0][0] == "call"

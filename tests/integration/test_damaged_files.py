@@ -23,27 +23,65 @@ from hypothesis import strategies as st
 from stores.programs import SAVED, STORES, Scenario
 
 import ferrule
-from ferrule import ConfigurationError, FerruleError, Message, Messages, Request, Run, SQLiteStore, StoreError
-from ferrule.bridges.mcp.client.pinning import Pins, read_pins, write_pins
-from ferrule.bridges.mcp.client.recording import ReplayLink
+from ferrule import (
+    ConfigurationError,
+    FerruleError,
+    Message,
+    Messages,
+    Request,
+    Run,
+    SQLiteStore,
+    StoreError,
+)
+from ferrule.mcp_bridge.client.pinning import Pins, read_pins, write_pins
+from ferrule.mcp_bridge.client.recording import ReplayLink
 from ferrule.testing import RecordLM, ReplayLM, ScriptedLM
 
 pytestmark = pytest.mark.integration
 DATA = Path(__file__).parents[1] / "stores"
-MANY = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.large_base_example, HealthCheck.data_too_large])
-RUNS = [(of, name) for of, scenarios in STORES.items() for name in scenarios if not name.startswith("hall")]  # without an MCP server
+MANY = settings(
+    max_examples=60,
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.large_base_example,
+        HealthCheck.data_too_large,
+    ],
+)
+RUNS = [
+    (of, name)
+    for of, scenarios in STORES.items()
+    for name in scenarios
+    if not name.startswith("hall")
+]  # without an MCP server
 
 
 def texts(of: str, name: str) -> list[tuple[str, str]]:
     """The JSON texts of one stored run, each with the update that replaces it."""
     with closing(sqlite3.connect(DATA / f"{of}.sqlite")) as db:
-        no, head, questions, error = db.execute("SELECT no, head, questions, error FROM runs WHERE id = ?", (name,)).fetchone()
-        entries = db.execute("SELECT place, entry FROM entries WHERE place >= ? AND place < ?", (no << 32, (no + 1) << 32)).fetchall()
-        decisions = db.execute("SELECT question_id, decision FROM decisions WHERE run_id = ?", (name,)).fetchall()
-    found = [(f"UPDATE runs SET head = ? WHERE no = {no}", head), (f"UPDATE runs SET questions = ? WHERE no = {no}", questions)]
+        no, head, questions, error = db.execute(
+            "SELECT no, head, questions, error FROM runs WHERE id = ?",
+            (name,),
+        ).fetchone()
+        entries = db.execute(
+            "SELECT place, entry FROM entries WHERE place >= ? AND place < ?",
+            (no << 32, (no + 1) << 32),
+        ).fetchall()
+        decisions = db.execute(
+            "SELECT question_id, decision FROM decisions WHERE run_id = ?",
+            (name,),
+        ).fetchall()
+    found = [
+        (f"UPDATE runs SET head = ? WHERE no = {no}", head),
+        (f"UPDATE runs SET questions = ? WHERE no = {no}", questions),
+    ]
     found += [(f"UPDATE runs SET error = ? WHERE no = {no}", error)] if error else []
-    found += [(f"UPDATE entries SET entry = ? WHERE place = {place}", entry) for place, entry in entries]
-    return found + [(f"UPDATE decisions SET decision = ? WHERE question_id = '{key}'", text) for key, text in decisions]
+    found += [
+        (f"UPDATE entries SET entry = ? WHERE place = {place}", entry) for place, entry in entries
+    ]
+    return found + [
+        (f"UPDATE decisions SET decision = ? WHERE question_id = '{key}'", text)
+        for key, text in decisions
+    ]
 
 
 def go_on(store: SQLiteStore, name: str, scenario: Scenario, folder: Path) -> None:
@@ -109,11 +147,28 @@ def test_damaged_bytes_of_a_store_are_a_store_error(data: st.DataObject) -> None
 def test_a_damaged_document_of_a_run_is_a_store_error(data: st.DataObject) -> None:
     of, name = data.draw(st.sampled_from(RUNS))
     scenario = STORES[of][name]
-    with TemporaryDirectory() as folder, closing(SQLiteStore(shutil.copy(DATA / f"{of}.sqlite", folder))) as store:
+    with (
+        TemporaryDirectory() as folder,
+        closing(SQLiteStore(shutil.copy(DATA / f"{of}.sqlite", folder))) as store,
+    ):
         stored = store.load(name)
-        whole = json.dumps({**json.loads(stored.head), "status": stored.status, "journal": list(map(json.loads, stored.entries))})
-        with suppress(FerruleError), ferrule.context(lm=ScriptedLM(scenario.script[scenario.asked :])):
-            run = Run.from_json(data.draw(damaged_json(whole)), scenario.made(Path(folder)), tools=scenario.tools, deps=[])
+        whole = json.dumps(
+            {
+                **json.loads(stored.head),
+                "status": stored.status,
+                "journal": list(map(json.loads, stored.entries)),
+            },
+        )
+        with (
+            suppress(FerruleError),
+            ferrule.context(lm=ScriptedLM(scenario.script[scenario.asked :])),
+        ):
+            run = Run.from_json(
+                data.draw(damaged_json(whole)),
+                scenario.made(Path(folder)),
+                tools=scenario.tools,
+                deps=[],
+            )
             if run.status in {"running", "waiting"}:
                 run.resume()
             if run.error is not None and not is_of_the_program(run.error):
@@ -129,15 +184,37 @@ def is_of_the_program(error: BaseException) -> bool:
 @pytest.mark.parametrize(
     ("update", "error"),
     [
-        ("UPDATE entries SET entry = '[' || entry", "This is not an entry of a journal, which is JSON text"),
-        ("UPDATE entries SET entry = json_set(entry, '$.slot', 5)", "An entry of a journal, .* cannot be read: .*`slot` is 5, not str"),
-        ("UPDATE entries SET entry = json_set(entry, '$.kind', 'x')", "An entry of a journal, .* cannot be read: .*KeyError: 'x'"),
-        ("UPDATE runs SET head = json_remove(head, '$.fingerprint')", "The fingerprint of a stored run cannot be read"),
-        ("UPDATE runs SET head = json_set(head, '$.key', 'xyz')", "The head of a run cannot be read: .*non-hexadecimal"),
-        ("UPDATE runs SET head = json_remove(head, '$.inputs')", "This is not the head of a run: found"),
+        (
+            "UPDATE entries SET entry = '[' || entry",
+            "This is not an entry of a journal, which is JSON text",
+        ),
+        (
+            "UPDATE entries SET entry = json_set(entry, '$.slot', 5)",
+            "An entry of a journal, .* cannot be read: .*`slot` is 5, not str",
+        ),
+        (
+            "UPDATE entries SET entry = json_set(entry, '$.kind', 'x')",
+            "An entry of a journal, .* cannot be read: .*KeyError: 'x'",
+        ),
+        (
+            "UPDATE runs SET head = json_remove(head, '$.fingerprint')",
+            "The fingerprint of a stored run cannot be read",
+        ),
+        (
+            "UPDATE runs SET head = json_set(head, '$.key', 'xyz')",
+            "The head of a run cannot be read: .*non-hexadecimal",
+        ),
+        (
+            "UPDATE runs SET head = json_remove(head, '$.inputs')",
+            "This is not the head of a run: found",
+        ),
     ],
 )
-def test_an_error_says_what_is_damaged_and_what_to_do(tmp_path: Path, update: str, error: str) -> None:
+def test_an_error_says_what_is_damaged_and_what_to_do(
+    tmp_path: Path,
+    update: str,
+    error: str,
+) -> None:
     path = tmp_path / "runs.sqlite"
     path.write_bytes((DATA / "waiting.sqlite").read_bytes())
     with closing(sqlite3.connect(path)) as db:
@@ -150,7 +227,10 @@ def test_an_error_says_what_is_damaged_and_what_to_do(tmp_path: Path, update: st
 def test_a_name_in_a_store_that_is_no_text_is_a_store_error(tmp_path: Path) -> None:
     path = tmp_path / "runs.sqlite"
     path.write_bytes(
-        (DATA / "ended.sqlite").read_bytes().replace(b"runs_by_change", b"runs_\xfcy_change").replace(b"(updated_at)", b"(\xfcpdated_at)")
+        (DATA / "ended.sqlite")
+        .read_bytes()
+        .replace(b"runs_by_change", b"runs_\xfcy_change")
+        .replace(b"(updated_at)", b"(\xfcpdated_at)"),
     )
     with closing(SQLiteStore(path)) as store, pytest.raises(StoreError, match=r"runs\.sqlite"):
         store.list()
@@ -161,8 +241,12 @@ def test_a_run_whose_number_is_lost_is_a_store_error(tmp_path: Path) -> None:
     with closing(SQLiteStore(path)) as store:
         store.list()
         with closing(sqlite3.connect(path)) as db:
-            db.executescript("ALTER TABLE runs RENAME TO old; CREATE TABLE runs AS SELECT * FROM old; DROP TABLE old;")
-            db.execute("INSERT INTO runs (id, program, status, questions, head) VALUES ('r', 'p', 'done', '[]', '{}')")
+            db.executescript(
+                "ALTER TABLE runs RENAME TO old; CREATE TABLE runs AS SELECT * FROM old; DROP TABLE old;",
+            )
+            db.execute(
+                "INSERT INTO runs (id, program, status, questions, head) VALUES ('r', 'p', 'done', '[]', '{}')",
+            )
             db.commit()
     with closing(SQLiteStore(path)) as store:
         for act in (store.load, store.delete):
@@ -174,11 +258,19 @@ def test_a_run_whose_number_is_lost_is_a_store_error(tmp_path: Path) -> None:
     ("make", "error"),
     [
         (
-            lambda path: path.write_bytes(b"no database at all, but long enough to have a head" * 40),
+            lambda path: path.write_bytes(
+                b"no database at all, but long enough to have a head" * 40,
+            ),
             r"not a SQLite database.*Put a backup .*\.recover",
         ),
-        (lambda path: path.mkdir(), "Check that its folder exists and that this process may write there"),
-        (lambda path: path.write_bytes((DATA / "ended.sqlite").read_bytes()[:9000]), r"The file is damaged\. Put a backup .*\.recover"),
+        (
+            lambda path: path.mkdir(),
+            "Check that its folder exists and that this process may write there",
+        ),
+        (
+            lambda path: path.write_bytes((DATA / "ended.sqlite").read_bytes()[:9000]),
+            r"The file is damaged\. Put a backup .*\.recover",
+        ),
     ],
     ids=["other", "folder", "cut"],
 )
@@ -207,9 +299,17 @@ def replay(path: Path) -> None:
 
 
 SERVER_RECORDING = [
-    {"ferrule_mcp": 1, "name": "s", "wire": {"version": "2025-11-25", "server": {"name": "s"}, "capabilities": {"tools": {}}}},
+    {
+        "ferrule_mcp": 1,
+        "name": "s",
+        "wire": {"version": "2025-11-25", "server": {"name": "s"}, "capabilities": {"tools": {}}},
+    },
     {"method": "tools/list", "params": None, "result": {"tools": []}},
-    {"method": "tools/call", "params": {"name": "x"}, "error": {"kind": "MCPToolError", "text": "bad", "server": "s", "tool": "x"}},
+    {
+        "method": "tools/call",
+        "params": {"name": "x"},
+        "error": {"kind": "MCPToolError", "text": "bad", "server": "s", "tool": "x"},
+    },
 ]
 
 
@@ -221,7 +321,14 @@ def answer_requests(path: Path) -> None:
 
 
 def lock(path: Path) -> bytes:
-    write_pins(path, "s", Pins({"name": "s"}, {"t": {"name": "t", "description": "d", "inputSchema": {"type": "object"}}}))
+    write_pins(
+        path,
+        "s",
+        Pins(
+            {"name": "s"},
+            {"t": {"name": "t", "description": "d", "inputSchema": {"type": "object"}}},
+        ),
+    )
     return path.read_bytes()
 
 
@@ -243,7 +350,10 @@ def load_saved(name: str) -> Any:
 
 with TemporaryDirectory() as _folder:
     FILES: dict[str, tuple[bytes, bool, Any]] = {
-        **{name: ((DATA / "saved" / f"{name}.json").read_bytes(), False, load_saved(name)) for name in SAVED},
+        **{
+            name: ((DATA / "saved" / f"{name}.json").read_bytes(), False, load_saved(name))
+            for name in SAVED
+        },
         "recording": (recording(Path(_folder) / "r"), True, replay),
         "server": ("\n".join(map(json.dumps, SERVER_RECORDING)).encode(), True, answer_requests),
         "lock": (lock(Path(_folder) / "l"), False, compare_pins),
@@ -263,10 +373,16 @@ def test_a_damaged_file_is_one_of_ferrules_errors(name: str, data: st.DataObject
 
 
 @pytest.mark.parametrize("first", ["[]", '[{"ferrule_mcp": 1}]', "5", "null", '"x"'])
-def test_a_recording_whose_first_line_is_no_object_is_no_recording(tmp_path: Path, first: str) -> None:
+def test_a_recording_whose_first_line_is_no_object_is_no_recording(
+    tmp_path: Path,
+    first: str,
+) -> None:
     path = tmp_path / "recording.jsonl"
     path.write_text(f"{first}\n{{}}\n")
-    with pytest.raises(ConfigurationError, match=r"recording\.jsonl is not a recording of an MCP server"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"recording\.jsonl is not a recording of an MCP server",
+    ):
         ReplayLink(path)
     with pytest.raises(ConfigurationError, match="is not a recording"):
         ReplayLM(path)
@@ -277,7 +393,10 @@ def test_a_recording_with_a_separator_of_lines_in_a_text_is_read(tmp_path: Path)
     head, _, call = SERVER_RECORDING
     said = {"method": "ping", "params": None, "result": {"text": "one\u2028two\x85three"}}
     path = tmp_path / "recording.jsonl"
-    path.write_text("\n".join(json.dumps(each, ensure_ascii=False) for each in (head, said, call)), encoding="utf-8")
+    path.write_text(
+        "\n".join(json.dumps(each, ensure_ascii=False) for each in (head, said, call)),
+        encoding="utf-8",
+    )
     assert asyncio.run(ReplayLink(path).request("ping", None)) == said["result"]
 
 

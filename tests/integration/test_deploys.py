@@ -78,7 +78,14 @@ class Desk:
         (self.folder / "desk.py").write_text(text)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, *words], cwd=self.folder, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(
+            [sys.executable, *words],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
 
     def start(self) -> str:
         done = self.run("desk.py")
@@ -108,7 +115,11 @@ class Desk:
 
     @property
     def notes(self) -> dict[str, list[str]]:
-        found = [entry["value"]["differs"] for entry in self.shown()["journal"] if entry["kind"] == "migrated"]
+        found = [
+            entry["value"]["differs"]
+            for entry in self.shown()["journal"]
+            if entry["kind"] == "migrated"
+        ]
         return {what: each for differs in found for what, each in differs.items()}
 
 
@@ -132,10 +143,19 @@ def desk(tmp_path: Path) -> Desk:
         pytest.param([("def look(order: str)", "def look(number: str)")], "tool `look` of `react`", id="a renamed argument of a tool that ran"),
     ],
 )  # fmt: skip
-def test_an_approved_run_goes_on_with_the_next_version(desk: Desk, changes: list[tuple[str, str]], noted: str) -> None:
+def test_an_approved_run_goes_on_with_the_next_version(
+    desk: Desk,
+    changes: list[tuple[str, str]],
+    noted: str,
+) -> None:
     """R12, R3: what was done is not done again, what was approved runs, and the journal says what differs."""
     desk.approve()
-    desk.deploy(*changes, ('{"answer": "Done."}', '{"answer": "Done.", "note": "n"}') if "note" in str(changes) else ("Done.", "Done."))
+    desk.deploy(
+        *changes,
+        ('{"answer": "Done."}', '{"answer": "Done.", "note": "n"}')
+        if "note" in str(changes)
+        else ("Done.", "Done."),
+    )
     done = desk.resume()
     assert done.returncode == 0, done.stderr + done.stdout
     assert desk.did == ["look A1", "refund A1"]
@@ -158,7 +178,10 @@ def test_a_new_version_of_ferrules_own_prompts_strands_no_run(desk: Desk) -> Non
 
 @pytest.mark.parametrize(
     "change",
-    [("Refund an order.", "Refund an order twice."), ("require_confirmation=True", "require_confirmation=True, effect='idempotent'")],
+    [
+        ("Refund an order.", "Refund an order twice."),
+        ("require_confirmation=True", "require_confirmation=True, effect='idempotent'"),
+    ],
     ids=["declaration", "effect"],
 )
 def test_an_approval_runs_nothing_that_was_not_shown(desk: Desk, change: tuple[str, str]) -> None:
@@ -172,9 +195,17 @@ def test_an_approval_runs_nothing_that_was_not_shown(desk: Desk, change: tuple[s
     assert desk.did == ["look A1", "refund A1"]
 
 
-@pytest.mark.parametrize("change", [NO_REFUND, RENAMED], ids=["the tool is gone", "its argument is renamed"])
+@pytest.mark.parametrize(
+    "change",
+    [NO_REFUND, RENAMED],
+    ids=["the tool is gone", "its argument is renamed"],
+)
 @pytest.mark.parametrize("is_approved", [True, False])
-def test_a_pending_call_that_no_longer_fits_becomes_a_question(desk: Desk, change: tuple[str, str], is_approved: bool) -> None:
+def test_a_pending_call_that_no_longer_fits_becomes_a_question(
+    desk: Desk,
+    change: tuple[str, str],
+    is_approved: bool,
+) -> None:
     """R12: it does not run; a reply is its result."""
     if is_approved:
         desk.approve()
@@ -182,13 +213,18 @@ def test_a_pending_call_that_no_longer_fits_becomes_a_question(desk: Desk, chang
     assert desk.resume().returncode == 3
     [question] = desk.shown()["questions"]
     assert question["kind"] == "migration"
-    assert 'refund with args: {"order":"A1"} was waiting to run. The program has changed since.' in question["text"]
+    assert (
+        'refund with args: {"order":"A1"} was waiting to run. The program has changed since.'
+        in question["text"]
+    )
     assert "cannot run as shown" in desk.ferrule("approve", "r1").stderr
     assert desk.ferrule("reply", "r1", "Ann refunded it by hand.").returncode == 0
     done = desk.resume()
     assert done.returncode == 0, done.stderr + done.stdout
     assert desk.did == ["look A1"]
-    assert "Ann refunded it by hand." in str([entry["value"] for entry in desk.shown()["journal"] if entry["kind"] == "decision"])
+    assert "Ann refunded it by hand." in str(
+        [entry["value"] for entry in desk.shown()["journal"] if entry["kind"] == "decision"],
+    )
 
 
 def test_a_pending_call_with_a_renamed_argument_runs_as_edited(desk: Desk) -> None:
@@ -214,7 +250,10 @@ def test_a_run_that_waited_over_two_versions_loads_with_a_third(desk: Desk) -> N
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_a_call_that_had_begun_before_a_crash_and_no_longer_fits_is_asked_about(tmp_path: Path, gone: bool) -> None:
+def test_a_call_that_had_begun_before_a_crash_and_no_longer_fits_is_asked_about(
+    tmp_path: Path,
+    gone: bool,
+) -> None:
     """R4, R12: it may have run, and nothing runs again."""
     desk = Desk(tmp_path)
     assert desk.start() == "waiting"
@@ -235,7 +274,13 @@ def test_a_call_that_had_begun_before_a_crash_and_no_longer_fits_is_asked_about(
 
 FIRST = ("desk = make()", ("class Desk(ferrule.Module):\n    def __init__(self):\n        self.react = make()\n"
          "    def flow(self, task):\n        return (yield from self.react.flow(task=task))\n\ndesk = Desk()"))  # fmt: skip
-SECOND = (FIRST[0], FIRST[1].replace("        return (", '        yield ferrule.Once(lambda: 1, "clock")\n        return ('))
+SECOND = (
+    FIRST[0],
+    FIRST[1].replace(
+        "        return (",
+        '        yield ferrule.Once(lambda: 1, "clock")\n        return (',
+    ),
+)
 
 
 def test_another_order_of_acts_is_a_mismatch_that_shows_both_sides(tmp_path: Path) -> None:
@@ -255,7 +300,9 @@ def test_another_order_of_acts_is_a_mismatch_that_shows_both_sides(tmp_path: Pat
     assert desk.did == ["look A1"]
 
 
-def test_restart_turn_drops_the_journal_from_the_difference_on_and_keeps_what_happened(tmp_path: Path) -> None:
+def test_restart_turn_drops_the_journal_from_the_difference_on_and_keeps_what_happened(
+    tmp_path: Path,
+) -> None:
     """R12, R3: the model is asked again; the call that it makes again has its result already. What was approved is asked about anew."""
     desk = Desk(tmp_path)
     desk.deploy(FIRST)

@@ -15,7 +15,19 @@ import pytest
 from agent_script import native_step, text_step
 from wire_servers import serve
 
-from ferrule import InputField, OutputField, Predict, ReAct, Response, ScriptedLM, Signature, ToolCall, ToolCalls, context, tool
+from ferrule import (
+    InputField,
+    OutputField,
+    Predict,
+    ReAct,
+    Response,
+    ScriptedLM,
+    Signature,
+    ToolCall,
+    ToolCalls,
+    context,
+    tool,
+)
 from ferrule.models.wires.wire import WIRES
 from ferrule.values.content.parts import Image
 
@@ -42,8 +54,15 @@ def fail(why: str) -> str:
 
 
 SCRIPT = [
-    Response("Both at once.", (ToolCall(name="add", args={"a": 1, "b": 2}), ToolCall(name="add", args={"a": 3, "b": 4}))),
-    Response("Now look: ü 漢 🙂", (ToolCall(name="look", args={"at": 'a "tree"\n'}),), reasoning="I should look."),
+    Response(
+        "Both at once.",
+        (ToolCall(name="add", args={"a": 1, "b": 2}), ToolCall(name="add", args={"a": 3, "b": 4})),
+    ),
+    Response(
+        "Now look: ü 漢 🙂",
+        (ToolCall(name="look", args={"at": 'a "tree"\n'}),),
+        reasoning="I should look.",
+    ),
     Response(None, (ToolCall(name="fail", args={"why": "broken"}),)),
     Response("Unknown.", (ToolCall(name="nobody", args={}), ToolCall(name="add", args={"a": "x"}))),
     Response("Done.", (ToolCall(name="finish", args={"answer": 10, "tags": ["a", "ü"]}),)),
@@ -58,7 +77,11 @@ def seen(run: Any) -> dict[str, Any]:
     """What must be equal whatever the protocol: ids of calls are the providers' own."""
     found = run.prediction
     steps = [
-        (step.thought, [(call.name, call.args) for call in step.calls], [(result.content, result.is_error) for result in step.results])
+        (
+            step.thought,
+            [(call.name, call.args) for call in step.calls],
+            [(result.content, result.is_error) for result in step.results],
+        )
         for step in found.trajectory.steps
     ]
     return {"outputs": dict(found), "steps": steps, "reason": found.reason}
@@ -99,14 +122,27 @@ def test_one_agent_gives_equal_predictions_and_trajectories_over_every_wire(wire
 def test_thirty_steps_send_requests_that_begin_with_the_one_before(wire, native):
     """L7: tools and messages of each request are the beginning of the next one's, in both modes."""
     step = native_step if native else text_step
-    script = [step(f"step {i}", "add", {"a": i, "b": 1}) for i in range(30)] + [step("end", "finish", {"answer": 1} if native else None)]
-    script += [] if native else ["[[ ## reasoning ## ]]\nr\n\n[[ ## answer ## ]]\n1\n\n[[ ## completed ## ]]"]
+    script = [step(f"step {i}", "add", {"a": i, "b": 1}) for i in range(30)] + [
+        step("end", "finish", {"answer": 1} if native else None),
+    ]
+    script += (
+        []
+        if native
+        else ["[[ ## reasoning ## ]]\nr\n\n[[ ## answer ## ]]\n1\n\n[[ ## completed ## ]]"]
+    )
     with serve(ScriptedLM(script)) as served, context(lm=served.lm(wire=wire)):
-        assert ReAct("question -> answer: int", [add], max_iters=40, native=native)(question="q?").answer == 1
+        assert (
+            ReAct("question -> answer: int", [add], max_iters=40, native=native)(
+                question="q?",
+            ).answer
+            == 1
+        )
         bodies = served.bodies[:31]
     assert len(bodies[30]) > 30 * 50
     for before, after in pairwise(map(stable, bodies)):
-        assert after.startswith(before), f"{before[-300:]!r} is not the beginning of {after[len(before) - 300 : len(before) + 100]!r}"
+        assert after.startswith(before), (
+            f"{before[-300:]!r} is not the beginning of {after[len(before) - 300 : len(before) + 100]!r}"
+        )
 
 
 def stable(body: bytes) -> bytes:
@@ -131,7 +167,9 @@ def test_what_a_model_says_beside_a_call_is_kept(wire):
     script = [Response("Let me see.", (ToolCall(name="add", args={"a": 1, "b": 2}),))]
     with serve(ScriptedLM(script)) as served, context(lm=served.lm(wire=wire)):
         found = Predict(Ask, tools=[add], native=True)(question="q?")
-    assert [(call.name, call.args) for call in found.calls.tool_calls] == [("add", {"a": 1, "b": 2})]
+    assert [(call.name, call.args) for call in found.calls.tool_calls] == [
+        ("add", {"a": 1, "b": 2}),
+    ]
     assert all(call.id for call in found.calls.tool_calls)
     assert found.answer == "Let me see."
     said = found.messages[-1]

@@ -23,13 +23,22 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).parents[1]
 
-pytestmark = [pytest.mark.integration, pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked"),
+]
 
 
 def said_by(*told: str) -> subprocess.CompletedProcess[str]:
     """A part of the kill test."""
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    return subprocess.run([sys.executable, "-m", *told], env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", *told],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def disturbed(*told: str) -> dict[str, int]:
@@ -45,20 +54,44 @@ def disturbed(*told: str) -> dict[str, int]:
 def test_nothing_is_lost_or_done_twice_wherever_the_process_is_killed() -> None:
     """A10, R2-R7, R10: a few kills, races and Ctrl-C of each scenario; answers, effects, keys, rows and questions are compared."""
     figures = disturbed("--kills", "17", "--races", "12", "--interrupts", "12")
-    assert (figures["kills"] >= 17, figures["races"], figures["Ctrl-C"] >= 12) == (True, 12, True), figures
+    assert (figures["kills"] >= 17, figures["races"], figures["Ctrl-C"] >= 12) == (
+        True,
+        12,
+        True,
+    ), figures
 
 
 @pytest.mark.usefixtures("postgres")
 def test_nothing_is_lost_or_done_twice_on_postgres_either() -> None:
     """Q10: at the same points, and in the middle of what is sent and received; all scenarios, races and Ctrl-C: `make pg-kills`."""
-    figures = disturbed("--postgres", "--kills", "8", "--races", "0", "--interrupts", "0", "--only", "every effect")
+    figures = disturbed(
+        "--postgres",
+        "--kills",
+        "8",
+        "--races",
+        "0",
+        "--interrupts",
+        "0",
+        "--only",
+        "every effect",
+    )
     assert figures["kills"] >= 8, figures
 
 
 @pytest.mark.usefixtures("postgres")
 def test_a_process_that_stops_for_longer_than_its_lease_is_fenced_on_postgres() -> None:
     """Q4."""
-    figures = disturbed("--postgres", "--kills", "0", "--races", "2", "--interrupts", "0", "--only", "stopped")
+    figures = disturbed(
+        "--postgres",
+        "--kills",
+        "0",
+        "--races",
+        "2",
+        "--interrupts",
+        "0",
+        "--only",
+        "stopped",
+    )
     assert figures["races"] == 2, figures
 
 
@@ -74,7 +107,10 @@ ONE_AFTER_ANOTHER = Scenario("undisturbed", EVERY)
 NESTED = Scenario("nested, undisturbed", ("clerk 1 + clerk 2", "pay 3"), asks_at_once=2)
 
 
-def finished(folder: Path, scenario: Scenario = ONE_AFTER_ANOTHER) -> tuple[World, Scenario, Expected]:
+def finished(
+    folder: Path,
+    scenario: Scenario = ONE_AFTER_ANOTHER,
+) -> tuple[World, Scenario, Expected]:
     """A run that nothing disturbed."""
     world = World(folder)
     while (code := work(world, scenario)) != DONE:
@@ -99,8 +135,16 @@ def test_an_effect_too_many_counts_as_a_duplicate(tmp_path: Path, what: str) -> 
     assert kinds(*run) == ["duplicates"]
 
 
-@pytest.mark.parametrize(("scenario", "at_once"), [(ONE_AFTER_ANOTHER, 1), (NESTED, 2)], ids=["one after another", "nested"])
-def test_each_strike_excuses_the_questions_to_models_that_are_asked_at_once(tmp_path: Path, scenario: Scenario, at_once: int) -> None:
+@pytest.mark.parametrize(
+    ("scenario", "at_once"),
+    [(ONE_AFTER_ANOTHER, 1), (NESTED, 2)],
+    ids=["one after another", "nested"],
+)
+def test_each_strike_excuses_the_questions_to_models_that_are_asked_at_once(
+    tmp_path: Path,
+    scenario: Scenario,
+    at_once: int,
+) -> None:
     run = finished(tmp_path, scenario)
     for strikes in (1, 2):
         for _ in range(at_once):
@@ -126,11 +170,18 @@ def test_a_second_key_counts_as_a_duplicate(tmp_path: Path) -> None:
 def test_an_effect_that_is_not_there_counts_as_lost(tmp_path: Path, what: str) -> None:
     run = finished(tmp_path)
     file = tmp_path / "effects"
-    file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if f'["{what}"' not in line))
+    file.write_text(
+        "".join(
+            line for line in file.read_text().splitlines(keepends=True) if f'["{what}"' not in line
+        ),
+    )
     assert kinds(*run) == ["lost"]
 
 
-@pytest.mark.parametrize(("sql", "kind"), [("DELETE FROM orders WHERE n = 5", "lost"), ("INSERT INTO orders VALUES (5)", "duplicates")])
+@pytest.mark.parametrize(
+    ("sql", "kind"),
+    [("DELETE FROM orders WHERE n = 5", "lost"), ("INSERT INTO orders VALUES (5)", "duplicates")],
+)
 def test_rows_of_a_transaction_are_counted(tmp_path: Path, sql: str, kind: str) -> None:
     run = finished(tmp_path)
     with closing(sqlite3.connect(tmp_path / "runs.db")) as db, db:
@@ -160,7 +211,11 @@ def test_a_question_about_a_call_that_nothing_cut_off_counts_as_wrong(tmp_path: 
     ],
 )
 def test_what_a_run_left_in_postgres_is_judged_alike(
-    tmp_path: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch, sql: str, kind: str
+    tmp_path: Path,
+    postgres: PostgresServer,
+    monkeypatch: pytest.MonkeyPatch,
+    sql: str,
+    kind: str,
 ) -> None:
     monkeypatch.setenv(stores.DSN, postgres.dsn)
     world = World(tmp_path)
@@ -183,7 +238,10 @@ def test_a_damaged_store_counts_as_corrupt(tmp_path: Path) -> None:
     assert "corrupt" in kinds(*run)
 
 
-def test_without_a_c_compiler_system_calls_are_skipped_with_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_c_compiler_system_calls_are_skipped_with_a_reason(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert system_calls.build(tmp_path) == ({}, "there is no C compiler (cc)")

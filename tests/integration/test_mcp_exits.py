@@ -27,7 +27,13 @@ PROGRAMS = {
 
 def is_alive(folder: Path, name: str) -> bool:
     try:
-        return Path("/proc", (folder / name).read_text(), "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        return (
+            Path("/proc", (folder / name).read_text(), "stat")
+            .read_text()
+            .rsplit(")", 1)[1]
+            .split()[0]
+            != "Z"
+        )
     except OSError:
         return False
 
@@ -46,7 +52,12 @@ def start(folder: Path, program: str) -> subprocess.Popen[str]:
     (folder / "child").touch()
     (folder / "tools").write_text("wait")
     code = f"import asyncio, sys, time\nfrom ferrule import MCPServer\nserver = MCPServer.stdio(sys.executable, [{str(SERVER)!r}, {str(folder)!r}])\n"
-    process = subprocess.Popen([sys.executable, "-c", code + program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code + program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
     return process
@@ -73,7 +84,10 @@ def test_a_second_ctrl_c_leaves_no_process(tmp_path: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_that_python_does_not_handle_closes_a_server_that_reads_its_input_and_its_child(tmp_path: Path, number: int) -> None:
+def test_a_signal_that_python_does_not_handle_closes_a_server_that_reads_its_input_and_its_child(
+    tmp_path: Path,
+    number: int,
+) -> None:
     """M9."""
     with start(tmp_path, PROGRAMS["call"]) as process:
         process.send_signal(number)
@@ -90,11 +104,22 @@ def test_with_the_handler_of_the_docs_sigterm_closes_deaf_servers_too(tmp_path: 
     nobody_is_left(tmp_path)
 
 
-@pytest.mark.parametrize("signals", [[signal.SIGTERM], [signal.SIGINT], [signal.SIGINT, signal.SIGINT]], ids=["term", "int", "twice"])
+@pytest.mark.parametrize(
+    "signals",
+    [[signal.SIGTERM], [signal.SIGINT], [signal.SIGINT, signal.SIGINT]],
+    ids=["term", "int", "twice"],
+)
 def test_the_command_leaves_no_process_either(tmp_path: Path, signals: list[int]) -> None:
     for name in ("deaf", "child", "hang"):
         (tmp_path / name).touch()
-    command = [sys.executable, "-m", "ferrule", "tools", "--mcp", f"{sys.executable} {SERVER} {tmp_path}"]
+    command = [
+        sys.executable,
+        "-m",
+        "ferrule",
+        "tools",
+        "--mcp",
+        f"{sys.executable} {SERVER} {tmp_path}",
+    ]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         for _ in range(1_200):
             if (tmp_path / "log").exists() and "tools/list" in (tmp_path / "log").read_text():

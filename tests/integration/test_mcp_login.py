@@ -23,7 +23,16 @@ pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 from login_server import browse, follow, login_server
 from mcp_servers import free_port
 
-from ferrule import MCPConnectionError, MCPServer, MemoryStore, OAuth, ReAct, ScriptedLM, context, mcp
+from ferrule import (
+    MCPConnectionError,
+    MCPServer,
+    MemoryStore,
+    OAuth,
+    ReAct,
+    ScriptedLM,
+    context,
+    mcp,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,11 +61,17 @@ def server() -> Iterator[LoginServer]:
 
 def greet(server: LoginServer, **options: Any) -> str:
     """A client of its own that logs in and calls a tool."""
-    with mcp(server.url, auth=options.pop("auth", "oauth"), **{"open_browser": browse, "login_timeout_s": 30, **options}) as tools:
+    with mcp(
+        server.url,
+        auth=options.pop("auth", "oauth"),
+        **{"open_browser": browse, "login_timeout_s": 30, **options},
+    ) as tools:
         return tools["greet"](name="Ada")
 
 
-def test_a_person_logs_in_once_and_the_next_start_uses_the_stored_token(server: LoginServer) -> None:
+def test_a_person_logs_in_once_and_the_next_start_uses_the_stored_token(
+    server: LoginServer,
+) -> None:
     assert greet(server) == "Hello, Ada!"
     assert (len(server.logins), server.registrations) == (1, 1)
     assert greet(server, open_browser=False) == "Hello, Ada!"
@@ -71,7 +86,11 @@ def test_an_expired_token_is_refreshed_also_after_a_restart(server: LoginServer)
     greet(server)
     server.lives_s = 3600
     greet(server, open_browser=False)
-    assert (len(server.logins), server.refreshes, server.refused_refreshes) == (1, server.refreshes, 0)
+    assert (len(server.logins), server.refreshes, server.refused_refreshes) == (
+        1,
+        server.refreshes,
+        0,
+    )
     assert server.refreshes > 0
 
 
@@ -89,13 +108,22 @@ def test_a_refused_refresh_is_a_new_log_in(server: LoginServer) -> None:
     assert (len(server.logins), server.refused_refreshes) == (2, 1)
 
 
-def test_an_authorization_server_that_is_down_asks_nobody_to_log_in_again(server: LoginServer) -> None:
+def test_an_authorization_server_that_is_down_asks_nobody_to_log_in_again(
+    server: LoginServer,
+) -> None:
     greet(server)
     server.revoke()
     server.is_ill = True
-    with pytest.raises(MCPConnectionError, match=r"the log-in was not renewed: 127\.0\.0\.1 answered with HTTP 503") as raised:
+    with pytest.raises(
+        MCPConnectionError,
+        match=r"the log-in was not renewed: 127\.0\.0\.1 answered with HTTP 503",
+    ) as raised:
         greet(server)
-    assert (raised.value.phase, raised.value.is_retryable, len(server.logins)) == ("login", False, 1)
+    assert (raised.value.phase, raised.value.is_retryable, len(server.logins)) == (
+        "login",
+        False,
+        1,
+    )
     server.is_ill = False
     assert greet(server) == "Hello, Ada!"
     assert len(server.logins) == 1
@@ -107,7 +135,10 @@ def test_two_clients_that_refresh_at_once_use_one_refresh_token_once(server: Log
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda each: each.connect(), clients))
         server.revoke()
-        assert list(pool.map(lambda each: each.call("greet", {"name": "Ada"})["isError"], clients)) == [False] * 4
+        assert (
+            list(pool.map(lambda each: each.call("greet", {"name": "Ada"})["isError"], clients))
+            == [False] * 4
+        )
     for each in clients:
         each.close()
     assert (server.refreshes, server.refused_refreshes, len(server.logins)) == (1, 0, 1)
@@ -125,7 +156,10 @@ with mcp(sys.argv[1], auth="oauth", open_browser=False) as tools:
 
 def test_two_processes_that_refresh_at_once_use_one_refresh_token_once(server: LoginServer) -> None:
     greet(server)
-    processes = [Popen([sys.executable, "-c", PROCESS, server.url], stdin=PIPE, stdout=PIPE, text=True) for _ in range(2)]
+    processes = [
+        Popen([sys.executable, "-c", PROCESS, server.url], stdin=PIPE, stdout=PIPE, text=True)
+        for _ in range(2)
+    ]
     assert [each.stdout.readline() for each in processes] == ["ready\n"] * 2
     server.revoke()
     for each in processes:
@@ -135,7 +169,9 @@ def test_two_processes_that_refresh_at_once_use_one_refresh_token_once(server: L
     assert (server.refreshes, server.refused_refreshes, len(server.logins)) == (1, 0, 1)
 
 
-def test_a_tool_that_needs_more_scopes_asks_for_them_once_and_keeps_the_others(server: LoginServer) -> None:
+def test_a_tool_that_needs_more_scopes_asks_for_them_once_and_keeps_the_others(
+    server: LoginServer,
+) -> None:
     with mcp(server.url, auth="oauth", open_browser=browse) as tools:
         assert tools["greet"](name="Ada") == "Hello, Ada!"
         assert tools["erase"](name="Ada") == "Ada is gone"
@@ -177,13 +213,23 @@ def test_a_log_in_of_another_process_ends_an_earlier_refusal(server: LoginServer
 # -- the person -----------------------------------------------------------------------------------------------------
 
 
-def test_a_denial_reads_as_a_denial_and_nobody_is_asked_again_until_connect(server: LoginServer) -> None:
+def test_a_denial_reads_as_a_denial_and_nobody_is_asked_again_until_connect(
+    server: LoginServer,
+) -> None:
     server.person = "denies"
     client = mcp(server.url, auth="oauth", open_browser=browse)
     for _ in range(2):
-        with pytest.raises(MCPConnectionError, match=r"the log-in was denied \(access_denied: You said \[31m no\.\)\.$") as raised:
+        with pytest.raises(
+            MCPConnectionError,
+            match=r"the log-in was denied \(access_denied: You said \[31m no\.\)\.$",
+        ) as raised:
             client.call("greet", {"name": "Ada"})
-    assert (raised.value.phase, raised.value.may_have_run, raised.value.is_retryable, len(server.logins)) == ("login", False, False, 1)
+    assert (
+        raised.value.phase,
+        raised.value.may_have_run,
+        raised.value.is_retryable,
+        len(server.logins),
+    ) == ("login", False, False, 1)
     server.person = "approves"
     client.connect()
     assert client.call("greet", {"name": "Ada"})["isError"] is False
@@ -192,7 +238,10 @@ def test_a_denial_reads_as_a_denial_and_nobody_is_asked_again_until_connect(serv
 
 def test_nobody_who_logs_in_is_a_time_out_of_its_own(server: LoginServer) -> None:
     server.person = "leaves"
-    with pytest.raises(MCPConnectionError, match=r"there was no log-in within 0\.3 s \(`login_timeout_s`\)\.$"):
+    with pytest.raises(
+        MCPConnectionError,
+        match=r"there was no log-in within 0\.3 s \(`login_timeout_s`\)\.$",
+    ):
         greet(server, login_timeout_s=0.3)
 
 
@@ -206,7 +255,10 @@ def test_a_log_in_may_take_longer_than_a_connection(server: LoginServer) -> None
 
 def test_an_answer_with_a_wrong_state_is_ignored_and_told(server: LoginServer) -> None:
     server.person = "is_mistaken"
-    with pytest.raises(MCPConnectionError, match="An answer with the `state` of another log-in came, and was ignored"):
+    with pytest.raises(
+        MCPConnectionError,
+        match="An answer with the `state` of another log-in came, and was ignored",
+    ):
         greet(server, open_browser=follow, login_timeout_s=3)
 
 
@@ -225,7 +277,10 @@ def test_a_callback_port_in_use_is_named(server: LoginServer) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(MCPConnectionError, match=f"port {port}, for the browser's answer, is in use"):
+        with pytest.raises(
+            MCPConnectionError,
+            match=f"port {port}, for the browser's answer, is in use",
+        ):
             greet(server, auth=OAuth(callback_port=port))
 
 
@@ -246,7 +301,11 @@ def test_a_hook_that_opens_the_browser_may_be_async(server: LoginServer) -> None
 
 def test_closing_ends_a_log_in(server: LoginServer) -> None:
     server.person = "leaves"
-    client = mcp(server.url, auth="oauth", open_browser=lambda address: threading.Timer(0.2, client.close).start())
+    client = mcp(
+        server.url,
+        auth="oauth",
+        open_browser=lambda address: threading.Timer(0.2, client.close).start(),
+    )
     with pytest.raises(MCPConnectionError, match="it was closed while it waited for a log-in"):
         client.connect()
 
@@ -260,7 +319,12 @@ mcp(sys.argv[1], auth="oauth", open_browser=lambda address: os.write(1, b"asked\
 
 
 def test_ctrl_c_ends_a_log_in(server: LoginServer) -> None:
-    process = Popen([sys.executable, "-c", INTERRUPTED, server.url], stdout=PIPE, stderr=PIPE, text=True)
+    process = Popen(
+        [sys.executable, "-c", INTERRUPTED, server.url],
+        stdout=PIPE,
+        stderr=PIPE,
+        text=True,
+    )
     assert process.stdout.readline() == "asked\n"
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
@@ -275,9 +339,18 @@ def test_a_registered_client_uses_its_id_secret_scopes_and_port(server: LoginSer
     server.registers, port = False, free_port()
     uri = f"http://localhost:{port}/callback"
     server.clients["mine"] = {"redirect_uris": [uri], "client_secret": "hunter2"}
-    mine = OAuth(client_id="mine", client_secret="hunter2", scopes=("read", "special"), callback_port=port)
+    mine = OAuth(
+        client_id="mine",
+        client_secret="hunter2",
+        scopes=("read", "special"),
+        callback_port=port,
+    )
     assert greet(server, auth=mine) == "Hello, Ada!"
-    assert (server.logins[0]["client_id"], server.logins[0]["scope"], server.registrations) == ("mine", "read special", 0)
+    assert (server.logins[0]["client_id"], server.logins[0]["scope"], server.registrations) == (
+        "mine",
+        "read special",
+        0,
+    )
     server.revoke()
     assert greet(server, auth=mine, open_browser=False) == "Hello, Ada!"
     with pytest.raises(MCPConnectionError, match="no browser can be opened"):
@@ -286,18 +359,31 @@ def test_a_registered_client_uses_its_id_secret_scopes_and_port(server: LoginSer
 
 def test_a_server_where_clients_cannot_register_says_so(server: LoginServer) -> None:
     server.registers = False
-    with pytest.raises(MCPConnectionError, match=r"does not let clients register themselves .* pass auth=OAuth\(client_id=\.\.\.\)"):
+    with pytest.raises(
+        MCPConnectionError,
+        match=r"does not let clients register themselves .* pass auth=OAuth\(client_id=\.\.\.\)",
+    ):
         greet(server)
 
 
 def test_a_server_that_offers_no_log_in_says_that_it_wants_credentials() -> None:
-    with login_server(offers_login=False) as server, pytest.raises(MCPConnectionError, match="it requires credentials, and no log-in"):
+    with (
+        login_server(offers_login=False) as server,
+        pytest.raises(MCPConnectionError, match="it requires credentials, and no log-in"),
+    ):
         greet(server)
 
 
 def test_a_device_code_logs_in_where_there_is_no_browser(server: LoginServer) -> None:
     server.offers_device, shown = True, []
-    assert greet(server, open_browser=False, enter_code=lambda address, code: shown.append((address, code))) == "Hello, Ada!"
+    assert (
+        greet(
+            server,
+            open_browser=False,
+            enter_code=lambda address, code: shown.append((address, code)),
+        )
+        == "Hello, Ada!"
+    )
     assert shown == [(f"{server.origin}/auth/enter", "ABCD-EFGH")]
     server.revoke()
     assert greet(server, open_browser=False) == "Hello, Ada!"
@@ -332,15 +418,28 @@ def test_no_token_is_shown_anywhere(server: LoginServer, caplog: pytest.LogCaptu
     client = mcp(server.url, auth=OAuth(client_id="", client_secret="hunter2"), open_browser=browse)
     store = MemoryStore()
     agent = ReAct("question -> answer", [client])
-    script = ScriptedLM([{"name": "greet", "args": {"name": "Ada"}}, {"name": "finish", "args": {"answer": "done"}}])
+    script = ScriptedLM(
+        [
+            {"name": "greet", "args": {"name": "Ada"}},
+            {"name": "finish", "args": {"answer": "done"}},
+        ],
+    )
     with context(lm=script):
         run = agent.start(question="x", store=store, run_id="r")
-    server.person, texts = "denies", [json.dumps(agent.dump_state()), repr(client), repr(client.core.__dict__), repr(run)]
+    server.person, texts = (
+        "denies",
+        [json.dumps(agent.dump_state()), repr(client), repr(client.core.__dict__), repr(run)],
+    )
     server.revoke(renewals=True)
     with pytest.raises(MCPConnectionError) as raised:
         client.call("greet", {"name": "Ada"})
     client.close()
-    texts += ["".join(traceback.format_exception(raised.value)), caplog.text, repr(store.__dict__), json.dumps(client.dump_state())]
+    texts += [
+        "".join(traceback.format_exception(raised.value)),
+        caplog.text,
+        repr(store.__dict__),
+        json.dumps(client.dump_state()),
+    ]
     texts += [repr(vars(client.core._login)), repr(client.core._login._known)]
     assert [each for each in [*server.secrets, "hunter2"] for text in texts if each in text] == []
     assert len(server.secrets) > 2

@@ -41,9 +41,19 @@ def handler(talk: Talk) -> type[BaseHTTPRequestHandler]:
         def log_message(self, *_: object) -> None:
             pass
 
-        def out(self, status: int, body: bytes = b"", kind: str = "application/json", **headers: str) -> None:
+        def out(
+            self,
+            status: int,
+            body: bytes = b"",
+            kind: str = "application/json",
+            **headers: str,
+        ) -> None:
             self.send_response(status)
-            for name, value in {"content-type": kind, "content-length": str(len(body)), **headers}.items():
+            for name, value in {
+                "content-type": kind,
+                "content-length": str(len(body)),
+                **headers,
+            }.items():
                 self.send_header(name.replace("_", "-"), value)
             self.end_headers()
             self.wfile.write(body)
@@ -51,7 +61,11 @@ def handler(talk: Talk) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             if not talk.endpoint:
                 return self.out(405)
-            return self.out(200, f"event: endpoint\ndata: {talk.endpoint}\n\n".encode(), "text/event-stream")
+            return self.out(
+                200,
+                f"event: endpoint\ndata: {talk.endpoint}\n\n".encode(),
+                "text/event-stream",
+            )
 
         def do_DELETE(self) -> None:
             self.out(200)
@@ -68,16 +82,33 @@ def handler(talk: Talk) -> type[BaseHTTPRequestHandler]:
         def answer(self, method: str, number: int) -> tuple[int, bytes, str] | tuple[int, bytes]:
             is_modern = self.headers.get("mcp-protocol-version") == MODERN
             if talk.is_modern and not is_modern:
-                refused = {"code": -32022, "message": "unsupported", "data": {"supported": [MODERN]}}
+                refused = {
+                    "code": -32022,
+                    "message": "unsupported",
+                    "data": {"supported": [MODERN]},
+                }
                 return 400, json.dumps({"jsonrpc": "2.0", "id": number, "error": refused}).encode()
-            if not talk.is_modern and method != "initialize" and (is_modern or "mcp-session-id" not in self.headers):
-                return 400, b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "message": "Missing session"}}'
+            if (
+                not talk.is_modern
+                and method != "initialize"
+                and (is_modern or "mcp-session-id" not in self.headers)
+            ):
+                return (
+                    400,
+                    b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "message": "Missing session"}}',
+                )
             if method == "tools/call":
                 talk.calls += 1
                 if talk.body is not None:
                     return talk.status, talk.body.replace(b"ID", str(number).encode()), talk.kind
             about = {"capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
-            tools = [{"name": "look", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}]
+            tools = [
+                {
+                    "name": "look",
+                    "inputSchema": {"type": "object"},
+                    "annotations": {"readOnlyHint": True},
+                },
+            ]
             cached = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
             results = {
                 "server/discover": {"supportedVersions": [MODERN], **cached, **about},
@@ -85,7 +116,9 @@ def handler(talk: Talk) -> type[BaseHTTPRequestHandler]:
                 "tools/list": {"tools": tools, **cached},
                 "tools/call": RESULT,
             }
-            return 200, json.dumps({"jsonrpc": "2.0", "id": number, "result": results.get(method, {})}).encode()
+            return 200, json.dumps(
+                {"jsonrpc": "2.0", "id": number, "result": results.get(method, {})},
+            ).encode()
 
     return Handler
 
@@ -97,7 +130,12 @@ def talking(make=MCPServer.http):
     listening.daemon_threads = True
     thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    server = make(f"http://127.0.0.1:{listening.server_port}/mcp", timeout_s=20, connect_timeout_s=20, name="s")
+    server = make(
+        f"http://127.0.0.1:{listening.server_port}/mcp",
+        timeout_s=20,
+        connect_timeout_s=20,
+        name="s",
+    )
     try:
         yield talk, server
     finally:
@@ -133,7 +171,9 @@ def test_a_call_with_what_is_no_answer_may_have_run(status: int, body: bytes, ki
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
 def test_half_a_character_costs_no_answer(kind: str) -> None:
     with talking() as (talk, server):
-        line = rb'{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"a \ud83d"}]}}'
+        line = (
+            rb'{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"a \ud83d"}]}}'
+        )
         talk.kind, talk.body = kind, line if kind.endswith("json") else b"data: " + line + b"\n\n"
         assert server.call("look")["content"][0]["text"] == "a �"
 
@@ -158,7 +198,11 @@ def test_what_nobody_can_see_in_an_error_reaches_no_model(status: int) -> None:
     body = json.dumps(error).replace('"ID"', "ID") if status == 200 else hidden
     with talking() as (talk, server):
         look = server.tools["look"]
-        talk.status, talk.body, talk.kind = status, body.encode(), "application/json" if status == 200 else "text/plain"
+        talk.status, talk.body, talk.kind = (
+            status,
+            body.encode(),
+            "application/json" if status == 200 else "text/plain",
+        )
         with pytest.raises(MCPError) as raised:
             look()
     assert str(raised.value).isprintable()
@@ -180,7 +224,11 @@ def test_a_server_that_changes_its_era_is_asked_anew(is_modern: bool) -> None:
         assert server.call("look") == RESULT
         talk.is_modern = not is_modern
         assert server.call("look") == RESULT
-        assert (server.info.protocol_version == MODERN, talk.calls, server.core.link.starts) == (not is_modern, 2, 2)
+        assert (server.info.protocol_version == MODERN, talk.calls, server.core.link.starts) == (
+            not is_modern,
+            2,
+            2,
+        )
         server.close()
         assert server.core.link._known.discovered is None
         assert not server.core.link._known.is_legacy
@@ -190,7 +238,10 @@ def test_what_a_server_refuses_for_itself_is_not_asked_twice() -> None:
     """M24: 400 with -32600 of a server that speaks our version, and knows us."""
     with talking() as (talk, server):
         talk.is_modern = True
-        talk.status, talk.body = 400, b'{"jsonrpc":"2.0","id":ID,"error":{"code":-32600,"message":"not so"}}'
+        talk.status, talk.body = (
+            400,
+            b'{"jsonrpc":"2.0","id":ID,"error":{"code":-32600,"message":"not so"}}',
+        )
         with pytest.raises(MCPProtocolError, match="not so"):
             server.call("look")
         assert (talk.calls, server.core.link.starts) == (1, 1)
@@ -250,7 +301,13 @@ LINES = {
 
 @contextlib.contextmanager
 def child(**options):
-    server = MCPServer.stdio(sys.executable, ["-c", STDIO, json.dumps(LINES)], name="s", timeout_s=20, **options)
+    server = MCPServer.stdio(
+        sys.executable,
+        ["-c", STDIO, json.dumps(LINES)],
+        name="s",
+        timeout_s=20,
+        **options,
+    )
     try:
         yield server
     finally:
@@ -263,7 +320,11 @@ def test_a_broken_answer_of_a_child_is_not_waited_for() -> None:
         for name in LINES:
             with pytest.raises(MCPProtocolError, match="cannot be read") as error:
                 server.call(name)
-            assert (error.value.may_have_run, error.value.tool, error.value.code) == (True, name, "mcp_protocol")
+            assert (error.value.may_have_run, error.value.tool, error.value.code) == (
+                True,
+                name,
+                "mcp_protocol",
+            )
         connection = server.core.link._connection
         assert (connection._notes, connection._under_way, server.core.link.starts) == ({}, {}, 1)
 
@@ -273,7 +334,11 @@ def test_a_line_without_end_is_cut_and_told() -> None:
         server.call("endless")
 
 
-@pytest.mark.parametrize("value", ["\ud800", float("nan"), b"\xff", object()], ids=["half", "nan", "bytes", "object"])
+@pytest.mark.parametrize(
+    "value",
+    ["\ud800", float("nan"), b"\xff", object()],
+    ids=["half", "nan", "bytes", "object"],
+)
 def test_arguments_that_json_cannot_say_are_refused_before_they_are_sent(value: object) -> None:
     """M19."""
     deep: list = []
@@ -288,7 +353,9 @@ def test_arguments_that_json_cannot_say_are_refused_before_they_are_sent(value: 
 
 
 @pytest.mark.parametrize(
-    "answer", [RuntimeError("SECRET"), None, {"action": "accept", "content": {"a": "\ud800"}}], ids=["raises", "none", "half"]
+    "answer",
+    [RuntimeError("SECRET"), None, {"action": "accept", "content": {"a": "\ud800"}}],
+    ids=["raises", "none", "half"],
 )
 def test_a_hook_that_breaks_tells_the_server_nothing(answer: object, caplog) -> None:
     async def hook(_: dict) -> object:

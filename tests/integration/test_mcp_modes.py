@@ -112,7 +112,10 @@ def version_of(server: MCPServer) -> str:
 # -- the revision -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("mode", "version"), [("auto", ERAS[1]), (ERAS[0], ERAS[0]), (ERAS[1], ERAS[1])])
+@pytest.mark.parametrize(
+    ("mode", "version"),
+    [("auto", ERAS[1]), (ERAS[0], ERAS[0]), (ERAS[1], ERAS[1])],
+)
 def test_a_mode_says_which_revision_is_spoken(script: Path, mode: str, version: str) -> None:
     assert version_of(MCPServer.stdio(sys.executable, [str(script)], mode=mode)) == version
 
@@ -120,7 +123,10 @@ def test_a_mode_says_which_revision_is_spoken(script: Path, mode: str, version: 
 def test_a_tool_that_asks_in_the_older_way_works_in_the_older_mode(script: Path) -> None:
     with MCPServer.stdio(sys.executable, [str(script)], mode=ERAS[0], elicit=red) as tools:
         assert tools["paint"]() == "accept: red"
-    with MCPServer.stdio(sys.executable, [str(script)], elicit=red) as tools, pytest.raises(MCPProtocolError, match="elicitation/create"):
+    with (
+        MCPServer.stdio(sys.executable, [str(script)], elicit=red) as tools,
+        pytest.raises(MCPProtocolError, match="elicitation/create"),
+    ):
         tools["paint"]()
 
 
@@ -133,10 +139,15 @@ def test_a_tool_of_fastmcp_4_asks_in_the_older_mode_only_a_hook_or_the_run(tmp_p
     with MCPServer.stdio(*where, mode=ERAS[0], elicit=red) as tools:
         assert tools["paint"]() == "accept: red"
     for mode in ("auto", ERAS[1]):
-        with MCPServer.stdio(*where, mode=mode, elicit=red) as tools, pytest.raises(MCPToolError, match="2026-07-28"):
+        with (
+            MCPServer.stdio(*where, mode=mode, elicit=red) as tools,
+            pytest.raises(MCPToolError, match="2026-07-28"),
+        ):
             tools["paint"]()
     server = MCPServer.stdio(*where, mode=ERAS[0])
-    lm = ScriptedLM([{"name": "paint", "args": {}}, {"name": "finish", "args": {"answer": "painted"}}])
+    lm = ScriptedLM(
+        [{"name": "paint", "args": {}}, {"name": "finish", "args": {"answer": "painted"}}],
+    )
     run = ReAct("task -> answer", [server]).start(task="x", lm=lm)
     [question] = run.pending
     run.answer(question.fill({"color": "blue"}))
@@ -155,13 +166,19 @@ def test_a_server_that_does_not_speak_the_mode_is_an_error_that_says_so(tmp_path
     path = tmp_path / "old.py"
     path.write_text(OLD_ONLY, encoding="utf-8")
     server = MCPServer.stdio(sys.executable, [str(path)], mode=ERAS[1])
-    with pytest.raises(MCPProtocolError, match=r"`old` \(handshake\): it does not speak 2026-07-28, which `mode` requires: it answered"):
+    with pytest.raises(
+        MCPProtocolError,
+        match=r"`old` \(handshake\): it does not speak 2026-07-28, which `mode` requires: it answered",
+    ):
         server.connect()
     assert version_of(MCPServer.stdio(sys.executable, [str(path)])) == ERAS[0]
 
 
 def test_an_unknown_mode_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="`mode` of an MCP server must be one of auto, 2025-11-25, 2026-07-28"):
+    with pytest.raises(
+        ConfigurationError,
+        match="`mode` of an MCP server must be one of auto, 2025-11-25, 2026-07-28",
+    ):
         mcp("server", mode="legacy")
 
 
@@ -182,7 +199,10 @@ def test_a_server_of_the_older_transport_is_found_at_its_address(over_sse: str) 
 
 
 def test_an_address_without_a_server_is_an_error_with_a_hint(over_sse: str) -> None:
-    with pytest.raises(MCPConnectionError, match=r"HTTP 404, .* Most servers answer at `/mcp`") as raised:
+    with pytest.raises(
+        MCPConnectionError,
+        match=r"HTTP 404, .* Most servers answer at `/mcp`",
+    ) as raised:
         mcp(f"{over_sse}/nothing").connect()
     assert raised.value.status == 404
 

@@ -21,17 +21,29 @@ from ferrule.errors import ConfigurationError, MCPError
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(sys.platform == "win32", reason="the servers are started by their POSIX paths"),
+    pytest.mark.skipif(
+        sys.platform == "win32",
+        reason="the servers are started by their POSIX paths",
+    ),
 ]
 
 
 async def accept(params: dict) -> dict:
     properties = (params.get("requestedSchema") or {}).get("properties") or {}
-    return {"action": "accept", "content": {name: each["default"] for name, each in properties.items() if "default" in each}}
+    return {
+        "action": "accept",
+        "content": {
+            name: each["default"] for name, each in properties.items() if "default" in each
+        },
+    }
 
 
 async def sampled(params: dict) -> dict:
-    return {"role": "assistant", "content": {"type": "text", "text": "from our model"}, "model": "ours"}
+    return {
+        "role": "assistant",
+        "content": {"type": "text", "text": "from our model"},
+        "model": "ours",
+    }
 
 
 async def roots() -> list[dict]:
@@ -59,7 +71,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def page(tmp_path_factory: pytest.TempPathFactory):
     home = tmp_path_factory.mktemp("page")
     (home / "index.html").write_text(
-        "<html><body><article><h1>Ferrules</h1><p>A ferrule binds the bristles to the handle of a brush.</p></article></body></html>"
+        "<html><body><article><h1>Ferrules</h1><p>A ferrule binds the bristles to the handle of a brush.</p></article></body></html>",
     )
     handler = functools.partial(Quiet, directory=str(home))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -99,14 +111,24 @@ def servers(folder: Path, tmp_path_factory: pytest.TempPathFactory):
 # Server, tool, arguments (`$` stands for the folder, `@` for the page), and a piece of the text that comes back.
 CALLS = [
     ("everything", "echo", {"message": "hi"}, "hi"),
-    ("everything", "get-annotated-message", {"messageType": "error", "includeImage": True}, "Error"),
+    (
+        "everything",
+        "get-annotated-message",
+        {"messageType": "error", "includeImage": True},
+        "Error",
+    ),
     ("everything", "get-env", {}, "PATH"),
     ("everything", "get-resource-links", {"count": 2}, "resource"),
     ("everything", "get-resource-reference", {"resourceType": "Text", "resourceId": 1}, "resource"),
     ("everything", "get-structured-content", {"location": "Chicago"}, "temperature"),
     ("everything", "get-sum", {"a": 2, "b": 3}, "5"),
     ("everything", "get-tiny-image", {}, "image"),
-    ("everything", "gzip-file-as-resource", {"name": "a.gz", "data": "data:text/plain;base64,aGk=", "outputType": "resourceLink"}, "a.gz"),
+    (
+        "everything",
+        "gzip-file-as-resource",
+        {"name": "a.gz", "data": "data:text/plain;base64,aGk=", "outputType": "resourceLink"},
+        "a.gz",
+    ),
     ("everything", "toggle-simulated-logging", {}, "log"),
     ("everything", "toggle-simulated-logging", {}, "top"),
     ("everything", "toggle-subscriber-updates", {}, "pdat"),
@@ -114,14 +136,29 @@ CALLS = [
     ("everything", "trigger-long-running-operation", {"duration": 0.2, "steps": 2}, "completed"),
     ("everything", "get-roots-list", {}, "tmp"),
     ("everything", "trigger-elicitation-request", {}, "accept"),
-    ("everything", "trigger-url-elicitation", {"url": "https://example.com/x", "message": "look"}, "accept"),
-    ("everything", "trigger-sampling-request", {"prompt": "say", "maxTokens": 10}, "from our model"),
+    (
+        "everything",
+        "trigger-url-elicitation",
+        {"url": "https://example.com/x", "message": "look"},
+        "accept",
+    ),
+    (
+        "everything",
+        "trigger-sampling-request",
+        {"prompt": "say", "maxTokens": 10},
+        "from our model",
+    ),
     ("filesystem", "read_file", {"path": "$/one.txt"}, "second"),
     ("filesystem", "read_text_file", {"path": "$/one.txt", "head": 1}, "first"),
     ("filesystem", "read_media_file", {"path": "$/dot.png"}, ""),
     ("filesystem", "read_multiple_files", {"paths": ["$/one.txt"]}, "second"),
     ("filesystem", "write_file", {"path": "$/two.txt", "content": "new"}, "two.txt"),
-    ("filesystem", "edit_file", {"path": "$/two.txt", "edits": [{"oldText": "new", "newText": "newer"}], "dryRun": True}, "newer"),
+    (
+        "filesystem",
+        "edit_file",
+        {"path": "$/two.txt", "edits": [{"oldText": "new", "newText": "newer"}], "dryRun": True},
+        "newer",
+    ),
     ("filesystem", "create_directory", {"path": "$/sub"}, "sub"),
     ("filesystem", "list_directory", {"path": "$"}, "one.txt"),
     ("filesystem", "list_directory_with_sizes", {"path": "$"}, "one.txt"),
@@ -129,14 +166,39 @@ CALLS = [
     ("filesystem", "search_files", {"path": "$", "pattern": "one*"}, "one.txt"),
     ("filesystem", "get_file_info", {"path": "$/one.txt"}, "size"),
     ("filesystem", "list_allowed_directories", {}, "$"),
-    ("memory", "create_entities", {"entities": [{"name": "Ada", "entityType": "person", "observations": ["counts"]}]}, ""),
-    ("memory", "create_relations", {"relations": [{"from": "Ada", "to": "Ada", "relationType": "is"}]}, ""),
-    ("memory", "add_observations", {"observations": [{"entityName": "Ada", "contents": ["writes"]}]}, ""),
+    (
+        "memory",
+        "create_entities",
+        {"entities": [{"name": "Ada", "entityType": "person", "observations": ["counts"]}]},
+        "",
+    ),
+    (
+        "memory",
+        "create_relations",
+        {"relations": [{"from": "Ada", "to": "Ada", "relationType": "is"}]},
+        "",
+    ),
+    (
+        "memory",
+        "add_observations",
+        {"observations": [{"entityName": "Ada", "contents": ["writes"]}]},
+        "",
+    ),
     ("memory", "read_graph", {}, "Ada"),
     ("memory", "search_nodes", {"query": "Ada"}, "Ada"),
     ("memory", "open_nodes", {"names": ["Ada"]}, "Ada"),
-    ("memory", "delete_observations", {"deletions": [{"entityName": "Ada", "observations": ["writes"]}]}, ""),
-    ("memory", "delete_relations", {"relations": [{"from": "Ada", "to": "Ada", "relationType": "is"}]}, ""),
+    (
+        "memory",
+        "delete_observations",
+        {"deletions": [{"entityName": "Ada", "observations": ["writes"]}]},
+        "",
+    ),
+    (
+        "memory",
+        "delete_relations",
+        {"relations": [{"from": "Ada", "to": "Ada", "relationType": "is"}]},
+        "",
+    ),
     (
         "sequential-thinking",
         "sequentialthinking",
@@ -144,7 +206,12 @@ CALLS = [
         "thoughtNumber",
     ),
     ("time", "get_current_time", {"timezone": "UTC"}, "UTC"),
-    ("time", "convert_time", {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Europe/London"}, "Europe/London"),
+    (
+        "time",
+        "convert_time",
+        {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Europe/London"},
+        "Europe/London",
+    ),
     ("git", "git_status", {"repo_path": "$"}, "one.txt"),
     ("git", "git_diff_unstaged", {"repo_path": "$"}, "last"),
     ("git", "git_add", {"repo_path": "$", "files": ["one.txt"]}, "staged"),
@@ -175,10 +242,20 @@ ONCE = [
 
 def meant(value, folder: Path, page: str):
     if isinstance(value, str):
-        return page if value == "@" else value.replace("$", str(folder)) if value.startswith("$") else value
+        return (
+            page
+            if value == "@"
+            else value.replace("$", str(folder))
+            if value.startswith("$")
+            else value
+        )
     if isinstance(value, list):
         return [meant(each, folder, page) for each in value]
-    return {key: meant(each, folder, page) for key, each in value.items()} if isinstance(value, dict) else value
+    return (
+        {key: meant(each, folder, page) for key, each in value.items()}
+        if isinstance(value, dict)
+        else value
+    )
 
 
 def text_of(value) -> str:
@@ -195,9 +272,15 @@ def test_all_63_tools_of_nine_servers_are_listed(servers) -> None:
     assert not any(each.dropped for each in servers.values())
 
 
-def test_every_tool_can_be_called_under_a_grammar_and_no_schema_is_widened_in_silence(servers) -> None:
+def test_every_tool_can_be_called_under_a_grammar_and_no_schema_is_widened_in_silence(
+    servers,
+) -> None:
     """C4, P54."""
-    found = {(name, each.name): judged(each.parameters) for name, server in servers.items() for each in server.tools}
+    found = {
+        (name, each.name): judged(each.parameters)
+        for name, server in servers.items()
+        for each in server.tools
+    }
     assert {tool: faults for tool, (_, faults) in found.items() if faults} == {}
     assert Counter(level for level, _ in found.values()) == {"exact": 60, "rewritten": 3}
 
@@ -205,7 +288,9 @@ def test_every_tool_can_be_called_under_a_grammar_and_no_schema_is_widened_in_si
 def test_the_table_below_calls_every_tool_that_can_be_called(servers) -> None:
     called = {(server, tool) for server, tool, *_ in [*CALLS, *ONCE]}
     listed = {(name, each.mcp.name) for name, server in servers.items() for each in server.tools}
-    assert listed - called == {("everything", "simulate-research-query")}  # which wants to be a task (M42)
+    assert listed - called == {
+        ("everything", "simulate-research-query"),
+    }  # which wants to be a task (M42)
 
 
 def test_both_eras_are_met(servers) -> None:
@@ -215,7 +300,12 @@ def test_both_eras_are_met(servers) -> None:
 
 
 @pytest.mark.parametrize("name", list(dict.fromkeys(server for server, *_ in CALLS)))
-def test_a_right_call_of_every_tool_works_from_sync_and_async_code(servers, folder, page, name: str) -> None:
+def test_a_right_call_of_every_tool_works_from_sync_and_async_code(
+    servers,
+    folder,
+    page,
+    name: str,
+) -> None:
     """M4, M6, D39. One test a server, as the rows build on one another."""
     tools = {each.mcp.name: each for each in servers[name].tools}
     for tool, arguments, expected in [row[1:] for row in CALLS if row[0] == name]:
@@ -229,7 +319,10 @@ def test_a_right_call_of_every_tool_works_from_sync_and_async_code(servers, fold
         assert expected in text_of(tools[tool](**meant(arguments, folder, page))), tool
 
 
-def test_a_secret_of_this_process_is_not_seen_by_the_child(servers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_of_this_process_is_not_seen_by_the_child(
+    servers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """M15."""
     monkeypatch.setenv("MY_SECRET", "hunter2")
     with started("everything", "stdio", env={"GIVEN": "yes"}) as tools:
@@ -242,7 +335,11 @@ def test_a_secret_of_this_process_is_not_seen_by_the_child(servers, monkeypatch:
 def test_a_tool_that_must_be_a_task_is_called_as_one() -> None:
     """M42."""
     told: list = []
-    with started("everything", "stdio", on_progress=lambda *progress: told.append(progress)) as tools:
+    with started(
+        "everything",
+        "stdio",
+        on_progress=lambda *progress: told.append(progress),
+    ) as tools:
         assert "Research Report: rivers" in tools["simulate-research-query"](topic="rivers")
     assert [each[0] for each in told[:1]] == ["simulate-research-query"]
 
@@ -250,16 +347,26 @@ def test_a_tool_that_must_be_a_task_is_called_as_one() -> None:
 def test_progress_is_told_with_the_tool(servers) -> None:
     """M30."""
     told: list = []
-    with started("everything", "stdio", on_progress=lambda *progress: told.append(progress)) as tools:
+    with started(
+        "everything",
+        "stdio",
+        on_progress=lambda *progress: told.append(progress),
+    ) as tools:
         tools["trigger-long-running-operation"](duration=0.4, steps=2)
-    assert [each[:3] for each in told] == [("trigger-long-running-operation", 1.0, 2.0), ("trigger-long-running-operation", 2.0, 2.0)]
+    assert [each[:3] for each in told] == [
+        ("trigger-long-running-operation", 1.0, 2.0),
+        ("trigger-long-running-operation", 2.0, 2.0),
+    ]
 
 
 def test_progress_keeps_a_call_alive_that_takes_longer_than_its_timeout(servers) -> None:
     """M27: 4 s of work in steps of 0.5 s under a timeout of 2.5 s."""
     with started("everything", "stdio", timeout_s=2.5) as tools:
         assert "completed" in tools["trigger-long-running-operation"](duration=4, steps=8)
-    with started("everything", "stdio", timeout_s=2.5, total_timeout_s=None) as tools, pytest.raises(MCPError):
+    with (
+        started("everything", "stdio", timeout_s=2.5, total_timeout_s=None) as tools,
+        pytest.raises(MCPError),
+    ):
         tools["trigger-long-running-operation"](duration=4, steps=8)
 
 
@@ -276,7 +383,10 @@ def test_resources_and_prompts_are_listed_and_read(servers) -> None:
 
 def test_a_server_that_cannot_start_tells_its_last_words(tmp_path: Path) -> None:
     """M13."""
-    with pytest.raises(MCPError, match=r"exited with code \d+.*no such|ENOENT|Error|does not exist"):
+    with pytest.raises(
+        MCPError,
+        match=r"exited with code \d+.*no such|ENOENT|Error|does not exist",
+    ):
         started("filesystem", str(tmp_path / "nowhere")).connect()
 
 
@@ -286,12 +396,21 @@ def test_the_same_server_works_over_http(transport: str) -> None:
     command = mcp_servers.command("everything")
     port = mcp_servers.free_port()
     with mcp_servers.listening([*command, transport], {"PORT": str(port)}, port):
-        make, path = (MCPServer.http, "mcp") if transport == "streamableHttp" else (MCPServer.sse, "sse")
-        with make(f"http://127.0.0.1:{port}/{path}", elicit=accept, sample=sampled, roots=roots) as tools:
+        make, path = (
+            (MCPServer.http, "mcp") if transport == "streamableHttp" else (MCPServer.sse, "sse")
+        )
+        with make(
+            f"http://127.0.0.1:{port}/{path}",
+            elicit=accept,
+            sample=sampled,
+            roots=roots,
+        ) as tools:
             assert len(tools) == 17
             assert "hi" in tools["echo"](message="hi")
             assert "accept" in text_of(tools["trigger-elicitation-request"]())
-            assert "from our model" in text_of(tools["trigger-sampling-request"](prompt="say", maxTokens=10))
+            assert "from our model" in text_of(
+                tools["trigger-sampling-request"](prompt="say", maxTokens=10),
+            )
 
 
 def test_a_legacy_http_server_that_was_started_again_is_met_with_a_new_session() -> None:

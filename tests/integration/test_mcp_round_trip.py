@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from mcp_servers import free_port, listening
 
 from ferrule import MCPApp, MCPServer, Tool
-from ferrule.bridges.mcp.server.tools import serve_one
 from ferrule.errors import MCPToolError
+from ferrule.mcp_bridge.server.tools import serve_one
 from ferrule.tools.execution.run import run_call
 from ferrule.values.calls.call import CheckedCall, ToolCall, failure
 
@@ -31,7 +31,10 @@ pytestmark = pytest.mark.integration
 
 NAME = st.from_regex(r"[a-z][a-z0-9_-]{0,20}", fullmatch=True)
 # Without what our client takes out of strangers' texts (M64): control and format characters, and what has no meaning.
-CHARACTERS = st.characters(categories=["L", "N", "P", "S"], exclude_characters="\u115f\u1160\u3164\uffa0")
+CHARACTERS = st.characters(
+    categories=["L", "N", "P", "S"],
+    exclude_characters="\u115f\u1160\u3164\uffa0",
+)
 SCALAR = (
     st.none()
     | st.booleans()
@@ -40,7 +43,12 @@ SCALAR = (
     | st.text(CHARACTERS, max_size=8)
 )
 VALUE = st.recursive(
-    SCALAR, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(CHARACTERS, max_size=5), inner, max_size=3), max_leaves=6
+    SCALAR,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(CHARACTERS, max_size=5), inner, max_size=3)
+    ),
+    max_leaves=6,
 )
 LEAF = st.sampled_from([
     {"type": "string"},
@@ -56,7 +64,10 @@ PROPERTY = st.recursive(
     LEAF,
     lambda inner: (
         st.builds(lambda items: {"type": "array", "items": items}, inner)
-        | st.builds(lambda of: {"type": "object", "properties": of, "required": sorted(of)[:1]}, st.dictionaries(NAME, inner, max_size=2))
+        | st.builds(
+            lambda of: {"type": "object", "properties": of, "required": sorted(of)[:1]},
+            st.dictionaries(NAME, inner, max_size=2),
+        )
     ),
     max_leaves=4,
 )
@@ -69,10 +80,15 @@ def tools(draw: Any) -> Tool:
     schema = {
         "type": "object",
         "properties": properties,
-        "required": draw(st.lists(st.sampled_from(sorted(properties)), unique=True)) if properties else [],
+        "required": draw(st.lists(st.sampled_from(sorted(properties)), unique=True))
+        if properties
+        else [],
     }
     if draw(st.booleans()):
-        schema |= {"additionalProperties": draw(st.booleans()), "$comment": draw(st.text(CHARACTERS, max_size=5))}
+        schema |= {
+            "additionalProperties": draw(st.booleans()),
+            "$comment": draw(st.text(CHARACTERS, max_size=5)),
+        }
     value, raises = draw(VALUE), draw(st.booleans())
 
     def function(**given: Any) -> Any:
@@ -80,7 +96,10 @@ def tools(draw: Any) -> Tool:
             raise ValueError(str(value))
         return value
 
-    options = {"effect": draw(st.sampled_from(["read", "idempotent", "once"])), "concurrent": draw(st.booleans())}
+    options = {
+        "effect": draw(st.sampled_from(["read", "idempotent", "once"])),
+        "concurrent": draw(st.booleans()),
+    }
     return Tool(draw(NAME), draw(st.text(CHARACTERS, max_size=20)), function, schema, **options)
 
 
@@ -120,7 +139,9 @@ def test_two_hundred_made_up_tools_come_back_as_they_were(tool: Tool, served: An
     server.refresh()
     (there,) = server.tools
     entry = serve_one(tool).entry
-    assert there.mcp.as_json() == {key: value for key, value in entry.items() if value not in (None, "")}
+    assert there.mcp.as_json() == {
+        key: value for key, value in entry.items() if value not in (None, "")
+    }
     assert there.schema == tool.parameters
     assert there.desc == tool.desc
     arguments = sample(tool.parameters)
@@ -218,7 +239,10 @@ def remote(request: pytest.FixtureRequest, script: Path) -> Any:
             yield found
         return
     port = free_port()
-    with listening([sys.executable, str(script), str(port)], {}, port), MCPServer.http(f"http://127.0.0.1:{port}/mcp", trust=True) as found:
+    with (
+        listening([sys.executable, str(script), str(port)], {}, port),
+        MCPServer.http(f"http://127.0.0.1:{port}/mcp", trust=True) as found,
+    ):
         yield found
 
 
@@ -252,7 +276,10 @@ def test_results_come_back(remote: Any) -> None:
 
 def test_errors_come_back(remote: Any) -> None:
     """M82, M73."""
-    with pytest.raises(MCPToolError, match="Execution error in fails: ValueError: because") as raised:
+    with pytest.raises(
+        MCPToolError,
+        match="Execution error in fails: ValueError: because",
+    ) as raised:
         remote["fails"](why="because")
     assert "Traceback" not in str(raised.value)
     assert "served.py" not in str(raised.value)
@@ -279,7 +306,11 @@ def test_standard_output_holds_nothing_but_the_protocol(script: Path) -> None:
         '{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"noisy","arguments":{}}}',
     ]
     process = subprocess.Popen(
-        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, str(script)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     guard = threading.Timer(60, process.kill)
     guard.start()
@@ -301,7 +332,11 @@ def test_standard_output_holds_nothing_but_the_protocol(script: Path) -> None:
 
 def test_the_command_serves_too(script: Path) -> None:
     """Issue, 6: `ferrule serve`."""
-    command = [str(Path(sys.executable).with_name("ferrule" + (".exe" if os.name == "nt" else ""))), "serve", str(script)]
+    command = [
+        str(Path(sys.executable).with_name("ferrule" + (".exe" if os.name == "nt" else ""))),
+        "serve",
+        str(script),
+    ]
     with MCPServer.stdio(command[0], command[1:], trust=True) as found:
         assert found["reads"](n=7) == "7"
 
@@ -312,17 +347,28 @@ def test_ctrl_c_ends_a_server_whose_client_stays(script: Path, transport: str) -
     """M79, M80: standard input is still open, and nobody writes to it."""
     port = free_port()
     arguments = [sys.executable, str(script), *([str(port)] if transport == "http" else [])]
-    process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        arguments,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     guard = threading.Timer(300, process.kill)
     guard.start()
     try:
         if transport == "stdio":
-            process.stdin.write('{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{}}}\n')
+            process.stdin.write(
+                '{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{}}}\n',
+            )
             process.stdin.flush()
             process.stdout.readline()
         else:
             while True:
-                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                with (
+                    contextlib.suppress(OSError),
+                    socket.create_connection(("127.0.0.1", port), timeout=1),
+                ):
                     break
         process.send_signal(signal.SIGINT)
         assert process.wait() == 0
@@ -337,7 +383,13 @@ def test_ctrl_c_ends_a_server_whose_client_stays(script: Path, transport: str) -
 def test_without_standard_input_or_output_a_line_says_so(closed: str) -> None:
     """No traceback."""
     command = f'exec "$0" -m ferrule.cli.main serve {closed}'
-    found = subprocess.run(["sh", "-c", command, sys.executable], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    found = subprocess.run(
+        ["sh", "-c", command, sys.executable],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert (found.returncode, found.stderr.count("\n")) == (2, 1)
     assert found.stderr.startswith("Standard input or output is closed")
 
@@ -345,9 +397,18 @@ def test_without_standard_input_or_output_a_line_says_so(closed: str) -> None:
 def test_a_client_that_reads_no_more_ends_the_server_quietly(tmp_path: Path) -> None:
     """It is gone, and nobody needs a traceback."""
     script = tmp_path / "served.py"
-    script.write_text('def add(a: int, b: int) -> int:\n    """Add."""\n    return a + b\n', encoding="utf-8")
+    script.write_text(
+        'def add(a: int, b: int) -> int:\n    """Add."""\n    return a + b\n',
+        encoding="utf-8",
+    )
     command = [sys.executable, "-m", "ferrule.cli.main", "serve", str(script)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     guard = threading.Timer(60, process.kill)
     guard.start()
     try:

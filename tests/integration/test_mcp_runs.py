@@ -19,8 +19,8 @@ import mcp_servers
 import pytest
 
 import ferrule
-from ferrule.bridges.mcp.client.mcp_server import MCPServer
 from ferrule.errors import DecisionError, MCPTimeoutError
+from ferrule.mcp_bridge.client.mcp_server import MCPServer
 from ferrule.programs.react import ReAct
 from ferrule.runs.run import Run
 from ferrule.runs.store.sqlite import MemoryStore, SQLiteStore
@@ -38,7 +38,13 @@ SCRIPT: list[Any] = [
 
 
 def server(folder: Path, era: str, **options: Any) -> MCPServer:
-    return MCPServer.stdio(sys.executable, [str(SERVER), era, str(folder / "calls")], name="hall", ask_in_runs=True, **options)
+    return MCPServer.stdio(
+        sys.executable,
+        [str(SERVER), era, str(folder / "calls")],
+        name="hall",
+        ask_in_runs=True,
+        **options,
+    )
 
 
 def agent(folder: Path, era: str, **options: Any) -> ReAct:
@@ -61,7 +67,11 @@ class Replaying(ScriptedLM):
 
 
 def called(folder: Path) -> list[str]:
-    return [line.removeprefix("call ") for line in (folder / "calls").read_text().splitlines() if line.startswith("call")]
+    return [
+        line.removeprefix("call ")
+        for line in (folder / "calls").read_text().splitlines()
+        if line.startswith("call")
+    ]
 
 
 def main(what: str, folder: Path, era: str) -> None:
@@ -77,12 +87,20 @@ def main(what: str, folder: Path, era: str) -> None:
         store.decide(line.id, question.decide(what).signed("ann", "test"))
         sys.stdout.write(json.dumps(vars_of(question)))
         return
-    observed = [str(each) for name, each in run.trajectory.items() if name.startswith("observation")] if run.status == "done" else []
-    sys.stdout.write(json.dumps({"status": run.status, "error": str(run.error), "observed": observed}))
+    observed = (
+        [str(each) for name, each in run.trajectory.items() if name.startswith("observation")]
+        if run.status == "done"
+        else []
+    )
+    sys.stdout.write(
+        json.dumps({"status": run.status, "error": str(run.error), "observed": observed}),
+    )
 
 
 def vars_of(question: Any) -> dict[str, Any]:
-    return {name: getattr(question, name) for name in ("kind", "text", "server", "original", "form")}
+    return {
+        name: getattr(question, name) for name in ("kind", "text", "server", "original", "form")
+    }
 
 
 def process(what: str, folder: Path, era: str) -> dict[str, Any]:
@@ -99,14 +117,22 @@ def process(what: str, folder: Path, era: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_a_run_waits_for_consent_and_for_two_forms_over_six_processes(tmp_path: Path, era: str) -> None:
+def test_a_run_waits_for_consent_and_for_two_forms_over_six_processes(
+    tmp_path: Path,
+    era: str,
+) -> None:
     """M57, M58, M59, M60: the server, the tool's name there and the arguments are shown; no process lives while the run waits."""
     assert process("start", tmp_path, era)["status"] == "waiting"
-    assert called(tmp_path) == []  # `pay` is declared destructive: it is asked about before anything is sent
+    assert (
+        called(tmp_path) == []
+    )  # `pay` is declared destructive: it is asked about before anything is sent
     asked = process("yes", tmp_path, era)
     assert asked["kind"] == "confirm"
     assert (asked["server"], asked["original"]) == ("hall", "pay")
-    assert asked["text"] == "Confirm execution of pay ('pay' of the MCP server 'hall') with args: {\"what\":\"rent\"}? (yes/no)"
+    assert (
+        asked["text"]
+        == "Confirm execution of pay ('pay' of the MCP server 'hall') with args: {\"what\":\"rent\"}? (yes/no)"
+    )
 
     assert process("go_on", tmp_path, era)["status"] == "waiting"
     assert called(tmp_path) == ["pay"]
@@ -149,7 +175,12 @@ def killed_in_its_last_call(run: Any) -> Run:
     """The run as a crash in the last call that began leaves it."""
     text = json.loads(run.to_json())
     at = max(k for k, entry in enumerate(text["journal"]) if entry["kind"] == "begun")
-    return Run.from_json(json.dumps({**text, "journal": text["journal"][: at + 1], "status": "running", "questions": []}), run.program)
+    return Run.from_json(
+        json.dumps(
+            {**text, "journal": text["journal"][: at + 1], "status": "running", "questions": []},
+        ),
+        run.program,
+    )
 
 
 BOOK: Any = {"name": "book", "args": {}}
@@ -174,7 +205,11 @@ def test_a_question_that_is_declined_ends_as_the_server_likes(tmp_path: Path, er
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_one_that_nobody_answers_in_time_is_cancelled(tmp_path: Path, era: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_nobody_answers_in_time_is_cancelled(
+    tmp_path: Path,
+    era: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """M60: a deadline for questions."""
     run = started(tmp_path, era, BOOK, input_expires_s=60)
     ends = run.pending[0].expires_at
@@ -203,10 +238,15 @@ def test_a_page_is_shown_with_its_host_and_opened_by_nobody(tmp_path: Path, era:
     assert "open a page on login.example: https://login.example/x?y=1" in question.text
     run.answer(question.approve())
     assert resumed(run).status == "done"
-    assert run.trajectory["observation_0"] == ('{"action": "accept"}' if era == "legacy" else "[null]")
+    assert run.trajectory["observation_0"] == (
+        '{"action": "accept"}' if era == "legacy" else "[null]"
+    )
 
 
-@pytest.mark.parametrize(("era", "told"), [("legacy", "not booked: {'action': 'decline'}"), ("modern", "nobody can be asked")])
+@pytest.mark.parametrize(
+    ("era", "told"),
+    [("legacy", "not booked: {'action': 'decline'}"), ("modern", "nobody can be asked")],
+)
 def test_outside_a_run_nobody_is_asked(tmp_path: Path, era: str, told: str) -> None:
     """M59: the headless default."""
     with server(tmp_path, era) as tools:
@@ -226,12 +266,21 @@ def test_a_hook_is_asked_before_the_run(tmp_path: Path, era: str) -> None:
         return {"action": "accept", "content": {"asked": params["message"]}}
 
     run = started(tmp_path, era, BOOK, elicit=elicit)
-    assert json.loads(run.trajectory["observation_0"]) == [{"asked": "Who are you?"}, {"asked": "How many seats?"}]
+    assert json.loads(run.trajectory["observation_0"]) == [
+        {"asked": "Who are you?"},
+        {"asked": "How many seats?"},
+    ]
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_calls_of_one_turn_wait_side_by_side_and_each_gets_its_own_answers(tmp_path: Path, era: str) -> None:
-    calls = [ferrule.ToolCall(name=name, args={"what": name}, id=str(k)) for k, name in enumerate(("book", "pay", "book"))]
+def test_calls_of_one_turn_wait_side_by_side_and_each_gets_its_own_answers(
+    tmp_path: Path,
+    era: str,
+) -> None:
+    calls = [
+        ferrule.ToolCall(name=name, args={"what": name}, id=str(k))
+        for k, name in enumerate(("book", "pay", "book"))
+    ]
     calls[2] = calls[2].changed(args={"what": "b"})
 
     async def whole() -> Any:
@@ -248,7 +297,11 @@ def test_calls_of_one_turn_wait_side_by_side_and_each_gets_its_own_answers(tmp_p
 
     run = asyncio.run(whole())
     assert run.status == "done", run.error
-    found = [json.loads(str(result.content)) for result in run.trajectory.steps[0].results if result.name == "book"]
+    found = [
+        json.loads(str(result.content))
+        for result in run.trajectory.steps[0].results
+        if result.name == "book"
+    ]
     assert [(each[0]["name"], each[1]["seats"]) for each in found] == [("Ann", 3), ("Bob", 4)]
     assert called(tmp_path).count("pay") == 1
 
@@ -270,7 +323,11 @@ def test_a_crash_after_the_answer_is_a_call_that_may_have_run(tmp_path: Path) ->
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("how", ["approve", "reply", "deny"])
-def test_a_crash_between_two_questions_leaves_a_call_that_any_decision_settles(tmp_path: Path, era: str, how: str) -> None:
+def test_a_crash_between_two_questions_leaves_a_call_that_any_decision_settles(
+    tmp_path: Path,
+    era: str,
+    how: str,
+) -> None:
     """R8, M57: its earlier questions are not replayed once the call has a result, and are found again if it is made again."""
     run = started(tmp_path, era, BOOK)
     run.answer(run.pending[0].fill({"name": "Ann"}))
@@ -278,7 +335,13 @@ def test_a_crash_between_two_questions_leaves_a_call_that_any_decision_settles(t
     with ferrule.context(lm=model()):
         again = killed_in_its_last_call(run).resume()
         [unknown] = again.pending
-        again.answer({"approve": unknown.approve(), "reply": unknown.reply("booked"), "deny": unknown.deny()}[how])
+        again.answer(
+            {
+                "approve": unknown.approve(),
+                "reply": unknown.reply("booked"),
+                "deny": unknown.deny(),
+            }[how],
+        )
         again.resume()
         if how == "approve":
             [seats] = again.pending
@@ -293,14 +356,19 @@ def test_a_question_of_a_server_expires_by_the_clock_of_the_store(tmp_path: Path
     """M60, Q8: the machine may be ten minutes behind."""
     store = MemoryStore(clock=lambda: time.time() + 600)
     with ferrule.context(lm=model(BOOK)):
-        run = agent(tmp_path, era, trust=True, confirm=False, input_expires_s=300).start(task="x", store=store)
+        run = agent(tmp_path, era, trust=True, confirm=False, input_expires_s=300).start(
+            task="x",
+            store=store,
+        )
     assert run.pending[0].expires_at == pytest.approx(time.time() + 900, abs=100)
     run.answer(run.pending[0].fill({"name": "Ann"}))
     assert resumed(run).status == "waiting"
     assert "seats" in str(run.pending[0].form)
 
 
-def test_a_server_that_takes_no_answer_for_an_error_is_asked_again_when_there_is_one(tmp_path: Path) -> None:
+def test_a_server_that_takes_no_answer_for_an_error_is_asked_again_when_there_is_one(
+    tmp_path: Path,
+) -> None:
     run = started(tmp_path, "legacy", {"name": "book", "args": {"what": "strict"}})
     for values in ({"name": "Ann"}, {"seats": 2}):
         run.answer(run.pending[0].edit(values))  # as `respond_to_confirmation(id, data=...)` has it
@@ -308,7 +376,10 @@ def test_a_server_that_takes_no_answer_for_an_error_is_asked_again_when_there_is
     assert json.loads(run.trajectory["observation_0"])[1] == {"seats": 2}
 
 
-def test_a_server_that_never_stops_asking_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_never_stops_asking_is_stopped(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """M60: the most rounds."""
     monkeypatch.setattr("ferrule.runs.driver.elicitation.MOST_ROUNDS", 1)
     run = started(tmp_path, "modern", BOOK)
@@ -317,9 +388,14 @@ def test_a_server_that_never_stops_asking_is_stopped(tmp_path: Path, monkeypatch
     assert "came back with questions 1 times" in run.trajectory["observation_0"]
 
 
-def test_a_pushed_change_of_the_list_reaches_the_next_turn_and_the_run_goes_on_in_another_process(tmp_path: Path) -> None:
+def test_a_pushed_change_of_the_list_reaches_the_next_turn_and_the_run_goes_on_in_another_process(
+    tmp_path: Path,
+) -> None:
     """M54, M55: a real server says `list_changed` in the middle of a call. P69: the run that is resumed has the tool as well."""
-    listed = [{"name": name, "description": f"To {name}.", "inputSchema": {"type": "object"}} for name in ("pay", "changed", "fly")]
+    listed = [
+        {"name": name, "description": f"To {name}.", "inputSchema": {"type": "object"}}
+        for name in ("pay", "changed", "fly")
+    ]
 
     def new_list() -> str:
         """Change what the server lists."""
@@ -332,7 +408,12 @@ def test_a_pushed_change_of_the_list_reaches_the_next_turn_and_the_run_goes_on_i
 
     steps = [{"name": name, "args": {}} for name in ("new_list", "changed", "fly", "book", "wait")]
     agent = ReAct(
-        "task -> answer", [server(tmp_path, "legacy", trust=True, confirm=False), new_list, ferrule.Tool(wait, require_confirmation=True)]
+        "task -> answer",
+        [
+            server(tmp_path, "legacy", trust=True, confirm=False),
+            new_list,
+            ferrule.Tool(wait, require_confirmation=True),
+        ],
     )
     with ferrule.context(lm=ScriptedLM(steps)):
         run = agent.start(task="x")
@@ -342,23 +423,40 @@ def test_a_pushed_change_of_the_list_reaches_the_next_turn_and_the_run_goes_on_i
     again.answer(again.pending[0].approve())
     assert resumed(again).status == "done", again.error
     assert again.trajectory["observation_2"] == "done {}"
-    assert "no tool" in again.trajectory["observation_3"].lower() or "unknown" in again.trajectory["observation_3"].lower()
+    assert (
+        "no tool" in again.trajectory["observation_3"].lower()
+        or "unknown" in again.trajectory["observation_3"].lower()
+    )
     assert called(tmp_path) == ["changed", "fly"]
 
 
 @pytest.mark.parametrize(
-    "changed", [{"description": "To book, and to pay."}, {"inputSchema": {"type": "object", "properties": {"what": {}}}}]
+    "changed",
+    [
+        {"description": "To book, and to pay."},
+        {"inputSchema": {"type": "object", "properties": {"what": {}}}},
+    ],
 )
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_an_answer_that_a_server_has_used_still_counts_when_it_describes_its_tool_anew(
-    tmp_path: Path, era: str, changed: dict[str, Any]
+    tmp_path: Path,
+    era: str,
+    changed: dict[str, Any],
 ) -> None:
     """V3, M58: the question that waits is asked again; the run failed, because the answer before had another digest."""
-    book: dict[str, Any] = {"name": "book", "description": "To book.", "inputSchema": {"type": "object"}}
+    book: dict[str, Any] = {
+        "name": "book",
+        "description": "To book.",
+        "inputSchema": {"type": "object"},
+    }
     (tmp_path / "calls.tools").write_text(json.dumps([book]))
     store = MemoryStore()
     with ferrule.context(lm=model({"name": "book", "args": {"what": "table"}})):
-        run = ReAct("task -> answer", server(tmp_path, era).tools).start(task="x", store=store, run_id="r")
+        run = ReAct("task -> answer", server(tmp_path, era).tools).start(
+            task="x",
+            store=store,
+            run_id="r",
+        )
         run.answer(run.pending[0].fill({"name": "Ann"}))
         [first] = run.resume().pending
         (tmp_path / "calls.tools").write_text(json.dumps([{**book, **changed}]))
@@ -367,34 +465,54 @@ def test_an_answer_that_a_server_has_used_still_counts_when_it_describes_its_too
         assert (first.id != second.id, first.text) == (True, second.text)
         again.answer(second.fill({"seats": 2}))
         assert again.resume().status == "done", again.error
-    assert json.loads(again.trajectory["observation_0"]) == [{"title": "Dr", "name": "Ann"}, {"seats": 2}]
+    assert json.loads(again.trajectory["observation_0"]) == [
+        {"title": "Dr", "name": "Ann"},
+        {"seats": 2},
+    ]
     assert called(tmp_path) == ["book"] * 3
 
 
-def test_answers_of_a_hook_have_a_deadline_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_of_a_hook_have_a_deadline_together(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """M60: a total deadline for questions that come back with the result."""
     now = [0.0]
-    monkeypatch.setattr("ferrule.bridges.mcp.client.core.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(
+        "ferrule.mcp_bridge.client.core.time",
+        SimpleNamespace(monotonic=lambda: now[0]),
+    )
 
     async def elicit(params: dict[str, Any]) -> dict[str, Any]:
         now[0] += 100
         return {"action": "accept", "content": params}
 
-    with server(tmp_path, "modern", elicit=elicit, total_timeout_s=99) as tools, pytest.raises(MCPTimeoutError) as late:
+    with (
+        server(tmp_path, "modern", elicit=elicit, total_timeout_s=99) as tools,
+        pytest.raises(MCPTimeoutError) as late,
+    ):
         tools["book"]()
     assert late.value.phase == "input"
 
 
 def test_every_field_of_a_real_servers_form_is_asked_and_its_answer_goes_back() -> None:
     """M59: server-everything asks for 13 fields, while its call is open."""
-    everything = MCPServer.stdio(*_split(mcp_servers.command("everything"), "stdio"), trust=True, confirm=False)
+    everything = MCPServer.stdio(
+        *_split(mcp_servers.command("everything"), "stdio"),
+        trust=True,
+        confirm=False,
+    )
     agent_ = ReAct("task -> answer", [everything])
     with ferrule.context(lm=ScriptedLM([{"name": "trigger-elicitation-request", "args": {}}])):
         run = agent_.start(task="x")
     [question] = run.pending
     assert question.form is not None
     assert len(question.form["properties"]) == 13
-    content = {name: field["default"] for name, field in question.form["properties"].items() if "default" in field}
+    content = {
+        name: field["default"]
+        for name, field in question.form["properties"].items()
+        if "default" in field
+    }
     run.answer(question.fill({"name": "Ann"}))
     assert resumed(run).status == "done", run.error
     told = run.trajectory["observation_0"]

@@ -67,9 +67,19 @@ agent = ferrule.ReAct("topic -> answer", [first, second])
 
 
 @contextmanager
-def listening(command: list[str], env: dict[str, str], port: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def listening(
+    command: list[str],
+    env: dict[str, str],
+    port: int,
+    folder: Path,
+) -> Iterator[subprocess.Popen[bytes]]:
     """A server that listens on a port, until it is killed or left."""
-    with subprocess.Popen(command, env={**os.environ, **env}, cwd=folder, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        command,
+        env={**os.environ, **env},
+        cwd=folder,
+        stderr=subprocess.DEVNULL,
+    ) as process:
         try:
             while True:
                 with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):

@@ -84,14 +84,21 @@ def module(tmp_path: Path) -> Path:
     return path
 
 
-def over_stdio(arguments: list[str], act: Callable[[Any], Awaitable[Any]], era: str = ERAS[0]) -> Any:
+def over_stdio(
+    arguments: list[str],
+    act: Callable[[Any], Awaitable[Any]],
+    era: str = ERAS[0],
+) -> Any:
     """What the SDK's client makes of a child process."""
     from mcp import Client
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
     async def talk() -> Any:
         parameters = StdioServerParameters(command=sys.executable, args=arguments)
-        async with asyncio.timeout(60), Client(stdio_client(parameters), mode="legacy" if era == ERAS[0] else "auto") as client:
+        async with (
+            asyncio.timeout(60),
+            Client(stdio_client(parameters), mode="legacy" if era == ERAS[0] else "auto") as client,
+        ):
             return await act(client)
 
     return asyncio.run(talk())
@@ -107,7 +114,10 @@ async def listed(client: Any) -> list[str]:
 def test_programs_are_served_under_the_names_that_the_command_gives(module: Path) -> None:
     """Two programs of one signature are no clash."""
     places = [f"{module}:librarian", f"{module}:critic"]
-    assert over_stdio(["-m", "ferrule.cli.main", "serve", *places], listed) == ["librarian", "critic"]
+    assert over_stdio(["-m", "ferrule.cli.main", "serve", *places], listed) == [
+        "librarian",
+        "critic",
+    ]
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -130,7 +140,13 @@ def test_a_server_without_a_version_has_that_of_ferrule(module: Path, era: str) 
         pytest.param("books", {}, [{"title": "Emma"}, {"title": "Persuasion"}], id="models"),
     ],
 )
-def test_plain_results_are_structured_too(module: Path, era: str, tool: str, arguments: dict[str, Any], expected: object) -> None:
+def test_plain_results_are_structured_too(
+    module: Path,
+    era: str,
+    tool: str,
+    arguments: dict[str, Any],
+    expected: object,
+) -> None:
     """The client of the SDK validates them by the schema that it listed."""
 
     async def act(client: Any) -> Any:
@@ -161,7 +177,11 @@ def test_a_model_sees_a_plain_result_once(module: Path, tool: str) -> None:
 # -- sessions ---------------------------------------------------------------------------------------------------------
 
 HEADERS = {"Accept": "application/json, text/event-stream"}
-INITIALIZE = {"protocolVersion": ERAS[0], "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+INITIALIZE = {
+    "protocolVersion": ERAS[0],
+    "capabilities": {},
+    "clientInfo": {"name": "c", "version": "1"},
+}
 
 
 def test_a_session_without_requests_ends(module: Path) -> None:
@@ -169,11 +189,23 @@ def test_a_session_without_requests_ends(module: Path) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}/mcp"
 
-    def post(client: httpx2.Client, method: str, params: dict[str, Any], session: str | None) -> httpx2.Response:
+    def post(
+        client: httpx2.Client,
+        method: str,
+        params: dict[str, Any],
+        session: str | None,
+    ) -> httpx2.Response:
         headers = HEADERS if session is None else {**HEADERS, "Mcp-Session-Id": session}
-        return client.post(url, json={"jsonrpc": "2.0", "id": 1, "method": method, "params": params}, headers=headers)
+        return client.post(
+            url,
+            json={"jsonrpc": "2.0", "id": 1, "method": method, "params": params},
+            headers=headers,
+        )
 
-    with listening([sys.executable, str(module), str(port)], {"IDLE_S": "0.2"}, port), httpx2.Client(timeout=60) as client:
+    with (
+        listening([sys.executable, str(module), str(port)], {"IDLE_S": "0.2"}, port),
+        httpx2.Client(timeout=60) as client,
+    ):
         session = post(client, "initialize", INITIALIZE, None).headers["mcp-session-id"]
         paused, pause_s = threading.Event(), 0.1
         while post(client, "tools/list", {}, session).status_code != 404:
@@ -188,7 +220,13 @@ def test_a_session_without_requests_ends(module: Path) -> None:
 @contextmanager
 def process_of(arguments: list[str]) -> Iterator[subprocess.Popen[str]]:
     """A process that writes to pipes, and does not outlive the test."""
-    process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        arguments,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     guard = threading.Timer(120, process.kill)
     guard.start()
     try:
@@ -199,7 +237,11 @@ def process_of(arguments: list[str]) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-async def interrupted(process: subprocess.Popen[str], calling: asyncio.Task[Any], mark: Path) -> tuple[int, str]:
+async def interrupted(
+    process: subprocess.Popen[str],
+    calling: asyncio.Task[Any],
+    mark: Path,
+) -> tuple[int, str]:
     """How a process ends that is interrupted in a call."""
     while not await asyncio.to_thread(mark.exists):
         assert not calling.done(), calling
@@ -211,7 +253,12 @@ async def interrupted(process: subprocess.Popen[str], calling: asyncio.Task[Any]
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("tool", ["waits", "awaits"])
-def test_ctrl_c_in_a_call_over_http_ends_the_server_without_a_traceback(module: Path, tmp_path: Path, era: str, tool: str) -> None:
+def test_ctrl_c_in_a_call_over_http_ends_the_server_without_a_traceback(
+    module: Path,
+    tmp_path: Path,
+    era: str,
+    tool: str,
+) -> None:
     from mcp import Client
 
     port, mark = free_port(), tmp_path / "begun"
@@ -222,7 +269,9 @@ def test_ctrl_c_in_a_call_over_http_ends_the_server_without_a_traceback(module: 
                 with suppress(OSError):
                     (await asyncio.open_connection("127.0.0.1", port))[1].close()
                     break
-            client = await stack.enter_async_context(Client(f"http://127.0.0.1:{port}/mcp", mode="legacy" if era == ERAS[0] else "auto"))
+            client = await stack.enter_async_context(
+                Client(f"http://127.0.0.1:{port}/mcp", mode="legacy" if era == ERAS[0] else "auto"),
+            )
             calling = asyncio.create_task(client.call_tool(tool, {"mark": str(mark)}))
             try:
                 return await interrupted(process, calling, mark)
@@ -237,13 +286,17 @@ def test_ctrl_c_in_a_call_over_http_ends_the_server_without_a_traceback(module: 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
 @pytest.mark.parametrize("tool", ["waits", "awaits"])
-def test_ctrl_c_in_a_call_over_stdio_ends_the_server_without_a_word(module: Path, tmp_path: Path, tool: str) -> None:
+def test_ctrl_c_in_a_call_over_stdio_ends_the_server_without_a_word(
+    module: Path,
+    tmp_path: Path,
+    tool: str,
+) -> None:
     mark = tmp_path / "begun"
     with process_of([sys.executable, str(module)]) as process:
         process.stdin.write(
             '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}\n'
             '{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
-            f'{{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{{"name":"{tool}","arguments":{{"mark":"{mark}"}}}}}}\n'
+            f'{{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{{"name":"{tool}","arguments":{{"mark":"{mark}"}}}}}}\n',
         )
         process.stdin.flush()
         while not mark.exists():

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import ferrule
-from ferrule.bridges.mcp.client.mcp_server import MCPServer
+from ferrule.mcp_bridge.client.mcp_server import MCPServer
 from ferrule.programs.react import ReAct
 from ferrule.runs.run import Run
 from ferrule.runs.store.sqlite import SQLiteStore
@@ -30,9 +30,15 @@ SERVER = Path(__file__).parents[1] / "task_server.py"
 ERAS = ("legacy", "modern")
 SCRIPT: list[Any] = [{"name": "work", "args": {}}, {"name": "finish", "args": {"answer": "ready"}}]
 WORKING: dict[str, Any] = {"status": "working", "stays": True}
-DONE: dict[str, Any] = {"status": "completed", "result": {"content": [{"type": "text", "text": "done"}]}}
+DONE: dict[str, Any] = {
+    "status": "completed",
+    "result": {"content": [{"type": "text", "text": "done"}]},
+}
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-QUESTION = {"method": "elicitation/create", "params": {"mode": "form", "message": "Who?", "requestedSchema": FORM}}
+QUESTION = {
+    "method": "elicitation/create",
+    "params": {"mode": "form", "message": "Who?", "requestedSchema": FORM},
+}
 ASKING: dict[str, Any] = {"status": "input_required", "inputRequests": {"k1": QUESTION}}
 
 
@@ -45,7 +51,10 @@ class Replaying(ScriptedLM):
 
 
 def agent(folder: Path, era: str) -> ReAct:
-    return ReAct("task -> answer", [MCPServer.stdio(sys.executable, [str(SERVER), era, str(folder)], name="hall")])
+    return ReAct(
+        "task -> answer",
+        [MCPServer.stdio(sys.executable, [str(SERVER), era, str(folder)], name="hall")],
+    )
 
 
 def main(what: str, folder: Path, era: str) -> None:
@@ -102,7 +111,11 @@ def killed(what: str, folder: Path, era: str, *, polls: int) -> None:
 
 @pytest.mark.parametrize("begin", ["start", "astart"])
 @pytest.mark.parametrize("era", ERAS)
-def test_a_killed_run_asks_for_the_same_task_and_does_not_call_again(tmp_path: Path, era: str, begin: str) -> None:
+def test_a_killed_run_asks_for_the_same_task_and_does_not_call_again(
+    tmp_path: Path,
+    era: str,
+    begin: str,
+) -> None:
     states(tmp_path, WORKING)
     killed(begin, tmp_path, era, polls=2)
     killed("go_on", tmp_path, era, polls=log(tmp_path).count("tasks/get t1") + 2)  # and once more
@@ -143,7 +156,9 @@ def test_a_run_waits_with_the_question_of_a_task(tmp_path: Path, era: str) -> No
     (question,) = run.pending
     assert "'hall' asks for `name` (string), before 'work' goes on. It says: Who?" in question.text
 
-    (tmp_path / "at").unlink(missing_ok=True)  # the older revision asks again: there the question ended the task
+    (tmp_path / "at").unlink(
+        missing_ok=True,
+    )  # the older revision asks again: there the question ended the task
     run.answer(question.fill({"name": "Ann"}))
     run = resumed(run)
 
@@ -193,7 +208,10 @@ def test_a_run_says_with_every_request_for_the_state_that_a_task_may_ask(tmp_pat
     states(tmp_path, DONE)
     started(tmp_path, "modern")
     able = json.loads((tmp_path / "able").read_text())
-    assert able == {"elicitation": {"form": {}, "url": {}}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
+    assert able == {
+        "elicitation": {"form": {}, "url": {}},
+        "extensions": {"io.modelcontextprotocol/tasks": {}},
+    }
 
 
 @pytest.mark.parametrize("era", ERAS)

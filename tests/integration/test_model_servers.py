@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(sys.platform == "win32", reason="the servers are started by their POSIX paths"),
+    pytest.mark.skipif(
+        sys.platform == "win32",
+        reason="the servers are started by their POSIX paths",
+    ),
 ]
 CALL = ToolCall(name="add", args={"a": 1}, id="call_1")
 HISTORY = Messages([
@@ -37,7 +40,12 @@ HISTORY = Messages([
     Message("assistant", "", (CALL,)), Message("tool", "3", tool_call_id="call_1", name="add"),
 ])  # fmt: skip
 _ARGUMENTS = {"x": {"type": "integer"}, "label": {"type": "string", "maxLength": 20}}
-_SCHEMA = {"type": "object", "properties": _ARGUMENTS, "required": ["x"], "additionalProperties": False}
+_SCHEMA = {
+    "type": "object",
+    "properties": _ARGUMENTS,
+    "required": ["x"],
+    "additionalProperties": False,
+}
 PLACE = Declarations([{"type": "function", "function": {"name": "place", "parameters": _SCHEMA}}])
 USERS = Request(Messages([Message("system", "s"), Message("user", "a"), Message("user", "b")]))
 
@@ -54,9 +62,7 @@ def strict_llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-QUOTA = (
-    '{"error": {"message": "You exceeded your current quota, please check your plan and billing details.", "code": "insufficient_quota"}}'
-)
+QUOTA = '{"error": {"message": "You exceeded your current quota, please check your plan and billing details.", "code": "insufficient_quota"}}'
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +80,14 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.parametrize("wire", ["openai_chat", "openai_responses", "anthropic"])
 def test_llama_takes_a_history_on_every_wire(llama, wire):
-    lm = LM(llama, model="m", wire=wire, max_tokens=4, max_retries=0, temperature=0)  # by chance, its first token ends the answer
+    lm = LM(
+        llama,
+        model="m",
+        wire=wire,
+        max_tokens=4,
+        max_retries=0,
+        temperature=0,
+    )  # by chance, its first token ends the answer
     assert lm.complete(Request(HISTORY)).usage.output_tokens > 0
     assert list(lm.stream(Request(HISTORY)))[-1].usage.output_tokens > 0
 
@@ -107,18 +120,30 @@ def long_llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_llama_with_random_weights_writes_valid_calls_under_its_grammar(long_llama):
     pytest.importorskip("llguidance", reason="needs the extra: pip install 'ferrule[local]'")
     """C15."""
-    lm = LM(long_llama, model="m", temperature=1.0, max_retries=0, max_tokens=2000).constrained(thought_chars=30)
+    lm = LM(long_llama, model="m", temperature=1.0, max_retries=0, max_tokens=2000).constrained(
+        thought_chars=30,
+    )
     for seed in range(20):
-        found = lm.complete(Request(USERS.messages, PLACE, "required", shape=Shape("call"), settings={"seed": seed}))
+        found = lm.complete(
+            Request(
+                USERS.messages, PLACE, "required", shape=Shape("call"), settings={"seed": seed}
+            ),
+        )
         [call] = found.tool_calls
-        assert (call.name, call.args.keys() - {"label"}, type(call.args["x"])) == ("place", {"x"}, int)
+        assert (call.name, call.args.keys() - {"label"}, type(call.args["x"])) == (
+            "place",
+            {"x"},
+            int,
+        )
     assert lm._known[0].name == "llguidance grammar"
 
 
 def test_litellm_ignores_constraints_and_is_told_apart(proxy):
     """C16."""
     with pytest.raises(ConstraintError, match="ignores constraints"):
-        LM(proxy, model="mock").constrained().complete(Request(USERS.messages, PLACE, "required", shape=Shape("call")))
+        LM(proxy, model="mock").constrained().complete(
+            Request(USERS.messages, PLACE, "required", shape=Shape("call")),
+        )
 
 
 def test_litellm_reports_the_cost(proxy):

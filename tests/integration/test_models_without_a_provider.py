@@ -28,7 +28,11 @@ def get_weather(city: str) -> dict:
 
 
 TOOLS = [calculator, get_weather]
-adapters = pytest.mark.parametrize("adapter", [ChatAdapter(), JSONAdapter(), XMLAdapter()], ids=["chat", "json", "xml"])
+adapters = pytest.mark.parametrize(
+    "adapter",
+    [ChatAdapter(), JSONAdapter(), XMLAdapter()],
+    ids=["chat", "json", "xml"],
+)
 TEXT = Capabilities(native_tools=False)
 
 
@@ -44,9 +48,14 @@ def test_the_offline_model_carries_an_agent(adapter):
         first = agent(question="What is 17 * (23 + 4)?")
         second = agent(question="What is 12*12, and how is the weather in Oslo?")
         third = agent(question="Who are you?")
-        typed = ReAct("question -> answer: int, tags: list[str]", TOOLS, native=True)(question="What is 17 * (23 + 4)?")
+        typed = ReAct("question -> answer: int, tags: list[str]", TOOLS, native=True)(
+            question="What is 17 * (23 + 4)?",
+        )
     assert (first.answer, names(first)) == ("459", ["calculator", "finish"])
-    assert (second.answer, names(second)) == ("144\ncity: Oslo, sky: grey", ["calculator", "get_weather", "finish"])
+    assert (second.answer, names(second)) == (
+        "144\ncity: Oslo, sky: grey",
+        ["calculator", "get_weather", "finish"],
+    )
     assert "no neural network" in third.answer
     assert names(third) == ["finish"]
     assert (typed.answer, typed.tags) == (459, ["459"])
@@ -57,7 +66,10 @@ def test_the_automatic_model_calls_everything_once(adapter):
     """L8."""
     with context(lm=AutoLM("yes"), adapter=adapter):
         prediction = ReAct("question -> answer, score: float", TOOLS, native=True)(question="What?")
-        assert (prediction.answer, names(prediction)) == ("yes", ["calculator", "get_weather", "finish"])
+        assert (prediction.answer, names(prediction)) == (
+            "yes",
+            ["calculator", "get_weather", "finish"],
+        )
         assert isinstance(prediction.score, float)
         predicted = Predict("question -> answer", tools=TOOLS, native=True)(question="What?")
         assert (predicted.answer, names(predicted)) == ("yes", ["calculator", "get_weather"])
@@ -71,7 +83,10 @@ def test_tools_in_the_text_of_a_prompt_are_not_called(adapter):
         agent = ReAct("question -> answer, score: float", TOOLS)
         automatic = agent(question="What?", lm=AutoLM("yes", capabilities=TEXT))
         offline = agent(question="What is 12*12?", lm=OfflineLM(capabilities=TEXT))
-        predicted = Predict("question -> answer", tools=TOOLS)(question="What?", lm=AutoLM("yes", capabilities=TEXT))
+        predicted = Predict("question -> answer", tools=TOOLS)(
+            question="What?",
+            lm=AutoLM("yes", capabilities=TEXT),
+        )
     assert (automatic.answer, automatic.score, names(automatic)) == ("yes", 1, ["finish"])
     assert (offline.score, names(offline)) == (1, ["finish"])
     assert "I was given no tool" in offline.answer

@@ -47,7 +47,11 @@ class Ask(Signature):
     answer: str | None = OutputField()
 
 
-CALL = {"id": "call_abc", "type": "function", "function": {"name": "search", "arguments": '{"query": "tea"}'}}
+CALL = {
+    "id": "call_abc",
+    "type": "function",
+    "function": {"name": "search", "arguments": '{"query": "tea"}'},
+}
 ADAPTERS = {
     "chat": ChatAdapter(use_native_function_calling=True),
     "JSON": JSONAdapter(),
@@ -78,15 +82,21 @@ def test_tool_inputs_add_request_tools(adapter: Any, program: Any) -> None:
                 "description": "Search the web.",
                 "parameters": {
                     "type": "object",
-                    "properties": {"query": {"type": "string"}, "limit": {"default": 3, "type": "integer"}},
+                    "properties": {
+                        "query": {"type": "string"},
+                        "limit": {"default": 3, "type": "integer"},
+                    },
                     "required": ["query"],
                 },
             },
-        }
+        },
     ]
 
 
-def test_structured_tool_calls_in_lm_response_populate_tool_calls_output_field(adapter: Any, program: Any) -> None:
+def test_structured_tool_calls_in_lm_response_populate_tool_calls_output_field(
+    adapter: Any,
+    program: Any,
+) -> None:
     """E20, E21, E31-E33, E44, E47, E48, E64."""
     for said, answer in ((None, None), ("Let me look.", "Let me look.")):
         lm = ScriptedLM([Response(said, (ToolCall.read(CALL),))])
@@ -108,7 +118,12 @@ def test_structured_tool_calls_in_lm_response_populate_tool_calls_output_field(a
     ],
     ids=["no JSON", "a list", "a number"],
 )
-def test_malformed_tool_call_arguments_produce_tagged_errors(adapter: Any, program: Any, entry: Any, code: str) -> None:
+def test_malformed_tool_call_arguments_produce_tagged_errors(
+    adapter: Any,
+    program: Any,
+    entry: Any,
+    code: str,
+) -> None:
     """E34, E36, E57, E64: the tool's name and the raw text, never `{}`."""
     answers = [Response(None, (ToolCall.read(entry),))] * 3
     with context(adapter=adapter), pytest.raises(BoundaryError) as raised:
@@ -130,7 +145,9 @@ def test_non_tool_signatures_unchanged(adapter: Any, program: Any) -> None:
     assert "tool_calls" not in prediction
     assert (len(request.tools), request.tool_choice, request.parallel) == (0, None, None)
     asked = made if program is Predict else program(made).predict.signature
-    assert [message.json for message in request.messages] == [message.json for message in adapter.opening(asked, {"question": "q"})]
+    assert [message.json for message in request.messages] == [
+        message.json for message in adapter.opening(asked, {"question": "q"})
+    ]
 
 
 def test_tools_are_not_said_twice(adapter: Any) -> None:
@@ -146,19 +163,41 @@ def test_tools_are_not_said_twice(adapter: Any) -> None:
 
 def test_text_and_native_answers_give_equal_predictions() -> None:
     """E12, E66: the same program, equivalent scripts."""
-    native = Predict(Ask, native=True)(question="q", tools=[search], lm=ScriptedLM([Response(tool_calls=(ToolCall.read(CALL),))]))
-    written = fields(tool_calls={"tool_calls": [{"name": "search", "args": {"query": "tea"}}]}, answer=None)
+    native = Predict(Ask, native=True)(
+        question="q",
+        tools=[search],
+        lm=ScriptedLM([Response(tool_calls=(ToolCall.read(CALL),))]),
+    )
+    written = fields(
+        tool_calls={"tool_calls": [{"name": "search", "args": {"query": "tea"}}]},
+        answer=None,
+    )
     text = Predict(Ask, native=False)(question="q", tools=[search], lm=ScriptedLM([written]))
     assert native == text
-    plain = [Predict(Ask, native=native)(question="q", tools=[search], lm=ScriptedLM([fields(answer="tea")])) for native in (True, False)]
+    plain = [
+        Predict(Ask, native=native)(
+            question="q",
+            tools=[search],
+            lm=ScriptedLM([fields(answer="tea")]),
+        )
+        for native in (True, False)
+    ]
     assert plain[0] == plain[1]
     assert (plain[0].answer, plain[0]["tool_calls"]) == ("tea", None)
 
 
 def test_calls_and_words_and_bad_calls_come_together() -> None:
     """E38, E39, E48: a good call is kept, the bad one beside it is marked with its place."""
-    calls = (ToolCall.read(CALL), ToolCall.read({"name": "search", "arguments": "{bad"}), ToolCall.read(CALL))
-    prediction = Predict(Ask, native=True)(question="q", tools=[search], lm=ScriptedLM([Response("Looking.", calls)]))
+    calls = (
+        ToolCall.read(CALL),
+        ToolCall.read({"name": "search", "arguments": "{bad"}),
+        ToolCall.read(CALL),
+    )
+    prediction = Predict(Ask, native=True)(
+        question="q",
+        tools=[search],
+        lm=ScriptedLM([Response("Looking.", calls)]),
+    )
     found = prediction["tool_calls"].tool_calls
     assert [call.fault.index if call.fault else None for call in found] == [None, 1, None]
     assert len({call.id for call in found}) == 3  # E32
@@ -177,21 +216,31 @@ def test_an_invalid_declaration_is_tagged_before_any_model_is_asked(program: Any
     lm = ScriptedLM([])
     with pytest.raises(ToolCallError) as raised:
         program(Ask)(question="q", tools=[search, {"name": "x"}], lm=lm)
-    assert (raised.value.code, raised.value.reason, raised.value.index) == ("invalid_tool_spec", "missing_key", 1)
+    assert (raised.value.code, raised.value.reason, raised.value.index) == (
+        "invalid_tool_spec",
+        "missing_key",
+        1,
+    )
     assert lm.requests == []
 
 
 def test_the_adapter_does_not_execute_tools() -> None:
     """E55: native, written, and found as a last resort."""
     RAN.clear()
-    spoken = f"<tool_call>{json.dumps({'name': 'search', 'arguments': {'query': 'tea'}})}</tool_call>"
+    spoken = (
+        f"<tool_call>{json.dumps({'name': 'search', 'arguments': {'query': 'tea'}})}</tool_call>"
+    )
     scripts = [
         (True, Response(tool_calls=(ToolCall.read(CALL),))),
         (False, fields(tool_calls=[{"name": "search", "args": {"query": "tea"}}])),
         (False, spoken),
     ]
     for native, answer in scripts:
-        prediction = Predict(Ask, tools=[Tool(search, "own")], native=native)(question="q", tools=[search], lm=ScriptedLM([answer]))
+        prediction = Predict(Ask, tools=[Tool(search, "own")], native=native)(
+            question="q",
+            tools=[search],
+            lm=ScriptedLM([answer]),
+        )
         assert [call.name for call in prediction["tool_calls"].tool_calls] == ["search"]
     assert RAN == []
 
@@ -212,7 +261,11 @@ def test_results_go_back_without_the_caller_building_dicts(native: bool) -> None
     from ferrule import History
 
     chat = Predict(Chat.with_updated_fields("history", History), native=native)
-    call = Response(tool_calls=(ToolCall.read(CALL),)) if native else fields(calls=[{"name": "search", "args": {"query": "tea"}}])
+    call = (
+        Response(tool_calls=(ToolCall.read(CALL),))
+        if native
+        else fields(calls=[{"name": "search", "args": {"query": "tea"}}])
+    )
     lm = ScriptedLM([call, fields(answer="Earl Grey")])
     first = chat(history=History(), question="tea?", tools=[search], lm=lm)
     history = first.history
@@ -223,7 +276,11 @@ def test_results_go_back_without_the_caller_building_dicts(native: bool) -> None
     assert roles == ["system", "user", "assistant", "tool" if native else "user", "user"]
     assert "found tea" in lm.requests[1].messages[3].text
     if native:
-        assert lm.requests[1].messages[3].tool_call_id == lm.requests[1].messages[2].tool_calls[0].id == "call_abc"
+        assert (
+            lm.requests[1].messages[3].tool_call_id
+            == lm.requests[1].messages[2].tool_calls[0].id
+            == "call_abc"
+        )
 
 
 @pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
@@ -233,9 +290,15 @@ def test_react_works_as_it_did(adapter: Any, native: bool) -> None:
     asked = Signature("-> next_thought, next_tool_name, next_tool_args: dict[str, Any]")
 
     def text(name: str, **args: Any) -> str:
-        return adapter.format_assistant_message_content(asked, {"next_thought": "hm", "next_tool_name": name, "next_tool_args": args})
+        return adapter.format_assistant_message_content(
+            asked,
+            {"next_thought": "hm", "next_tool_name": name, "next_tool_args": args},
+        )
 
-    done = adapter.format_assistant_message_content(Signature("-> reasoning, answer"), {"reasoning": "r", "answer": "tea"})
+    done = adapter.format_assistant_message_content(
+        Signature("-> reasoning, answer"),
+        {"reasoning": "r", "answer": "tea"},
+    )
     script = (
         [Response("hm", (ToolCall.read(CALL),)), {"name": "finish", "args": {"answer": "tea"}}]
         if native
@@ -246,8 +309,13 @@ def test_react_works_as_it_did(adapter: Any, native: bool) -> None:
     assert RAN == ["tea"]
     assert found.answer == "tea"
     assert found.trajectory["thought_0"] == "hm"
-    assert (found.trajectory["tool_name_0"], found.trajectory["tool_args_0"]) == ("search", {"query": "tea"})
+    assert (found.trajectory["tool_name_0"], found.trajectory["tool_args_0"]) == (
+        "search",
+        {"query": "tea"},
+    )
     assert found.trajectory["observation_0"] == "never"
     declared = [[tool["function"]["name"] for tool in request.tools] for request in lm.requests]
     assert declared == ([["search", "user_clarification", "finish"]] * 2 if native else [[]] * 3)
-    assert all("tool_calls" not in message.text for request in lm.requests for message in request.messages)
+    assert all(
+        "tool_calls" not in message.text for request in lm.requests for message in request.messages
+    )

@@ -34,7 +34,14 @@ print(len(calls))
 
 def job(folder: Path, *, ends_at: int) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", DRIVER, str(APP), str(ends_at), str(ENDED)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
 
 
 @pytest.mark.integration
@@ -43,12 +50,23 @@ def test_a_job_that_ended_in_the_middle_goes_on_where_it_was(tmp_path: Path) -> 
     resumed = job(tmp_path, ends_at=0)
     assert (resumed.returncode, resumed.stderr) == (0, "")
     *report, calls = resumed.stdout.splitlines()
-    whole = (APP.parents[2] / "tests" / "golden" / "apps" / "pipeline.txt").read_text(encoding="utf-8").splitlines()
+    whole = (
+        (APP.parents[2] / "tests" / "golden" / "apps" / "pipeline.txt")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    )
     assert report == whole[1:]  # all but "killed"
-    assert int(calls) <= 509 - 299 + WORKERS  # 504 answers and five refusals; those in flight are asked for again
+    assert (
+        int(calls) <= 509 - 299 + WORKERS
+    )  # 504 answers and five refusals; those in flight are asked for again
 
     again = job(tmp_path, ends_at=0)
     assert again.stdout.splitlines() == [*report, "5"]  # what the model refused is asked again
-    lines = [json.loads(line) for line in (tmp_path / "invoices.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert sorted(line["document"] for line in lines) == [f"{number:03}.txt" for number in range(500)]
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / "invoices.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    assert sorted(line["document"] for line in lines) == [
+        f"{number:03}.txt" for number in range(500)
+    ]
     assert sum("error" in line for line in lines) == 9

@@ -49,7 +49,14 @@ if __name__ == "__main__":
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def ferrule(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -63,7 +70,10 @@ def refunds(folder: Path) -> str:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("declared", ["[Shop]", ""], ids=["typed", "bare"])
-def test_an_approved_refund_does_not_happen_without_deps_and_nobody_says_that_it_did(tmp_path: Path, declared: str) -> None:
+def test_an_approved_refund_does_not_happen_without_deps_and_nobody_says_that_it_did(
+    tmp_path: Path,
+    declared: str,
+) -> None:
     """api.md, 21: it was said to be done, with exit code 0."""
     pytest.importorskip("typer", reason="needs the extra: pip install 'ferrule[cli]'")
     (tmp_path / "shop.py").write_text(SHOP.format(declared=declared))

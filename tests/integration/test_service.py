@@ -60,7 +60,12 @@ class Host:
         assert answer.status_code == 202
         return f"{self.runs}/{answer.json()['id']}"
 
-    def until(self, is_last: Callable[[dict[str, Any]], bool], run: str, after: str = "0") -> list[tuple[str, dict[str, Any]]]:
+    def until(
+        self,
+        is_last: Callable[[dict[str, Any]], bool],
+        run: str,
+        after: str = "0",
+    ) -> list[tuple[str, dict[str, Any]]]:
         found = []
         for each in self.client.follow(run, after):
             found.append(each)
@@ -68,9 +73,20 @@ class Host:
                 return found
         raise AssertionError(f"the stream ended: {found}")
 
-    def decide(self, run: str, events: list[tuple[str, dict[str, Any]]], answer: Any = "yes") -> httpx2.Response:
-        [question] = [event["question"]["id"] for _, event in events if event["type"] == "QuestionAsked"]
-        return httpx2.post(f"{run}/decisions", json={"question": question, "answer": answer}, timeout=60)
+    def decide(
+        self,
+        run: str,
+        events: list[tuple[str, dict[str, Any]]],
+        answer: Any = "yes",
+    ) -> httpx2.Response:
+        [question] = [
+            event["question"]["id"] for _, event in events if event["type"] == "QuestionAsked"
+        ]
+        return httpx2.post(
+            f"{run}/decisions",
+            json={"question": question, "answer": answer},
+            timeout=60,
+        )
 
     def board(self) -> list[str]:
         with sqlite3.connect(self.folder / "service.db") as db:
@@ -90,7 +106,9 @@ def host(client: ModuleType, tmp_path: Path) -> Iterator[Host]:
 
 
 def begins(event: dict[str, Any]) -> bool:
-    return event["type"] == "CallStarted"  # an event that is kept: a slow client may have missed all others
+    return (
+        event["type"] == "CallStarted"
+    )  # an event that is kept: a slow client may have missed all others
 
 
 def waits(event: dict[str, Any]) -> bool:
@@ -128,7 +146,11 @@ def test_a_stop_lets_the_running_call_end_and_keeps_the_runs(host: Host) -> None
     host.stop()
     host.start()
     after = host.until(waits, running, before[-1][0])
-    calls = [event["type"] for _, event in before + after if event["type"] in {"CallStarted", "CallFinished"}]
+    calls = [
+        event["type"]
+        for _, event in before + after
+        if event["type"] in {"CallStarted", "CallFinished"}
+    ]
     assert calls == ["CallStarted", "CallFinished"]  # the call that was running is not repeated
     for run, events in ((waiting, asked), (running, after)):
         assert host.decide(run, events).status_code == 202
@@ -163,7 +185,10 @@ def test_an_end_whose_events_were_lost_in_a_crash_is_told_by_the_next_process(ho
         whole = host.until(is_last, run)
         host.stop(signal.SIGKILL)
         with sqlite3.connect(host.folder / "service.db") as db:
-            db.execute("DELETE FROM events WHERE id > ?", (whole[-4][0],))  # the question and the end, or a step and the end
+            db.execute(
+                "DELETE FROM events WHERE id > ?",
+                (whole[-4][0],),
+            )  # the question and the end, or a step and the end
         db.close()
         host.start()
         again = host.until(is_last, run, whole[-4][0])
@@ -188,7 +213,14 @@ def test_what_does_not_exist_or_does_not_wait_is_refused(host: Host) -> None:
     assert httpx2.post(host.runs, json={}, timeout=60).status_code == 400
     run = host.post(QUICK)
     asked = host.until(waits, run)
-    assert httpx2.post(f"{run}/decisions", json={"question": "none", "answer": "yes"}, timeout=60).status_code == 400
+    assert (
+        httpx2.post(
+            f"{run}/decisions",
+            json={"question": "none", "answer": "yes"},
+            timeout=60,
+        ).status_code
+        == 400
+    )
     assert host.decide(run, asked).status_code == 202
     host.until(is_done, run)
     assert host.decide(run, asked).status_code in {400, 409}
@@ -198,11 +230,21 @@ def test_what_does_not_exist_or_does_not_wait_is_refused(host: Host) -> None:
 def test_fastapi_takes_the_service(client: ModuleType, tmp_path: Path) -> None:
     from fastapi import FastAPI
 
-    service = client.Service(ReAct("task -> answer", [client.measure]), str(tmp_path / "service.db"))
-    app = FastAPI(routes=service.app.routes, lifespan=service.lifespan, exception_handlers=service.app.exception_handlers)
+    service = client.Service(
+        ReAct("task -> answer", [client.measure]),
+        str(tmp_path / "service.db"),
+    )
+    app = FastAPI(
+        routes=service.app.routes,
+        lifespan=service.lifespan,
+        exception_handlers=service.app.exception_handlers,
+    )
 
     async def talk() -> str:
-        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://service") as http:
+        async with httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(app=app),
+            base_url="http://service",
+        ) as http:
             assert (await http.get("/runs/none/events")).status_code == 404
             with context(lm=ScriptedLM([{"name": "finish", "args": {"answer": "done"}}])):
                 started = await http.post("/runs", json={"task": "Do nothing."})
@@ -212,17 +254,32 @@ def test_fastapi_takes_the_service(client: ModuleType, tmp_path: Path) -> None:
     service.db.close()
 
 
-def test_a_run_that_a_person_decides_after_many_others_goes_on(client: ModuleType, tmp_path: Path) -> None:
+def test_a_run_that_a_person_decides_after_many_others_goes_on(
+    client: ModuleType,
+    tmp_path: Path,
+) -> None:
     """`Run.list` has the latest 100 runs, unless it is told otherwise."""
-    service = client.Service(ReAct("task -> answer", [client.publish]), str(tmp_path / "service.db"), sqlite3.connect(":memory:"))
+    service = client.Service(
+        ReAct("task -> answer", [client.publish]),
+        str(tmp_path / "service.db"),
+        sqlite3.connect(":memory:"),
+    )
     asks = {"name": "publish", "args": {"text": "mild"}}
     done = {"name": "finish", "args": {"answer": "done"}}
 
     async def serve() -> str:
         with context(lm=ScriptedLM([asks, *[done] * 101, done])):
-            waiting = await service.agent.astart(task="Publish it.", store=service.store, deps=service.deps)
+            waiting = await service.agent.astart(
+                task="Publish it.",
+                store=service.store,
+                deps=service.deps,
+            )
             for _ in range(101):
-                await service.agent.astart(task="Do nothing.", store=service.store, deps=service.deps)
+                await service.agent.astart(
+                    task="Do nothing.",
+                    store=service.store,
+                    deps=service.deps,
+                )
             service.store.decide(waiting.id, waiting.pending[0].deny())
             sweeper = asyncio.create_task(service.resume_unfinished())
             for _ in range(600):

@@ -86,7 +86,12 @@ if __name__ == "__main__":
 
 def process(what: str, folder: Path, **environment: str) -> subprocess.Popen[str]:
     command = [sys.executable, __file__, what, str(folder)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
 
 
 def said(running: subprocess.Popen[str]) -> str:
@@ -121,7 +126,9 @@ def test_a_run_is_started_decided_and_finished_by_three_processes(tmp_path: Path
     assert did(tmp_path) == ["note one", "pay 3", "note two"]
 
 
-def test_a_killed_run_is_gone_on_with_at_once_and_nothing_finished_is_done_again(tmp_path: Path) -> None:
+def test_a_killed_run_is_gone_on_with_at_once_and_nothing_finished_is_done_again(
+    tmp_path: Path,
+) -> None:
     """R2, R3, A3: SIGKILL inside a tool; the lease of a process that is dead holds nobody up."""
     (tmp_path / "hang_one").touch()
     running = process("start", tmp_path)
@@ -136,7 +143,12 @@ def test_a_killed_run_is_gone_on_with_at_once_and_nothing_finished_is_done_again
         run.answer(run.pending[0].approve())
         assert run.resume().prediction.answer == "paid"
     store.close()
-    assert did(tmp_path) == ["note one", "note one", "pay 3", "note two"]  # idempotent: begun without a result runs again
+    assert did(tmp_path) == [
+        "note one",
+        "note one",
+        "pay 3",
+        "note two",
+    ]  # idempotent: begun without a result runs again
 
 
 def test_of_several_processes_one_executes_a_run_and_the_others_are_told(tmp_path: Path) -> None:
@@ -147,7 +159,11 @@ def test_of_several_processes_one_executes_a_run_and_the_others_are_told(tmp_pat
     store.close()
     told = [said(each) for each in [process("go_on", tmp_path) for _ in range(4)]]
     assert sum(each == "done" for each in told) == 1
-    assert all("at work on the run" in each or "finished elsewhere" in each or "is done" in each for each in told if each != "done")
+    assert all(
+        "at work on the run" in each or "finished elsewhere" in each or "is done" in each
+        for each in told
+        if each != "done"
+    )
     assert did(tmp_path).count("pay 3") == 1
 
 

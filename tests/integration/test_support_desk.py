@@ -77,6 +77,12 @@ print(stories)
 @pytest.mark.integration
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="every command is a fork")
 def test_a_crash_at_any_write_loses_no_ticket_and_repeats_no_refund() -> None:
-    run = subprocess.run([sys.executable, "-c", DRIVER, str(APP)], capture_output=True, text=True, check=False, timeout=300)
+    run = subprocess.run(
+        [sys.executable, "-c", DRIVER, str(APP)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert (run.returncode, run.stderr) == (0, "")
     assert int(run.stdout) > 60

@@ -45,13 +45,18 @@ def test_runs_that_were_submitted_are_done_by_two_workers(yard: Yard) -> None:
     for each in yard.store.list():
         yard.store.decide(each.id, each.questions[0].approve().signed("ann", "cli"))
     yard.until(yard.all_are("done"))
-    assert yard.did() == Counter({f"{what} {n}": 1 for what in ("charge", "pay") for n in range(12)})
+    assert yard.did() == Counter(
+        {f"{what} {n}": 1 for what in ("charge", "pay") for n in range(12)},
+    )
     assert yard.tickets() == {"SUCCESS": 24}
     inputs = yard.sql(
-        "SELECT w.workflow_uuid, i.inputs, w.serialization FROM dbos.workflow_status w JOIN dbos.workflow_input i USING (workflow_uuid)"
+        "SELECT w.workflow_uuid, i.inputs, w.serialization FROM dbos.workflow_status w JOIN dbos.workflow_input i USING (workflow_uuid)",
     )
     for ticket, kept, serialization in inputs:
-        assert (json.loads(kept)["positionalArgs"], serialization) == ([ticket.rpartition(":")[0]], "portable_json")
+        assert (json.loads(kept)["positionalArgs"], serialization) == (
+            [ticket.rpartition(":")[0]],
+            "portable_json",
+        )
     assert Run.load(yard.store, "pays-3", worker_program.agent).prediction.answer == "ok"
 
 
@@ -65,7 +70,9 @@ def test_forty_presses_make_one_ticket(yard: Yard) -> None:
     yard.workers[0].wait()
     before = sum(yard.tickets().values())
     decision = line.questions[0].approve().signed("ann", "cli")
-    threads = [threading.Thread(target=yard.store.decide, args=(line.id, decision)) for _ in range(40)]
+    threads = [
+        threading.Thread(target=yard.store.decide, args=(line.id, decision)) for _ in range(40)
+    ]
     for each in threads:
         each.start()
     for each in threads:
@@ -123,9 +130,12 @@ def test_a_pickled_ticket_is_not_read(yard: Yard) -> None:
     yard.sql(
         "INSERT INTO dbos.workflow_status (workflow_uuid, status, name, queue_name, application_version, created_at, updated_at, priority, "
         "serialization, application_name) SELECT 'bad:1', 'ENQUEUED', name, queue_name, application_version, created_at, updated_at, 0, "
-        "'py_pickle', application_name FROM dbos.workflow_status LIMIT 1"
+        "'py_pickle', application_name FROM dbos.workflow_status LIMIT 1",
     )
-    yard.sql("INSERT INTO dbos.workflow_input (workflow_uuid, inputs, retention_timestamp) VALUES ('bad:1', %s, 0)", pickled)
+    yard.sql(
+        "INSERT INTO dbos.workflow_input (workflow_uuid, inputs, retention_timestamp) VALUES ('bad:1', %s, 0)",
+        pickled,
+    )
     yard.until(lambda: yard.tickets()["ERROR"] == 1 or yard.tickets()["ENQUEUED"] == 0)
     assert not Path("/tmp/owned").exists()
     yard.submit("charges 2")
@@ -133,7 +143,11 @@ def test_a_pickled_ticket_is_not_read(yard: Yard) -> None:
 
 
 @pytest.mark.parametrize("how", ["fast", "immediate"])
-def test_workers_outlive_a_restart_of_postgres(yard: Yard, postgres: PostgresServer, how: str) -> None:
+def test_workers_outlive_a_restart_of_postgres(
+    yard: Yard,
+    postgres: PostgresServer,
+    how: str,
+) -> None:
     """Q15."""
     yard.worker(tool_s=0.1)
     yard.worker(tool_s=0.1)
@@ -155,7 +169,10 @@ def test_queued_and_waiting_runs_cost_a_worker_no_thread_and_no_connection(yard:
         found: list[tuple[int, int]] = []
         for _ in range(20):
             time.sleep(0.1)
-            [[connections]] = yard.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", yard.schema)
+            [[connections]] = yard.sql(
+                "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s",
+                yard.schema,
+            )
             found.append((len(list(Path(f"/proc/{worker.pid}/task").iterdir())), connections))
         return max(each[0] for each in found), max(each[1] for each in found)
 
@@ -177,7 +194,10 @@ def test_a_sweep_finds_the_ticket_of_each_run_by_an_index(yard: Yard) -> None:
     def plan(db: Any) -> list[str]:
         db.execute("SET LOCAL enable_seqscan = off")
         state = yard.engine.state_of("r.id || ':' || r.segment")
-        return [row[0] for row in db.execute(f"EXPLAIN SELECT ({state}) FROM {yard.schema}.runs r").fetchall()]
+        return [
+            row[0]
+            for row in db.execute(f"EXPLAIN SELECT ({state}) FROM {yard.schema}.runs r").fetchall()
+        ]
 
     [line] = [line for line in yard.store.transaction(plan) if "workflow_status" in line]
     assert "Index" in line
@@ -185,7 +205,10 @@ def test_a_sweep_finds_the_ticket_of_each_run_by_an_index(yard: Yard) -> None:
 
 def test_runs_begin_by_priority(yard: Yard) -> None:
     """Q16: a worker with one slot finds them all in the queue."""
-    first = yard.worker("--concurrency", "1")  # makes the queue, whose slots a later worker may see for a moment
+    first = yard.worker(
+        "--concurrency",
+        "1",
+    )  # makes the queue, whose slots a later worker may see for a moment
     first.send_signal(signal.SIGTERM)
     assert first.wait(60) == 0
     for n, priority in enumerate((9, None, 5, 1)):
@@ -257,7 +280,9 @@ def test_runs_that_do_not_come_to_rest_in_time_go_on_elsewhere(yard: Yard) -> No
     yard.until(lambda: len(yard.did()) == 2)
     yard.workers[0].send_signal(signal.SIGTERM)
     assert yard.workers[0].wait(60) == 0
-    assert {(each.status, each.recoveries, each.error) for each in yard.store.list()} == {("queued", 0, None)}
+    assert {(each.status, each.recoveries, each.error) for each in yard.store.list()} == {
+        ("queued", 0, None),
+    }
     yard.worker()
     yard.until(yard.all_are("done"))
     assert yard.did() == {"linger 1": 2, "linger 2": 2}  # a `read`, cut off in the middle
@@ -270,7 +295,9 @@ def test_a_blocked_thread_does_not_hold_up_the_end_of_a_worker(yard: Yard) -> No
     yard.until(lambda: yard.did()["charge 1"])
     yard.workers[0].send_signal(signal.SIGTERM)
     assert yard.workers[0].wait(60) == 0
-    assert {(each.status, each.recoveries, each.error) for each in yard.store.list()} == {("queued", 0, None)}
+    assert {(each.status, each.recoveries, each.error) for each in yard.store.list()} == {
+        ("queued", 0, None),
+    }
     yard.worker()
     yard.until(yard.all_are("waiting"))
     [asked] = yard.store.summary("charges-1").questions
@@ -280,7 +307,11 @@ def test_a_blocked_thread_does_not_hold_up_the_end_of_a_worker(yard: Yard) -> No
 def test_a_run_waits_for_the_worker_whose_program_fits(yard: Yard, tmp_path: Path) -> None:
     """Q13, Q17, Q25: in a rolling deployment each worker takes what it fits."""
     other = tmp_path / "newer.py"
-    other.write_text((TESTS / "worker_program.py").read_text().replace("[look, charge, pay, linger, soon, block]", "[charge]"))
+    other.write_text(
+        (TESTS / "worker_program.py")
+        .read_text()
+        .replace("[look, charge, pay, linger, soon, block]", "[charge]"),
+    )
     yard.worker(program=other)
     yard.submit("charges 1")
     reason = yard.until(lambda: yard.store.summary("charges-1").error)
@@ -312,9 +343,14 @@ def test_commands_of_other_processes_move_nothing_and_call_workers(yard: Yard) -
     yard.submit("pays 1", "waits 2")
     yard.until(lambda: len(yard.did()) == 2)
     before = yard.sql("SELECT workflow_uuid, executor_id FROM dbos.workflow_status ORDER BY 1")
-    assert {line["id"] for line in json.loads(yard.command("runs", "--json"))} == {"pays-1", "waits-2"}
+    assert {line["id"] for line in json.loads(yard.command("runs", "--json"))} == {
+        "pays-1",
+        "waits-2",
+    }
     assert yard.command("runs", "--stuck") == ""
-    assert yard.sql("SELECT workflow_uuid, executor_id FROM dbos.workflow_status ORDER BY 1") == before
+    assert (
+        yard.sql("SELECT workflow_uuid, executor_id FROM dbos.workflow_status ORDER BY 1") == before
+    )
     yard.until(lambda: yard.store.summary("pays-1").status == "waiting")
     assert PASSWORD not in yard.command("show", "pays-1") + yard.command("approve", "pays-1")
     yard.until(yard.all_are("done"))
@@ -334,7 +370,11 @@ def test_a_run_that_waits_for_its_turn_is_not_stuck(yard: Yard) -> None:
     worker.kill()
     worker.wait()
     listed = yard.until(lambda: yard.command("runs", "--stuck"))
-    assert [line.split()[0] for line in listed.splitlines()] == ["charges-4", "charges-3", "charges-2"]
+    assert [line.split()[0] for line in listed.splitlines()] == [
+        "charges-4",
+        "charges-3",
+        "charges-2",
+    ]
     assert "It is queued, and no worker has taken it up for 36" in listed
 
 
@@ -351,7 +391,10 @@ def test_what_only_shows_runs_writes_nothing(yard: Yard) -> None:
         assert "pays-1" in client.get("/").text + client.get("/inbox").text
         assert "charged" in client.get("/runs/pays-1").text
         [question] = yard.store.summary("pays-1").questions
-        got = client.post(f"/runs/pays-1/questions/{question.id}", {"do": "approve", "digest": question.digest, "back": "run", "v:n": "1"})
+        got = client.post(
+            f"/runs/pays-1/questions/{question.id}",
+            {"do": "approve", "digest": question.digest, "back": "run", "v:n": "1"},
+        )
         assert (got.status, "--read-only" in got.text) == (403, True)
     yard.dsn = dsn
     assert yard.store.summary("pays-1").decided == ()
@@ -389,7 +432,9 @@ def test_a_deleted_run_leaves_no_ticket(yard: Yard) -> None:
     yard.submit("charges 1", "charges 2")
     yard.until(yard.all_are("done"))
     yard.store.delete("charges-1")
-    assert [row[0] for row in yard.sql("SELECT workflow_uuid FROM dbos.workflow_status")] == ["charges-2:1"]
+    assert [row[0] for row in yard.sql("SELECT workflow_uuid FROM dbos.workflow_status")] == [
+        "charges-2:1",
+    ]
 
 
 def test_a_task_of_celery_carries_a_run_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,12 @@ class Terminals:
         }
         self.opened: list[subprocess.Popen[str]] = []
 
-    def start(self, commands: str, folder: Path | None = None, **options: Any) -> tuple[subprocess.Popen[str], Path]:
+    def start(
+        self,
+        commands: str,
+        folder: Path | None = None,
+        **options: Any,
+    ) -> tuple[subprocess.Popen[str], Path]:
         """A terminal whose last command goes on; and the file with all that it prints."""
         log = Path(tempfile.mkstemp(dir=self.folder)[1])
         script = f"set -e\n{self.begin}\n{commands}".rsplit("\n", 1)
@@ -81,7 +86,9 @@ class Terminals:
 @pytest.fixture
 def terminals() -> Iterator[Terminals]:
     folder = Path(tempfile.mkdtemp(prefix="ferrule-recipe-"))
-    begin = "\n".join(line for line in blocks()[0].splitlines() if not line.startswith(("cd ", "pip ")))
+    begin = "\n".join(
+        line for line in blocks()[0].splitlines() if not line.startswith(("cd ", "pip "))
+    )
     made = Terminals(folder, begin)
     yield made
     made.close()
@@ -99,11 +106,15 @@ def test_the_readme_is_a_recipe(terminals: Terminals) -> None:
     make, serve = server.splitlines()
     terminals.run(make, home, **run_as())
     terminals.start(serve, home, **run_as())
-    terminals.until(lambda: terminals.start(create, home, **run_as())[0].wait(WITHIN_S) == 0)  # once it listens
+    terminals.until(
+        lambda: terminals.start(create, home, **run_as())[0].wait(WITHIN_S) == 0,
+    )  # once it listens
 
     workers = [terminals.start(worker) for _ in range(2)]
     for each, log in workers:
-        terminals.until(lambda log=log, each=each: "Ready" in log.read_text() or each.poll() is not None)
+        terminals.until(
+            lambda log=log, each=each: "Ready" in log.read_text() or each.poll() is not None,
+        )
         assert each.poll() is None, log.read_text()
     shown, said = terminals.start(page)
     link = terminals.until(lambda: re.search(r"(http://\S+?)(/\S+)", said.read_text()))
@@ -138,6 +149,11 @@ def approve_on_the_page(client: Client, run_id: str) -> None:
     text = client.get(f"/runs/{run_id}").text
     path = re.search(rf'action="(/runs/{run_id}/questions/[^"]+)"', text)
     assert path is not None, text
-    form = dict(re.findall(r'name="([^"]+)" value="([^"]*)"', text[path.start() : text.index("</form>", path.start())]))
+    form = dict(
+        re.findall(
+            r'name="([^"]+)" value="([^"]*)"',
+            text[path.start() : text.index("</form>", path.start())],
+        ),
+    )
     answer = client.post(path[1], {**form, "do": "approve"})
     assert answer.status == 303, answer.text

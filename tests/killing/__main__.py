@@ -39,13 +39,39 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=560, help="how many kills to aim at")
     parser.add_argument("--races", type=int, default=60, help="how many races of two processes")
     parser.add_argument("--interrupts", type=int, default=500, help="how many Ctrl-C")
-    parser.add_argument("--only", default="", help="only scenarios and races whose name contains this")
+    parser.add_argument(
+        "--only",
+        default="",
+        help="only scenarios and races whose name contains this",
+    )
     parser.add_argument("--seed", type=int, default=4, help="where chance begins")
-    parser.add_argument("--workers", type=int, default=0, help="processes that do it; 2, or 8 where they mostly wait for leases to end")
-    parser.add_argument("--until", choices=CLASSES, default="", help="stop at the first fault of this class")
-    parser.add_argument("--otel", action="store_true", help="with OpenTelemetry's SDK on in every process, and the traces judged too")
-    parser.add_argument("--postgres", action="store_true", help="keep the runs in a Postgres of this system, which it starts")
-    parser.add_argument("--share", type=int, help=argparse.SUPPRESS)  # set for a worker: which part is its own
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=0,
+        help="processes that do it; 2, or 8 where they mostly wait for leases to end",
+    )
+    parser.add_argument(
+        "--until",
+        choices=CLASSES,
+        default="",
+        help="stop at the first fault of this class",
+    )
+    parser.add_argument(
+        "--otel",
+        action="store_true",
+        help="with OpenTelemetry's SDK on in every process, and the traces judged too",
+    )
+    parser.add_argument(
+        "--postgres",
+        action="store_true",
+        help="keep the runs in a Postgres of this system, which it starts",
+    )
+    parser.add_argument(
+        "--share",
+        type=int,
+        help=argparse.SUPPRESS,
+    )  # set for a worker: which part is its own
     told = parser.parse_args()
     told.workers = told.workers or (8 if told.postgres else 2)
     return lead(told) if told.share is None else follow(told)
@@ -57,11 +83,25 @@ def lead(told: argparse.Namespace) -> int:
     paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     with tempfile.TemporaryDirectory() as folder, _server(told.postgres) as dsn:
         preload, reason = system_calls.build(Path(folder))
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **preload, **({FLAG: "1"} if told.otel else {}), **dsn}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(paths),
+            **preload,
+            **({FLAG: "1"} if told.otel else {}),
+            **dsn,
+        }
         command = [sys.executable, "-m", "killing", *sys.argv[1:], "--share"]
-        # In sessions of their own, so that their children end with them; in this folder they leave nothing.
+        # In sessions of their own, so that their children end with them; in this folder they leave
+        # nothing.
         workers = [
-            subprocess.Popen([*command, str(k)], stdout=subprocess.PIPE, text=True, env=environment, cwd=folder, start_new_session=True)
+            subprocess.Popen(
+                [*command, str(k)],
+                stdout=subprocess.PIPE,
+                text=True,
+                env=environment,
+                cwd=folder,
+                start_new_session=True,
+            )
             for k in range(told.workers)
         ]
         try:
@@ -75,7 +115,7 @@ def lead(told: argparse.Namespace) -> int:
         sys.stdout.write(f"skipped: strikes at system calls, because {reason}\n")
     figures = ", ".join(f"{name}: {found[name]}" for name in CLASSES)
     sys.stdout.write(
-        f"kills: {sums['kills']}, Ctrl-C: {sums['interrupts']}, races: {sums['races']}, {figures} ({time.monotonic() - began:.0f} s)\n"
+        f"kills: {sums['kills']}, Ctrl-C: {sums['interrupts']}, races: {sums['races']}, {figures} ({time.monotonic() - began:.0f} s)\n",
     )
     return 1 if found or any(codes) else 0
 
@@ -95,7 +135,10 @@ def _server(is_wanted: bool) -> Generator[dict[str, str]]:
         server.close()
 
 
-def _collect(workers: list[subprocess.Popen[str]], told: argparse.Namespace) -> tuple[Counter[str], Counter[str]]:
+def _collect(
+    workers: list[subprocess.Popen[str]],
+    told: argparse.Namespace,
+) -> tuple[Counter[str], Counter[str]]:
     """What the workers did, in sum, and how many faults of each class there were."""
     sums, found, last = Counter[str](), Counter[str](), time.monotonic()
     for line in _lines(workers):
@@ -106,7 +149,9 @@ def _collect(workers: list[subprocess.Popen[str]], told: argparse.Namespace) -> 
             sys.stdout.write(f"{fault['kind']}: {fault['text']} ({result['about']})\n")
         if time.monotonic() - last > PROGRESS_S:
             last = time.monotonic()
-            sys.stderr.write(f"  {sums['kills']} kills, {sums['interrupts']} Ctrl-C, {sums['races']} races\n")
+            sys.stderr.write(
+                f"  {sums['kills']} kills, {sums['interrupts']} Ctrl-C, {sums['races']} races\n",
+            )
         if found[told.until]:
             break
     return sums, found
@@ -148,9 +193,19 @@ def _own(told: argparse.Namespace, root: Path, server: str) -> Iterator[Callable
         if first.faults:
             continue
         count = -(-told.kills // len(wanted))
-        for case in kills.plan(scenario, ends, -(-count // 4) if scenario.is_spawned else count, chance):
+        for case in kills.plan(
+            scenario,
+            ends,
+            -(-count // 4) if scenario.is_spawned else count,
+            chance,
+        ):
             yield lambda case=case, expected=expected: kills.kill(root, case, expected, server)
-    yield from islice(races.plan(root, told.races, told.only, chance), told.share, None, told.workers)
+    yield from islice(
+        races.plan(root, told.races, told.only, chance),
+        told.share,
+        None,
+        told.workers,
+    )
     yield from interrupts.plan(root, -(-told.interrupts // told.workers), told.only, chance)
 
 

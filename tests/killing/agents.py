@@ -1,6 +1,7 @@
 """The scenarios: what an agent is told to do, by which tools, in which mode, and what a person says to it.
 
-A turn of the model is a text: `"pay 1"` is one call, `"pay 3 + fetch 4"` are two at once. Every call names what it does to the world.
+A turn of the model is a text: `"pay 1"` is one call, `"pay 3 + fetch 4"` are two at once. Every
+call names what it does to the world.
 """
 
 from __future__ import annotations
@@ -107,12 +108,24 @@ class Scenario:
     def _whats(self) -> Iterator[str]:
         for each in (each for turn in self.turns for each in turn.split(" + ")):
             if each.startswith("clerk "):
-                yield from (inner for turn in CLERK for inner in turn.format(n=each.split()[1]).split(" + "))
+                yield from (
+                    inner for turn in CLERK for inner in turn.format(n=each.split()[1]).split(" + ")
+                )
             else:
                 yield each
 
 
-EVERY = ("look 0", "pay 1", "fetch 2", "pay 3 + fetch 4 + order 5", "ship 6", "refund 7", "order 8", "fetch_later 9", "deposit 10")
+EVERY = (
+    "look 0",
+    "pay 1",
+    "fetch 2",
+    "pay 3 + fetch 4 + order 5",
+    "ship 6",
+    "refund 7",
+    "order 8",
+    "fetch_later 9",
+    "deposit 10",
+)
 """Every effect; three calls at once; a question; an async tool."""
 ONE_BY_ONE = ("look 0", "pay 1", "fetch 2", "order 3", "refund 4", "pay 5", "hint 6", "order 7")
 CAREFUL = ("refund 1 + refund 2", "pay 3", "refund 4", "refund 5", "order 6", "refund 7")
@@ -138,7 +151,8 @@ SCENARIOS = (
 )  # fmt: skip
 
 
-# -- the model ---------------------------------------------------------------------------------------------------
+# -- the model
+# ---------------------------------------------------------------------------------------------------
 
 
 def answer_to(world: World, scenario: Scenario, request: Request) -> Response | str:
@@ -151,9 +165,16 @@ def answer_to(world: World, scenario: Scenario, request: Request) -> Response | 
         turn = sum(message.role == "assistant" for message in request.messages)
         seen = [message.text for message in request.messages if message.role == "tool"]
     else:
-        seen = re.findall(r"\[\[ ## observation_\d+ ## \]\]\n(.*)", "\n".join(message.text for message in request.messages[1:]))
+        seen = re.findall(
+            r"\[\[ ## observation_\d+ ## \]\]\n(.*)",
+            "\n".join(message.text for message in request.messages[1:]),
+        )
         turn = len(seen)
-    calls = [_call(each) for each in turns[turn].split(" + ")] if turn < len(turns) else [_finish(" | ".join(seen))]
+    calls = (
+        [_call(each) for each in turns[turn].split(" + ")]
+        if turn < len(turns)
+        else [_finish(" | ".join(seen))]
+    )
     if not scenario.is_native:
         return text_step("next", calls[0].name, calls[0].args)
     return Response("next", tuple(calls))
@@ -207,7 +228,8 @@ class Scripted(BaseLM):
         return found if isinstance(found, Response) else Response(found)
 
 
-# -- the agent ---------------------------------------------------------------------------------------------------
+# -- the agent
+# ---------------------------------------------------------------------------------------------------
 
 
 def agent_in(world: World, scenario: Scenario, server: str) -> tuple[ReAct, tuple[Any, ...]]:
@@ -274,10 +296,13 @@ def _tools(world: World) -> tuple[dict[str, Tool], list[Tool]]:
         Tool(does("refund"), "refund", require_confirmation=True),
         Tool(unlock, "unlock", effect="read"), Tool(train, "train", effect="read"), wipe,
     ]  # fmt: skip
-    return {each.name: each for each in made}, [Tool(does("desk.refund"), "desk.refund", require_confirmation=True)]
+    return {each.name: each for each in made}, [
+        Tool(does("desk.refund"), "desk.refund", require_confirmation=True),
+    ]
 
 
-# -- the person --------------------------------------------------------------------------------------------------
+# -- the person
+# --------------------------------------------------------------------------------------------------
 
 
 def decide(world: World, scenario: Scenario, question: Question) -> Decision:

@@ -1,6 +1,7 @@
 """Ctrl-C at random times and at random system calls, again and again in one process, which lives on.
 
-After each one the store must be free for other processes, and the run must go on: here, or in another process.
+After each one the store must be free for other processes, and the run must go on: here, or in
+another process.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ from killing import stores, system_calls
 from killing.agents import Scenario
 from killing.judging import Expected, Fault, faults
 from killing.kills import Result, carry_on, tail, undisturbed, world_in
-from killing.processes import DONE, PATIENCE_S, REFUSED, WAITS, Child, run_role, work, work_when_free
+from killing.processes import (
+    DONE,
+    PATIENCE_S,
+    REFUSED,
+    WAITS,
+    Child,
+    run_role,
+    work,
+    work_when_free,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,7 +38,8 @@ if TYPE_CHECKING:
 
     from killing.world import World
 
-# One call at a time: a sync tool in a thread cannot be stopped, so its effect may come after a person was asked about it.
+# One call at a time: a sync tool in a thread cannot be stopped, so its effect may come after a
+# person was asked about it.
 INTERRUPTED = Scenario(
     "interrupted",
     (
@@ -50,7 +61,17 @@ INTERRUPTED = Scenario(
 )
 AWAITED = Scenario(
     "interrupted, async",
-    ("look 0", "pay_later 1", "fetch_later 2", "order 3", "pay_later 4 + fetch_later 5", "order 6", "pay_later 7", "look 8", "order 9"),
+    (
+        "look 0",
+        "pay_later 1",
+        "fetch_later 2",
+        "order 3",
+        "pay_later 4 + fetch_later 5",
+        "order 6",
+        "pay_later 7",
+        "look 8",
+        "order 9",
+    ),
     is_async=True,
 )
 IN_TEXT = Scenario("interrupted, text mode", INTERRUPTED.turns, is_native=False)
@@ -61,7 +82,12 @@ GOES_ON, BY_ITSELF, INTERRUPT, WAIT, END, REFUSAL = b"g", b"s", b"i", b"w", b"d"
 """What it says: it works, and the parent sends the Ctrl-C; it works, and a system call does; then how the work ended."""
 
 
-def plan(root: Path, count: int, only: str, chance: random.Random) -> Iterator[Callable[[], Result]]:
+def plan(
+    root: Path,
+    count: int,
+    only: str,
+    chance: random.Random,
+) -> Iterator[Callable[[], Result]]:
     """Runs that are interrupted, until there were so many interrupts in all."""
     wanted = [each for each in (INTERRUPTED, AWAITED, IN_TEXT) if only in each.name]
     if not wanted or not count:
@@ -74,12 +100,28 @@ def plan(root: Path, count: int, only: str, chance: random.Random) -> Iterator[C
         yield lambda first=first: first
     results: list[Result] = []
     for scenario in cycle(wanted):
-        yield partial(_run, root, scenario, known[scenario.name], chance.randrange(1 << 30), results)
-        if sum(each.interrupts for each in results) >= count or sum(len(each.faults) for each in results) >= MOST_FAULTS:
+        yield partial(
+            _run,
+            root,
+            scenario,
+            known[scenario.name],
+            chance.randrange(1 << 30),
+            results,
+        )
+        if (
+            sum(each.interrupts for each in results) >= count
+            or sum(len(each.faults) for each in results) >= MOST_FAULTS
+        ):
             return
 
 
-def _run(root: Path, scenario: Scenario, known: tuple[Expected, float], seed: int, results: list[Result]) -> Result:
+def _run(
+    root: Path,
+    scenario: Scenario,
+    known: tuple[Expected, float],
+    seed: int,
+    results: list[Result],
+) -> Result:
     """One process, interrupted again and again, and its run, carried to its end."""
     expected, span_s = known
     with world_in(root, scenario) as world:
@@ -91,7 +133,11 @@ def _run(root: Path, scenario: Scenario, known: tuple[Expected, float], seed: in
         talk.end()
         if not result.faults:
             kills, _, stuck = carry_on(talk.world, scenario, "")
-            result.faults += [stuck] if stuck else faults(talk.world, scenario, expected, result.interrupts + kills)
+            result.faults += (
+                [stuck]
+                if stuck
+                else faults(talk.world, scenario, expected, result.interrupts + kills)
+            )
         return result
 
 
@@ -121,12 +167,20 @@ class _Talk:
             word = self._hear()
         if word == INTERRUPT:
             self.result.interrupts += 1
-            self.world.note("cancelled")  # as Ctrl-C does: it discards decisions that were not used yet
-            self.result.faults += _blocked(self.world, self._scenario, elsewhere=self._chance.random() < 0.2)
+            self.world.note(
+                "cancelled",
+            )  # as Ctrl-C does: it discards decisions that were not used yet
+            self.result.faults += _blocked(
+                self.world,
+                self._scenario,
+                elsewhere=self._chance.random() < 0.2,
+            )
         elif word == WAIT:
             run_role(self.world, self._scenario, "person", "")
         elif word != END:
-            self.result.faults.append(Fault("stuck", f"the interrupted process could not go on: {tail(self.world)}"))
+            self.result.faults.append(
+                Fault("stuck", f"the interrupted process could not go on: {tail(self.world)}"),
+            )
         if self.result.faults or word == END or (self.world.place / "answer").exists():
             return False
         os.write(self._tell, b".")
@@ -154,7 +208,8 @@ def _blocked(world: World, scenario: Scenario, *, elsewhere: bool) -> Iterator[F
             yield Fault("stuck", f"no other process could go on: {ended}, {tail(world)}")
 
 
-# -- in the process that is interrupted --------------------------------------------------------------------------
+# -- in the process that is interrupted
+# --------------------------------------------------------------------------
 
 
 def _live(scenario: Scenario, seed: int, say: int, told: int, world: World) -> int:
@@ -196,7 +251,9 @@ def _heard(told: int) -> None:
         try:
             system_calls.arm(-1, "before")
             select.select([told], [], [])
-            for _ in range(100):  # a signal that came together with the word lands here, before the word is read
+            for _ in range(
+                100,
+            ):  # a signal that came together with the word lands here, before the word is read
                 pass
             break
         except KeyboardInterrupt:

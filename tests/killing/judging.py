@@ -60,23 +60,44 @@ def _faults(world: World, scenario: Scenario, expected: Expected, strikes: int) 
     yield from (Fault("untraced", text) for text in untraced(world))
     found = read(world)
     counts = Counter(what for what, _ in world.noted())
-    told = {wanted for wanted, said in zip(expected.answer.split(" | "), found.answer.split(" | "), strict=False) if UNKNOWN in said}
+    told = {
+        wanted
+        for wanted, said in zip(
+            expected.answer.split(" | "),
+            found.answer.split(" | "),
+            strict=False,
+        )
+        if UNKNOWN in said
+    }
     for what, kind in scenario.calls.items():
         yield from _effect(world, what, kind, counts[what], strikes, is_told=f"{what} done" in told)
     yield from _money(world, scenario)
     models = sum(kind == "model" for _, kind in expected.journal)
     if counts["model"] > models + strikes * scenario.asks_at_once:
-        yield Fault("duplicates", f"the model was asked {counts['model']} times for {models} answers, after {strikes} strikes")
+        yield Fault(
+            "duplicates",
+            f"the model was asked {counts['model']} times for {models} answers, after {strikes} strikes",
+        )
     yield from _report(world, scenario, expected, counts, strikes)
 
 
-def _effect(world: World, what: str, kind: str, count: int, strikes: int, *, is_told: bool) -> Iterator[Fault]:
+def _effect(
+    world: World,
+    what: str,
+    kind: str,
+    count: int,
+    strikes: int,
+    *,
+    is_told: bool,
+) -> Iterator[Fault]:
     if kind == "transactional":
         count = stores.orders(world).count(int(what.split()[1]))
     keys = {key for done, key in world.noted() if done == what}
     if count == 0 and not (kind == "once or told" and is_told):
         yield Fault("lost", f"{what} was not done")
-    if count > 1 and (kind in {"once", "once or told", "reconciled", "transactional"} or count > 1 + strikes):
+    if count > 1 and (
+        kind in {"once", "once or told", "reconciled", "transactional"} or count > 1 + strikes
+    ):
         yield Fault("duplicates", f"{what} was done {count} times")
     if len(keys) > 1:
         yield Fault("duplicates", f"{what} was done under the keys {sorted(keys)}")
@@ -96,10 +117,20 @@ def _money(world: World, scenario: Scenario) -> Iterator[Fault]:
 def forgotten(world: World) -> Iterator[Fault]:
     """Decisions that were accepted and are gone, unless the run was cancelled."""
     if not world.has("cancelled"):
-        yield from (Fault("lost", f"the decision on {what.split()[1]}") for what, _ in world.noted() if what.startswith("forgotten "))
+        yield from (
+            Fault("lost", f"the decision on {what.split()[1]}")
+            for what, _ in world.noted()
+            if what.startswith("forgotten ")
+        )
 
 
-def _report(world: World, scenario: Scenario, expected: Expected, counts: Counter[str], strikes: int) -> Iterator[Fault]:
+def _report(
+    world: World,
+    scenario: Scenario,
+    expected: Expected,
+    counts: Counter[str],
+    strikes: int,
+) -> Iterator[Fault]:
     """What the run says of itself, to its caller, to the model and to persons."""
     found = read(world)
     for wanted, said in zip(expected.answer.split(" | "), found.answer.split(" | "), strict=False):
@@ -107,19 +138,24 @@ def _report(world: World, scenario: Scenario, expected: Expected, counts: Counte
             yield Fault("wrong", f"the model was told {said!r}, not {wanted!r}")
     if expected.answer.count(" | ") != found.answer.count(" | "):
         yield Fault("wrong", f"the answer is {found.answer!r}")
-    asked = {what.removeprefix("asked confirm ") for what in counts if what.startswith("asked confirm ")}
+    asked = {
+        what.removeprefix("asked confirm ") for what in counts if what.startswith("asked confirm ")
+    }
     if asked != scenario.questions:
         yield Fault("wrong", f"asked about {sorted(asked)}, not {sorted(scenario.questions)}")
     for what, count in counts.items():
         # A cancellation discards a decision that was not used, so it is asked for again.
         if what.startswith("asked unknown ") and (
-            count > strikes + counts["cancelled"] or scenario.calls.get(what.split(" ", 2)[2]) != "once"
+            count > strikes + counts["cancelled"]
+            or scenario.calls.get(what.split(" ", 2)[2]) != "once"
         ):
             yield Fault("wrong", f"{what}: {count} times after {strikes} strikes")
         if what.startswith("unsynced "):
             yield Fault("lost", f"{what}: a power cut would lose what was written before it")
     yield from forgotten(world)
-    done = {what for what in counts if what.split()[0] in {each.split()[0] for each in scenario.calls}} - {*scenario.calls}
+    done = {
+        what for what in counts if what.split()[0] in {each.split()[0] for each in scenario.calls}
+    } - {*scenario.calls}
     if done:
         yield Fault("wrong", f"effects that were not agreed to: {sorted(done)}")
 
@@ -135,7 +171,10 @@ def _store(world: World) -> Iterator[Fault]:
         [line] = store.list()
         left = store.load(RUN).decisions
     if line.status != "done" or line.leased:
-        yield Fault("wrong", f"the run of a finished process is {line.status}, leased: {line.leased}")
+        yield Fault(
+            "wrong",
+            f"the run of a finished process is {line.status}, leased: {line.leased}",
+        )
     if line.decided or left:
         yield Fault("wrong", f"decisions that were used are offered again: {line.decided}")
 

@@ -43,12 +43,19 @@ class Case:
     targets: tuple[Target | None, ...]
 
     def __str__(self) -> str:
-        struck = (f"process {k} {each.how} at {each.at}" for k, each in enumerate(self.targets) if each is not None)
+        struck = (
+            f"process {k} {each.how} at {each.at}"
+            for k, each in enumerate(self.targets)
+            if each is not None
+        )
         return f"{self.scenario.name}: {', '.join(struck)}"
 
 
 def carry_on(
-    world: World, scenario: Scenario, server: str, targets: tuple[Target | None, ...] = ()
+    world: World,
+    scenario: Scenario,
+    server: str,
+    targets: tuple[Target | None, ...] = (),
 ) -> tuple[int, list[Ended], Fault | None]:
     """Processes one after another, until the run is done: how many were killed, how each ended, and whether they got stuck."""
     kills, ends, roles, next_role = 0, list[Ended](), list(scenario.roles), "worker"
@@ -66,7 +73,11 @@ def carry_on(
         elif ended.code not in {DONE, WAITS}:
             return kills, ends, Fault("stuck", f"the {role} {k} failed: {tail(world)}")
         next_role = "person" if ended.code == WAITS else "worker"
-    return kills, ends, Fault("stuck", f"{_MOST_PROCESSES} processes were not enough: {tail(world)}")
+    return (
+        kills,
+        ends,
+        Fault("stuck", f"{_MOST_PROCESSES} processes were not enough: {tail(world)}"),
+    )
 
 
 def tail(world: World) -> str:
@@ -75,7 +86,11 @@ def tail(world: World) -> str:
     return (file.read_text().strip().splitlines() or [""])[-1][:300] if file.exists() else ""
 
 
-def undisturbed(root: Path, scenario: Scenario, server: str) -> tuple[Expected, list[Ended], Result]:
+def undisturbed(
+    root: Path,
+    scenario: Scenario,
+    server: str,
+) -> tuple[Expected, list[Ended], Result]:
     """The run that nothing disturbs, which must be faultless: what it leaves behind, and its processes."""
     with world_in(root, scenario) as world:
         _, ends, stuck = carry_on(world, scenario, server)
@@ -93,14 +108,23 @@ def world_in(root: Path, scenario: Scenario, slow_s: float = 0.0) -> Generator[W
             yield world
 
 
-def plan(scenario: Scenario, ends: list[Ended], count: int, chance: random.Random) -> Iterator[Case]:
+def plan(
+    scenario: Scenario,
+    ends: list[Ended],
+    count: int,
+    chance: random.Random,
+) -> Iterator[Case]:
     """So many kills, about, spread over all points and system calls of all processes."""
     count = -(-count * 3 // 4)
     points: list[tuple[Target | None, ...]] = []
     calls: list[tuple[Target | None, ...]] = []
     for k, ended in enumerate(ends):
         points += [(*[None] * k, Target(at)) for at in range(ended.points)]
-        calls += [(*[None] * k, Target(at, how)) for at in range(ended.calls) for how in system_calls.MODES[:3]]
+        calls += [
+            (*[None] * k, Target(at, how))
+            for at in range(ended.calls)
+            for how in system_calls.MODES[:3]
+        ]
     halves = (points, calls) if calls else (points,)
     for n in range(count):
         among = halves[n % len(halves)]
@@ -115,5 +139,9 @@ def kill(root: Path, case: Case, expected: Expected, server: str) -> Result:
     """One run, struck as told."""
     with world_in(root, case.scenario) as world:
         kills, _, stuck = carry_on(world, case.scenario, server, case.targets)
-        found = [stuck, *forgotten(world)] if stuck else list(faults(world, case.scenario, expected, kills))
+        found = (
+            [stuck, *forgotten(world)]
+            if stuck
+            else list(faults(world, case.scenario, expected, kills))
+        )
         return Result(str(case), kills, faults=found)

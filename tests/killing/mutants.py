@@ -1,7 +1,8 @@
 """Mutants of the library, each of which the kill test must catch: `make mutants`.
 
-A mutant is a copy of the tree in which some lines are replaced. It counts as caught if the kill test counts a fault of the class that
-belongs to it. A text that is not found exactly once is an error, so a mutant cannot fall silent when the library changes.
+A mutant is a copy of the tree in which some lines are replaced. It counts as caught if the kill
+test counts a fault of the class that belongs to it. A text that is not found exactly once is an
+error, so a mutant cannot fall silent when the library changes.
 """
 
 from __future__ import annotations
@@ -70,7 +71,13 @@ MUTANTS = (
         "stuck", "interrupted", INTERRUPTS,
     ),
 )  # fmt: skip
-CONTROL = Mutant("nothing changed", (), "", "", ("--kills", "60", "--races", "10", "--interrupts", "20"))
+CONTROL = Mutant(
+    "nothing changed",
+    (),
+    "",
+    "",
+    ("--kills", "60", "--races", "10", "--interrupts", "20"),
+)
 
 
 def main() -> int:
@@ -90,9 +97,16 @@ def main() -> int:
 def mutate(copy: Path, mutant: Mutant) -> str | None:
     """Copy the tree, and replace the lines; returns what is wrong with the mutant."""
     shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(Path(__file__).parent, copy / "tests" / "killing", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        Path(__file__).parent,
+        copy / "tests" / "killing",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     shutil.copy(ROOT / "tests" / "agent_script.py", copy / "tests")
-    texts = {path: path.read_text(encoding="utf-8") for path in (copy / "src" / "ferrule" / "runs").rglob("*.py")}
+    texts = {
+        path: path.read_text(encoding="utf-8")
+        for path in (copy / "src" / "ferrule" / "runs").rglob("*.py")
+    }
     for old, new in mutant.edits:
         found = [path for path, text in texts.items() for _ in range(text.count(old))]
         if len(found) != 1:
@@ -104,13 +118,38 @@ def mutate(copy: Path, mutant: Mutant) -> str | None:
 
 def try_out(copy: Path, mutant: Mutant) -> str | None:
     """Run the kill test on the copy; returns what it did not find."""
-    command = [sys.executable, "-m", "killing", *mutant.ways, "--only", mutant.only, *(("--until", mutant.kind) if mutant.kind else ())]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(copy / "src"), str(copy / "tests")])}
+    command = [
+        sys.executable,
+        "-m",
+        "killing",
+        *mutant.ways,
+        "--only",
+        mutant.only,
+        *(("--until", mutant.kind) if mutant.kind else ()),
+    ]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(copy / "src"), str(copy / "tests")]),
+    }
     home = [sys.executable, "-c", "import ferrule; print(ferrule.__file__)"]
-    where = subprocess.run(home, env=environment, cwd=copy, capture_output=True, text=True, check=True).stdout
+    where = subprocess.run(
+        home,
+        env=environment,
+        cwd=copy,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     if not Path(where).is_relative_to(copy):
         return f"NOT TRIED: python imports {where.strip()}"
-    found = subprocess.run(command, env=environment, cwd=copy, capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        command,
+        env=environment,
+        cwd=copy,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     counts = dict(re.findall(r"(\w+): (\d+)", found.stdout.rpartition("kills:")[2]))
     is_caught = counts.get(mutant.kind, "0") != "0" if mutant.kind else found.returncode == 0
     return None if is_caught else f"NOT CAUGHT:\n{found.stdout}{found.stderr}"

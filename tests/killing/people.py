@@ -59,24 +59,41 @@ class People(threading.Thread):
     @property
     def refused(self) -> list[str]:
         """The runs whose call they do not allow."""
-        return [run_id for run_id, (_, is_allowed) in zip(self.runs, self._deeds, strict=True) if not is_allowed]
+        return [
+            run_id
+            for run_id, (_, is_allowed) in zip(self.runs, self._deeds, strict=True)
+            if not is_allowed
+        ]
 
     def judge(self) -> list[str]:
         """What is wrong, once all runs are done."""
         did = self._yard.did()
-        return [*self.faults, *(f"{run_id} was refused, and paid" for run_id in self.refused if did[run_id.replace("pays-", "pay ")])]
+        return [
+            *self.faults,
+            *(
+                f"{run_id} was refused, and paid"
+                for run_id in self.refused
+                if did[run_id.replace("pays-", "pay ")]
+            ),
+        ]
 
-    # -- commands --------------------------------------------------------------------------------------------------
+    # -- commands
+    # --------------------------------------------------------------------------------------------------
 
     def _ferrule(self, *arguments: str, code: int = DONE) -> str:
         self.did += 1
         environment = {**self._yard.environment, "EFFECTS": str(self._yard.folder)}
         found = subprocess.run(
-            [*self._yard.ferrule, *arguments], env=environment, capture_output=True, text=True, check=False, cwd=self._yard.folder
+            [*self._yard.ferrule, *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self._yard.folder,
         )
         if found.returncode != code:
             self.faults.append(
-                f"`ferrule {' '.join(arguments)}` ended with {found.returncode}: {found.stdout[-300:]} {found.stderr[-600:]}"
+                f"`ferrule {' '.join(arguments)}` ended with {found.returncode}: {found.stdout[-300:]} {found.stderr[-600:]}",
             )
         return found.stdout
 
@@ -87,9 +104,18 @@ class People(threading.Thread):
     def _list(self, run_id: str) -> None:
         """By every command that shows something."""
         self._expect(
-            run_id in {line["id"] for line in json.loads(self._ferrule("runs", "--json", "--status", "waiting"))}, "is listed", run_id
+            run_id
+            in {
+                line["id"]
+                for line in json.loads(self._ferrule("runs", "--json", "--status", "waiting"))
+            },
+            "is listed",
+            run_id,
         )
-        self._ferrule("runs", "--stuck")  # on a busy machine, all that wait for a worker for a minute
+        self._ferrule(
+            "runs",
+            "--stuck",
+        )  # on a busy machine, all that wait for a worker for a minute
         self._expect("returned: charged" in self._ferrule("show", run_id), "is shown", run_id)
 
     def _look(self, run_id: str) -> None:
@@ -107,23 +133,38 @@ class People(threading.Thread):
         self._question(run_id)
         self._ferrule("approve", run_id)
 
-    # -- the page --------------------------------------------------------------------------------------------------
+    # -- the page
+    # --------------------------------------------------------------------------------------------------
 
     def _get(self, path: str) -> str:
         self.did += 1
         answer = self._client.get(path)
-        self._expect(answer.status == 200, f"{path} is answered: {answer.status} {answer.text[-300:]}", "")
+        self._expect(
+            answer.status == 200,
+            f"{path} is answered: {answer.status} {answer.text[-300:]}",
+            "",
+        )
         return answer.text
 
     def _press(self, what: str, run_id: str) -> None:
         question = self._question(run_id)
-        form = {"digest": question.digest, "back": "run", "do": what, "words": "paid by hand", "n": run_id.removeprefix("pays-")}
+        form = {
+            "digest": question.digest,
+            "back": "run",
+            "do": what,
+            "words": "paid by hand",
+            "n": run_id.removeprefix("pays-"),
+        }
         self._post(f"/runs/{run_id}/questions/{question.id}", form, run_id)
 
     def _post(self, path: str, form: dict[str, str], run_id: str) -> None:
         self.did += 1
         answer = self._client.post(path, form)
-        self._expect(answer.status == 303, f"{path} is answered: {answer.status} {answer.text[-300:]}", run_id)
+        self._expect(
+            answer.status == 303,
+            f"{path} is answered: {answer.status} {answer.text[-300:]}",
+            run_id,
+        )
 
     def _cancel_and_resume_on_the_page(self, run_id: str) -> None:
         self._post(f"/runs/{run_id}/cancel", {"back": "run"}, run_id)
@@ -131,7 +172,8 @@ class People(threading.Thread):
         self._post(f"/runs/{run_id}/resume", {"back": "run"}, run_id)
         self._press("approve", run_id)
 
-    # -- what they see ---------------------------------------------------------------------------------------------
+    # -- what they see
+    # ---------------------------------------------------------------------------------------------
 
     def _question(self, run_id: str) -> Question:
         """The call that waits for them, as soon as one does; on those that were cut off another answers."""

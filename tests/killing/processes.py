@@ -44,10 +44,18 @@ class Ended:
     is_late: bool = False
 
 
-# -- what they do ------------------------------------------------------------------------------------------------
+# -- what they do
+# ------------------------------------------------------------------------------------------------
 
 
-def work(world: World, scenario: Scenario, server: str = "", *, store: Any = None, **options: Any) -> int:
+def work(
+    world: World,
+    scenario: Scenario,
+    server: str = "",
+    *,
+    store: Any = None,
+    **options: Any,
+) -> int:
     """Begin the run or go on with it, until it is done or waits."""
     store = store or world.store(full_sync=scenario.full_sync, **options)
     agent, tools = agent_in(world, scenario, server)
@@ -112,16 +120,26 @@ def cancel(world: World, scenario: Scenario, _server: str = "", **options: Any) 
     return DONE
 
 
-ROLES: dict[str, Callable[..., int]] = {"worker": work, "person": judge_questions, "canceller": cancel}
+ROLES: dict[str, Callable[..., int]] = {
+    "worker": work,
+    "person": judge_questions,
+    "canceller": cancel,
+}
 
 
-# -- forks -------------------------------------------------------------------------------------------------------
+# -- forks
+# -------------------------------------------------------------------------------------------------------
 
 
 class Child:
     """A fork that does one thing. Ask `ended()`, once."""
 
-    def __init__(self, world: World, does: Callable[[World], int], target: Target | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        does: Callable[[World], int],
+        target: Target | None = None,
+    ) -> None:
         self._read, write = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
@@ -156,7 +174,12 @@ class Child:
                     import_module(name)
         if self._status is None:
             _, self._status = os.waitpid(self.pid, 0)
-        return Ended(None if os.WIFSIGNALED(self._status) else os.WEXITSTATUS(self._status), points, calls, is_late)
+        return Ended(
+            None if os.WIFSIGNALED(self._status) else os.WEXITSTATUS(self._status),
+            points,
+            calls,
+            is_late,
+        )
 
 
 def _live(world: World, does: Callable[[World], int], target: Target | None, write: int) -> None:
@@ -166,7 +189,10 @@ def _live(world: World, does: Callable[[World], int], target: Target | None, wri
         points = Points(target)
         is_call = target is not None and target.how in system_calls.MODES
         trace_into(world)
-        system_calls.arm(target.at if target and is_call else -1, target.how if target and is_call else "before")
+        system_calls.arm(
+            target.at if target and is_call else -1,
+            target.how if target and is_call else "before",
+        )
         code = does(World(world.place, points, world.slow_s, world.must_sync))
         os.write(write, json.dumps([points.passed, system_calls.passed(), [*sys.modules]]).encode())
     except RunError:  # of which `StoreError` and `DecisionError` are kinds
@@ -179,14 +205,21 @@ def _live(world: World, does: Callable[[World], int], target: Target | None, wri
         os._exit(code)
 
 
-def run_role(world: World, scenario: Scenario, role: str, server: str, target: Target | None = None) -> Ended:
+def run_role(
+    world: World,
+    scenario: Scenario,
+    role: str,
+    server: str,
+    target: Target | None = None,
+) -> Ended:
     """One process in a role, until it ends."""
     if scenario.is_spawned:
         return _spawn(world, scenario, role, target)
     return Child(world, lambda inner: ROLES[role](inner, scenario, server), target).ended()
 
 
-# -- interpreters of their own -----------------------------------------------------------------------------------
+# -- interpreters of their own
+# -----------------------------------------------------------------------------------
 
 
 def _spawn(world: World, scenario: Scenario, role: str, target: Target | None) -> Ended:
@@ -194,7 +227,11 @@ def _spawn(world: World, scenario: Scenario, role: str, target: Target | None) -
     with (world.place / "stderr").open("a") as errors:
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "killing.processes", told], stdout=subprocess.PIPE, stderr=errors, check=False, timeout=PATIENCE_S
+                [sys.executable, "-m", "killing.processes", told],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                check=False,
+                timeout=PATIENCE_S,
             )
         except subprocess.TimeoutExpired:
             return Ended(None, is_late=True)
@@ -208,8 +245,14 @@ def _main(told: str) -> int:
     points = Points(target)
     is_call = target is not None and target.how in system_calls.MODES
     trace_into(World(Path(place)))
-    system_calls.arm(target.at if target and is_call else -1, target.how if target and is_call else "before")
-    code = ROLES[role](World(Path(place), points), next(each for each in SCENARIOS if each.name == name))
+    system_calls.arm(
+        target.at if target and is_call else -1,
+        target.how if target and is_call else "before",
+    )
+    code = ROLES[role](
+        World(Path(place), points),
+        next(each for each in SCENARIOS if each.name == name),
+    )
     sys.stdout.write(json.dumps([points.passed, system_calls.passed()]))
     return code
 

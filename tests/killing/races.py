@@ -15,7 +15,18 @@ from killing import stores
 from killing.agents import Scenario, decide
 from killing.judging import Expected, Fault, faults
 from killing.kills import Result, carry_on, tail, undisturbed, world_in
-from killing.processes import DONE, PATIENCE_S, REFUSED, WAITS, Child, cancel, judge_questions, run_role, work, work_when_free
+from killing.processes import (
+    DONE,
+    PATIENCE_S,
+    REFUSED,
+    WAITS,
+    Child,
+    cancel,
+    judge_questions,
+    run_role,
+    work,
+    work_when_free,
+)
 from killing.world import RUN, Target, World
 
 if TYPE_CHECKING:
@@ -26,12 +37,21 @@ if TYPE_CHECKING:
 TURNS = ("look 0", "refund 1", "pay 2", "fetch 3", "order 4", "pay 5", "look 6", "pay 7")
 CONTESTED = Scenario("contested", TURNS)
 DENIED = Scenario("contested, denied", TURNS, {"refund 1": "deny"})
-AWAITED = Scenario("contested, async", ("look 0", "refund 1", "pay_later 2", "fetch_later 3", "order 4", "pay_later 5"), is_async=True)
+AWAITED = Scenario(
+    "contested, async",
+    ("look 0", "refund 1", "pay_later 2", "fetch_later 3", "order 4", "pay_later 5"),
+    is_async=True,
+)
 SHORT_LEASE_S = 0.3
 SLOW_S = 0.02
 
 
-def plan(root: Path, count: int, only: str, chance: random.Random) -> Iterator[Callable[[], Result]]:
+def plan(
+    root: Path,
+    count: int,
+    only: str,
+    chance: random.Random,
+) -> Iterator[Callable[[], Result]]:
     """So many races, of every kind in turn."""
     wanted = [(name, race) for name, race in RACES.items() if only in name]
     if not wanted or not count:
@@ -40,23 +60,34 @@ def plan(root: Path, count: int, only: str, chance: random.Random) -> Iterator[C
     for scenario in (CONTESTED, DENIED, AWAITED):
         expected[scenario.name], _, first = undisturbed(root, scenario, "")
         yield lambda first=first: first
-    kinds = cycle((name, race, scenario) for name, race in wanted for scenario in (CONTESTED, AWAITED))
+    kinds = cycle(
+        (name, race, scenario) for name, race in wanted for scenario in (CONTESTED, AWAITED)
+    )
     for name, race, scenario in islice(kinds, count):
         yield partial(_run, root, (name, race), scenario, expected, chance.random())
 
 
-def _run(root: Path, named: tuple[str, Any], scenario: Scenario, expected: dict[str, Expected], moment: float) -> Result:
+def _run(
+    root: Path,
+    named: tuple[str, Any],
+    scenario: Scenario,
+    expected: dict[str, Expected],
+    moment: float,
+) -> Result:
     """One race, then whatever processes the run needs to its end."""
     name, race = named
     with world_in(root, scenario, SLOW_S) as world:
         result = Result(f"{name}, {scenario.name}, at {moment:.3f}", races=1)
         scenario, strikes = race(world, scenario, moment, result)
         kills, _, stuck = carry_on(world, replace(scenario, roles=()), "")
-        result.faults += [stuck] if stuck else faults(world, scenario, expected[scenario.name], strikes + kills)
+        result.faults += (
+            [stuck] if stuck else faults(world, scenario, expected[scenario.name], strikes + kills)
+        )
         return result
 
 
-# -- the races: each says what scenario it came to, and how many strikes there were ------------------------------
+# -- the races: each says what scenario it came to, and how many strikes there were
+# ------------------------------
 
 
 def heirs(world: World, scenario: Scenario, _moment: float, result: Result) -> tuple[Scenario, int]:
@@ -64,27 +95,47 @@ def heirs(world: World, scenario: Scenario, _moment: float, result: Result) -> t
     _until_decided(world, scenario)
     ends = [each.ended() for each in [Child(world, partial(_work, scenario)) for _ in range(3)]]
     if DONE not in {each.code for each in ends}:
-        result.faults.append(Fault("wrong", f"of three processes none could finish the run: {tail(world)}"))
+        result.faults.append(
+            Fault("wrong", f"of three processes none could finish the run: {tail(world)}"),
+        )
     return scenario, 0
 
 
-def slow_owner(world: World, scenario: Scenario, moment: float, _result: Result) -> tuple[Scenario, int]:
+def slow_owner(
+    world: World,
+    scenario: Scenario,
+    moment: float,
+    _result: Result,
+) -> tuple[Scenario, int]:
     """A process takes long over an effect; another one wants its run meanwhile, and does not get it.
 
-    If it did, it would find a call that began and did not end. It may repeat one that is idempotent, and a person who sees that nothing
-    has happened yet approves any other: then it happens twice.
+    If it did, it would find a call that began and did not end. It may repeat one that is
+    idempotent, and a person who sees that nothing has happened yet approves any other: then it
+    happens twice.
     """
     _until_decided(world, scenario)
-    slow = [what for what, kind in scenario.calls.items() if kind in {"once", "idempotent"} and what not in scenario.questions]
+    slow = [
+        what
+        for what, kind in scenario.calls.items()
+        if kind in {"once", "idempotent"} and what not in scenario.questions
+    ]
     what, is_after = slow[int(moment * len(slow))], int(moment * 1000) % 3 == 0
     second = Child(world, partial(_take_anyway, scenario, what))
-    first = Child(world, lambda inner: work(_Slow(inner.place, inner.point, over=what, is_after=is_after), scenario))
+    first = Child(
+        world,
+        lambda inner: work(_Slow(inner.place, inner.point, over=what, is_after=is_after), scenario),
+    )
     first.ended()
     second.ended()
     return scenario, 0
 
 
-def patient_heir(world: World, scenario: Scenario, moment: float, result: Result) -> tuple[Scenario, int]:
+def patient_heir(
+    world: World,
+    scenario: Scenario,
+    moment: float,
+    result: Result,
+) -> tuple[Scenario, int]:
     """A process is killed while another one waits for its run, which it then carries on."""
     second = Child(world, partial(work_when_free, scenario))
     first = Child(world, partial(work_when_free, scenario), Target(int(moment * 60)))
@@ -97,7 +148,12 @@ def patient_heir(world: World, scenario: Scenario, moment: float, result: Result
     return scenario, result.kills
 
 
-def stopped(world: World, scenario: Scenario, moment: float, result: Result) -> tuple[Scenario, int]:
+def stopped(
+    world: World,
+    scenario: Scenario,
+    moment: float,
+    result: Result,
+) -> tuple[Scenario, int]:
     """A process stops for longer than its lease; another takes the run; the first one wakes, and may not write."""
     label = "act model" if moment < 0.3 else "aappend" if scenario.is_async else "append"
     target = Target(int(moment * 10), "stop", label)
@@ -114,13 +170,25 @@ def stopped(world: World, scenario: Scenario, moment: float, result: Result) -> 
     first.signal(signal.SIGCONT)
     ends = [first.ended(), taken or second.ended()]
     if ends[0].code != REFUSED:
-        result.faults.append(Fault("wrong", f"a process that had lost its lease went on: {ends[0]}"))
+        result.faults.append(
+            Fault("wrong", f"a process that had lost its lease went on: {ends[0]}"),
+        )
     if ends[1].code not in {WAITS, DONE}:
-        result.faults.append(Fault("stuck", f"the run of a stopped process was not taken over: {ends[1]}, {tail(world)}"))
+        result.faults.append(
+            Fault(
+                "stuck",
+                f"the run of a stopped process was not taken over: {ends[1]}, {tail(world)}",
+            ),
+        )
     return scenario, 1
 
 
-def persons(world: World, scenario: Scenario, moment: float, result: Result) -> tuple[Scenario, int]:
+def persons(
+    world: World,
+    scenario: Scenario,
+    moment: float,
+    result: Result,
+) -> tuple[Scenario, int]:
     """Two persons decide differently at once: one is heard, the other one is told."""
     if scenario is not CONTESTED:
         return patient_heir(world, scenario, moment, result)
@@ -132,7 +200,12 @@ def persons(world: World, scenario: Scenario, moment: float, result: Result) -> 
     return (CONTESTED if codes[0] == DONE else DENIED), 0
 
 
-def canceller(world: World, scenario: Scenario, moment: float, result: Result) -> tuple[Scenario, int]:
+def canceller(
+    world: World,
+    scenario: Scenario,
+    moment: float,
+    result: Result,
+) -> tuple[Scenario, int]:
     """A run is cancelled by another process while it works; it ends its call, and goes on when it is resumed."""
     _until_decided(world, scenario)
     worker = Child(world, partial(_work, scenario))
@@ -140,7 +213,9 @@ def canceller(world: World, scenario: Scenario, moment: float, result: Result) -
     other = Child(world, lambda inner: cancel(inner, scenario))
     codes = [worker.ended().code, other.ended().code]
     if None in codes or codes[1] != DONE:
-        result.faults.append(Fault("stuck", f"worker and canceller ended with {codes}: {tail(world)}"))
+        result.faults.append(
+            Fault("stuck", f"worker and canceller ended with {codes}: {tail(world)}"),
+        )
     return scenario, 0
 
 
@@ -149,7 +224,8 @@ RACES = {
 }  # fmt: skip
 
 
-# -- what their processes do -------------------------------------------------------------------------------------
+# -- what their processes do
+# -------------------------------------------------------------------------------------
 
 
 def _until_decided(world: World, scenario: Scenario) -> None:
@@ -192,7 +268,11 @@ def _take_anyway(scenario: Scenario, what: str, world: World) -> int:
 
 
 def _take_over(scenario: Scenario, world: World) -> int:
-    return work_when_free(scenario, _Telling(world.place, world.point, world.slow_s), lease_s=SHORT_LEASE_S)
+    return work_when_free(
+        scenario,
+        _Telling(world.place, world.point, world.slow_s),
+        lease_s=SHORT_LEASE_S,
+    )
 
 
 class _Telling(World):

@@ -1,6 +1,7 @@
 """The stores that the scenarios run on: a file of SQLite, or a schema of the Postgres that `python -m killing --postgres` started.
 
-Each is watched: a point before and after everything that it does, and before each commit of a tool's transaction.
+Each is watched: a point before and after everything that it does, and before each commit of a
+tool's transaction.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def is_postgres() -> bool:
 
 def name() -> str:
     """What `system_calls.c` knows the store by: a part of the path of its files, or the port of its server."""
-    return f":{os.environ[DSN].rpartition(':')[2].partition('/')[0]}" if is_postgres() else "/runs.db"
+    return (
+        f":{os.environ[DSN].rpartition(':')[2].partition('/')[0]}" if is_postgres() else "/runs.db"
+    )
 
 
 def touch(folder: Path) -> None:
@@ -86,7 +89,8 @@ def _schema(world: World) -> str:
     return world.place.name.lower()
 
 
-# -- what a run leaves in its store, read by SQL -----------------------------------------------------------------
+# -- what a run leaves in its store, read by SQL
+# -----------------------------------------------------------------
 
 
 def order(world: World, db: Any, n: int) -> None:
@@ -120,7 +124,9 @@ def damage(world: World) -> str:
     for run_id, written, number in run_sql(world, numbers + " ORDER BY e.place"):
         found.setdefault((run_id, written), []).append(number)
     gaps = [
-        f"{run_id} has {written} entries, numbered {places}" for (run_id, written), places in found.items() if places != [*range(written)]
+        f"{run_id} has {written} entries, numbered {places}"
+        for (run_id, written), places in found.items()
+        if places != [*range(written)]
     ]
     return "; ".join(gaps)
 
@@ -144,7 +150,9 @@ def is_held(world: World) -> str:
     """What an interrupted process at rest keeps others from doing; empty if nothing."""
     if is_postgres():
         ends = time.monotonic() + 15
-        while (found := [query for (query,) in run_sql(world, _OPEN) if _schema(world) in query]) and time.monotonic() < ends:
+        while (
+            found := [query for (query,) in run_sql(world, _OPEN) if _schema(world) in query]
+        ) and time.monotonic() < ends:
             time.sleep(0.1)
         return f"open transactions: {found}" if found else ""
     if not (world.place / "runs.db").exists():
@@ -170,7 +178,8 @@ def run_sql(world: World, text: str) -> list[Any]:
         return found.fetchall() if found.description is not None else []
 
 
-# -- points ------------------------------------------------------------------------------------------------------
+# -- points
+# ------------------------------------------------------------------------------------------------------
 
 
 def _watching(kind: type[Any]) -> type[Any]:

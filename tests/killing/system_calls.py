@@ -27,7 +27,16 @@ def build(folder: Path) -> tuple[dict[str, str], str | None]:
     if shutil.which("cc") is None:
         return {}, "there is no C compiler (cc)"
     library = folder / "system_calls.so"
-    command = ["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(Path(__file__).with_suffix(".c")), "-ldl"]
+    command = [
+        "cc",
+        "-shared",
+        "-fPIC",
+        "-O1",
+        "-o",
+        str(library),
+        str(Path(__file__).with_suffix(".c")),
+        "-ldl",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         return {}, f"the C compiler says: {done.stderr.strip()[:300]}"

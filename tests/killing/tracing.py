@@ -33,7 +33,11 @@ def trace_into(world: World) -> None:
     warnings.simplefilter("always", RuntimeWarning)
     out = (world.place / "spans").open("a", buffering=1)
     provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(out=out, formatter=lambda span: span.to_json(indent=None) + "\n")))
+    provider.add_span_processor(
+        SimpleSpanProcessor(
+            ConsoleSpanExporter(out=out, formatter=lambda span: span.to_json(indent=None) + "\n"),
+        ),
+    )
     meters = MeterProvider([InMemoryMetricReader()], shutdown_on_exit=False)
     configure(callbacks=[OTel(tracer_provider=provider, meter_provider=meters)])
 

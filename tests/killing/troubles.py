@@ -1,7 +1,8 @@
 """`python -m killing.troubles`: what befalls a whole installation while two workers carry on 100 runs with an approval.
 
-Postgres is away for 20 seconds; a proxy cuts every connection, again and again; everything goes through PgBouncer; workers are upgraded.
-No worker is killed, so each effect happens exactly once, and each run is done.
+Postgres is away for 20 seconds; a proxy cuts every connection, again and again; everything goes
+through PgBouncer; workers are upgraded. No worker is killed, so each effect happens exactly once,
+and each run is done.
 """
 
 from __future__ import annotations
@@ -47,14 +48,23 @@ def main() -> int:
     return min(faults, 1)
 
 
-def _carried_on(yard: Yard, name: str, runs: int, steps: Iterable[Callable[[], object]], *, breaks: bool) -> int:
+def _carried_on(
+    yard: Yard,
+    name: str,
+    runs: int,
+    steps: Iterable[Callable[[], object]],
+    *,
+    breaks: bool,
+) -> int:
     """Submit runs, and let things happen while a half of them goes on: the first step after some effects, others a second apart.
 
     The other half waits for a person meanwhile. Tickets fail only if a connection `breaks`.
     """
     began = time.monotonic()
     try:
-        yard.submit(*[f"pays {n}" for n in (*range(runs // 2), *range(FIRST, FIRST + runs - runs // 2))])
+        yard.submit(
+            *[f"pays {n}" for n in (*range(runs // 2), *range(FIRST, FIRST + runs - runs // 2))],
+        )
         yard.until(lambda: decide(yard, FIRST) and len(yard.did()) >= runs // 5)
         for step in steps:
             step()
@@ -124,7 +134,13 @@ def upgrade(server: PostgresServer, name: str, runs: int) -> int:
         codes = [each.wait(120) for each in older]
         assert codes == [0, 0], codes
 
-    return _carried_on(yard, name, runs, [partial(replace, 0), partial(replace, 1), ended], breaks=False)
+    return _carried_on(
+        yard,
+        name,
+        runs,
+        [partial(replace, 0), partial(replace, 1), ended],
+        breaks=False,
+    )
 
 
 TROUBLES: dict[str, Callable[[PostgresServer, str, int], int]] = {

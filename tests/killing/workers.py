@@ -1,7 +1,8 @@
 """`python -m killing.workers`: kill workers on Postgres at random moments, and look whether every run is done and no effect was made twice.
 
-`--kills N`: three workers and a stream of runs, until N workers were killed. `--rounds N`: N times 200 runs with an approval and two
-workers, of which one is killed every two seconds and replaced, while people use every command and the page.
+`--kills N`: three workers and a stream of runs, until N workers were killed. `--rounds N`: N times
+200 runs with an approval and two workers, of which one is killed every two seconds and replaced,
+while people use every command and the page.
 """
 
 from __future__ import annotations
@@ -50,7 +51,11 @@ def main() -> int:
 
 def stream(server: PostgresServer, kills: int) -> int:
     """Three workers, runs as long as there are kills to make."""
-    yard = new_yard(server, "stream", max_recoveries=kills)  # of a thousand kills, six may hit one run
+    yard = new_yard(
+        server,
+        "stream",
+        max_recoveries=kills,
+    )  # of a thousand kills, six may hit one run
     began, submitted, killed = time.monotonic(), 0, 0
     for _ in range(3):
         yard.worker("--poll-s", "0.05", tool_s=TOOL_S)
@@ -69,7 +74,9 @@ def stream(server: PostgresServer, kills: int) -> int:
         killed += 1
         yard.start(which, "--poll-s", "0.05", tool_s=TOOL_S)
         if killed % 50 == 0:
-            sys.stdout.write(f"{killed} kills, {submitted} runs, {time.monotonic() - began:.0f} s\n")
+            sys.stdout.write(
+                f"{killed} kills, {submitted} runs, {time.monotonic() - began:.0f} s\n",
+            )
             sys.stdout.flush()
     return judge(yard, submitted, f"{killed} kills", began)
 
@@ -88,7 +95,10 @@ def round_of(server: PostgresServer, number: int, runs: int, *, has_people: bool
     while decide(yard, FIRST) or (people is not None and people.is_alive()):
         time.sleep(0.1)
         which = killed % 2
-        if time.monotonic() > next_kill and _is_ready(yard, 1 - which):  # else, on a busy machine, none would ever get to work
+        if time.monotonic() > next_kill and _is_ready(
+            yard,
+            1 - which,
+        ):  # else, on a busy machine, none would ever get to work
             yard.workers[which].kill()
             yard.workers[which].wait()
             yard.start(which, tool_s=TOOL_S)
@@ -116,11 +126,22 @@ def decide(yard: Yard, below: int = sys.maxsize) -> int:
         is_ours = int(line.id.removeprefix("pays-")) < below
         for asked in line.questions:
             if asked.id not in line.decided and (is_ours or asked.kind == "unknown"):
-                yard.store.decide(line.id, asked.reply("charged") if asked.kind == "unknown" else asked.approve())
+                yard.store.decide(
+                    line.id,
+                    asked.reply("charged") if asked.kind == "unknown" else asked.approve(),
+                )
     return sum(line.status != "done" for line in lines)
 
 
-def judge(yard: Yard, runs: int, what: str, began: float, people: People | None = None, *, is_exact: bool = False) -> int:
+def judge(
+    yard: Yard,
+    runs: int,
+    what: str,
+    began: float,
+    people: People | None = None,
+    *,
+    is_exact: bool = False,
+) -> int:
     """Wait until all is done, and count what is wrong. With `is_exact`, an effect that was cut off before it happened is wrong too."""
     runs += len(people.runs) if people is not None else 0
     ends = time.monotonic() + 180
@@ -130,10 +151,14 @@ def judge(yard: Yard, runs: int, what: str, began: float, people: People | None 
         time.sleep(0.2)
     lines: list[Any] = yard.store.list(limit=None)
     wrong = [f"{line.id} is {line.status}: {line.error}" for line in lines if line.status != "done"]
-    wrong += [f"{effect} happened {count} times" for effect, count in yard.did().items() if count > 1]
+    wrong += [
+        f"{effect} happened {count} times" for effect, count in yard.did().items() if count > 1
+    ]
     wrong += [f"{runs} runs were submitted, {len(lines)} are there"] if len(lines) != runs else []
     tickets = yard.tickets()
-    wrong += [f"tickets: {dict(tickets)}"] if set(tickets) - {"SUCCESS", "CANCELLED", "ERROR"} else []
+    wrong += (
+        [f"tickets: {dict(tickets)}"] if set(tickets) - {"SUCCESS", "CANCELLED", "ERROR"} else []
+    )
     wrong += [f"stuck: {line}" for line in yard.command("runs", "--stuck").splitlines()]
     wrong += people.judge() if people is not None else []
     never = 2 * runs - len(yard.did()) - (len(people.refused) if people is not None else 0)
@@ -141,7 +166,7 @@ def judge(yard: Yard, runs: int, what: str, began: float, people: People | None 
     seconds = time.monotonic() - began
     sys.stdout.write(
         f"{what}, {runs} runs, {seconds:.0f} s: {len(wrong)} wrong; {never} effects were cut off before they happened; {dict(tickets)}"
-        f"{f'; people used {people.did} commands and pages' if people is not None else ''}\n"
+        f"{f'; people used {people.did} commands and pages' if people is not None else ''}\n",
     )
     sys.stdout.write("".join(f"  {each}\n" for each in wrong[:20]))
     sys.stdout.flush()

@@ -1,6 +1,7 @@
 """What the agents under test act on: a folder with the store, with a file of effects, and with the points where a process can be killed.
 
-Nothing here is ferrule's, except the store that it watches. An effect is one line of a file, in one write: it is there whole or not at all.
+Nothing here is ferrule's, except the store that it watches. An effect is one line of a file, in one
+write: it is there whole or not at all.
 """
 
 from __future__ import annotations
@@ -73,7 +74,11 @@ class World:
     def noted(self) -> list[tuple[str, str]]:
         """The lines of the file of effects, without the processes."""
         file = self.place / "effects"
-        return [(what, key) for what, key, _ in map(json.loads, file.read_text().splitlines())] if file.exists() else []
+        return (
+            [(what, key) for what, key, _ in map(json.loads, file.read_text().splitlines())]
+            if file.exists()
+            else []
+        )
 
     def has(self, what: str, key: str = "") -> bool:
         """Whether an effect took place; with a key, under that key."""

@@ -15,10 +15,16 @@ from raw_server import begin, end, raw_server
 from wire_servers import serve
 
 from ferrule.concurrency.offload import run_async
-from ferrule.errors import BadRequestError, ConfigurationError, ContextOverflowError, RateLimitError, UnavailableError
+from ferrule.errors import (
+    BadRequestError,
+    ConfigurationError,
+    ContextOverflowError,
+    RateLimitError,
+    UnavailableError,
+)
 from ferrule.models.hosted import LM
-from ferrule.models.http.sse import event
 from ferrule.models.model import BaseLM
+from ferrule.net.sse import event
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.conversation.exchange import Declarations, Delta, Request, Response, Usage
@@ -29,20 +35,53 @@ ADD = {
     "function": {
         "name": "add",
         "description": "Add.",
-        "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}},
+            "required": ["a"],
+        },
     },
 }
-ASKED = Request(Messages([Message("system", "Be brief."), Message("user", "add ü")]), Declarations([ADD]))
-CALLS = (ToolCall(name="add", args={"a": 1, "b": "ü"}, id="c1"), ToolCall(name="add", args={}, id="c2"))
+ASKED = Request(
+    Messages([Message("system", "Be brief."), Message("user", "add ü")]),
+    Declarations([ADD]),
+)
+CALLS = (
+    ToolCall(name="add", args={"a": 1, "b": "ü"}, id="c1"),
+    ToolCall(name="add", args={}, id="c2"),
+)
 ANSWER = Response("thinking aloud", CALLS, None, "tool_calls", None, Usage(3, 4, 2, 1))
 
 CLIENTS: dict[str, tuple[Any, str | None]] = {
     "openai": (lambda url: openai.OpenAI(base_url=url, api_key="k", max_retries=0), None),
-    "openai_async": (lambda url: openai.AsyncOpenAI(base_url=url, api_key="k", max_retries=0), None),
-    "openai_responses": (lambda url: openai.OpenAI(base_url=url, api_key="k", max_retries=0), "openai_responses"),
-    "openai_responses_async": (lambda url: openai.AsyncOpenAI(base_url=url, api_key="k", max_retries=0), "openai_responses"),
-    "anthropic": (lambda url: anthropic.Anthropic(base_url=url.removesuffix("/v1"), api_key="k", max_retries=0), None),
-    "anthropic_async": (lambda url: anthropic.AsyncAnthropic(base_url=url.removesuffix("/v1"), api_key="k", max_retries=0), None),
+    "openai_async": (
+        lambda url: openai.AsyncOpenAI(base_url=url, api_key="k", max_retries=0),
+        None,
+    ),
+    "openai_responses": (
+        lambda url: openai.OpenAI(base_url=url, api_key="k", max_retries=0),
+        "openai_responses",
+    ),
+    "openai_responses_async": (
+        lambda url: openai.AsyncOpenAI(base_url=url, api_key="k", max_retries=0),
+        "openai_responses",
+    ),
+    "anthropic": (
+        lambda url: anthropic.Anthropic(
+            base_url=url.removesuffix("/v1"),
+            api_key="k",
+            max_retries=0,
+        ),
+        None,
+    ),
+    "anthropic_async": (
+        lambda url: anthropic.AsyncAnthropic(
+            base_url=url.removesuffix("/v1"),
+            api_key="k",
+            max_retries=0,
+        ),
+        None,
+    ),
 }
 clients = pytest.mark.parametrize(("make", "wire"), CLIENTS.values(), ids=CLIENTS.keys())
 
@@ -93,17 +132,26 @@ def test_calls_and_text_come_through_every_real_client(make, wire, way):
     """E22: whole and streamed, from a sync and an async client, for sync and async callers."""
     with serve(ScriptedLM(by=lambda request: ANSWER)) as served:
         client = make(served.base_url)
-        found = asked(client, LM.from_client(client, "m", wire=wire, temperature=0.5, max_tokens=99), way)
+        found = asked(
+            client,
+            LM.from_client(client, "m", wire=wire, temperature=0.5, max_tokens=99),
+            way,
+        )
         [body] = served.requests
     assert (found.text, found.tool_calls, found.finish_reason) == (ANSWER.text, CALLS, "tool_calls")
     assert (found.usage.output_tokens, found.model) == (4, "m")
     assert body["temperature"] == 0.5
-    assert 99 in {body.get(name) for name in ("max_tokens", "max_completion_tokens", "max_output_tokens")}
+    assert 99 in {
+        body.get(name) for name in ("max_tokens", "max_completion_tokens", "max_output_tokens")
+    }
     assert "ü" in str(body.get("messages") or body["input"])
 
 
 def test_a_stream_of_a_real_client_comes_in_pieces():
-    with serve(ScriptedLM(["one two three"])) as served, openai.OpenAI(base_url=served.base_url, api_key="k") as client:
+    with (
+        serve(ScriptedLM(["one two three"])) as served,
+        openai.OpenAI(base_url=served.base_url, api_key="k") as client,
+    ):
         *deltas, _ = LM.from_client(client, "m").stream(ASKED)
     assert deltas == [Delta("one "), Delta("two "), Delta("three")]
 
@@ -126,7 +174,10 @@ def test_errors_of_a_client_are_errors_of_the_house(make, wire):
 
 
 MID_STREAM = {
-    "overflow": ({"message": "This model's maximum context length is 8 tokens", "code": 400}, ContextOverflowError),
+    "overflow": (
+        {"message": "This model's maximum context length is 8 tokens", "code": 400},
+        ContextOverflowError,
+    ),
     "limit": ({"message": "slow down", "type": "rate_limit_error"}, RateLimitError),
     "overloaded": ({"message": "overloaded", "type": "overloaded_error"}, UnavailableError),
     "bad": ({"message": "no such field", "type": "invalid_request_error"}, BadRequestError),
@@ -142,8 +193,18 @@ def test_an_error_in_mid_stream_keeps_its_class(name, way, error, kind):
         begun = b'data: {"choices": [{"index": 0, "delta": {"content": "he"}}]}\n\n'
         sent = begun + event({"error": error})
     else:
-        message = {"id": "m", "type": "message", "role": "assistant", "content": [], "model": "m", "usage": {"input_tokens": 1}}
-        sent = event({"type": "message_start", "message": message}, "message_start") + event({"type": "error", "error": error}, "error")
+        message = {
+            "id": "m",
+            "type": "message",
+            "role": "assistant",
+            "content": [],
+            "model": "m",
+            "usage": {"input_tokens": 1},
+        }
+        sent = event({"type": "message_start", "message": message}, "message_start") + event(
+            {"type": "error", "error": error},
+            "error",
+        )
     make, wire = CLIENTS[f"{name}_async" if way == "astream" else name]
     with raw_server(begin(sent, end)) as server:
         client = make(server.base_url)
@@ -178,7 +239,17 @@ SAID = {"choices": [{"message": {"content": "hi", "tool_calls": None}, "finish_r
 
 @pytest.mark.parametrize(
     "answer",
-    [SAID, SimpleNamespace(choices=[SimpleNamespace(message=SimpleNamespace(content="hi", tool_calls=None), finish_reason="stop")])],
+    [
+        SAID,
+        SimpleNamespace(
+            choices=[
+                SimpleNamespace(
+                    message=SimpleNamespace(content="hi", tool_calls=None),
+                    finish_reason="stop",
+                ),
+            ],
+        ),
+    ],
     ids=["dict", "objects"],
 )
 def test_whatever_has_the_same_create_is_a_client(answer):
@@ -186,13 +257,19 @@ def test_whatever_has_the_same_create_is_a_client(answer):
     client = Traced(answer)
     lm = LM.from_client(client, "m", top_p=0.1)
     assert lm("hello") == "hi"
-    assert client.seen == [{"model": "m", "top_p": 0.1, "messages": [{"role": "user", "content": "hello"}]}]
+    assert client.seen == [
+        {"model": "m", "top_p": 0.1, "messages": [{"role": "user", "content": "hello"}]},
+    ]
     assert repr(lm) == "ClientLM('openai/m', top_p=0.1)"
 
 
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize(
-    "answer", [{"choices": [{"message": {"content": "hi"}}]}, SimpleNamespace(choices=[{"message": {"content": "hi"}}])]
+    "answer",
+    [
+        {"choices": [{"message": {"content": "hi"}}]},
+        SimpleNamespace(choices=[{"message": {"content": "hi"}}]),
+    ],
 )
 def test_a_client_that_does_not_stream_answers_at_once(answer, is_async):
     """L5: a wrapper or a stand-in, which may ignore `stream=True`."""
@@ -203,7 +280,14 @@ def test_a_client_that_does_not_stream_answers_at_once(answer, is_async):
     async def acreate(**body: Any) -> Any:
         return answer
 
-    lm = LM.from_client(SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=acreate if is_async else create))), "m")
+    lm = LM.from_client(
+        SimpleNamespace(
+            chat=SimpleNamespace(
+                completions=SimpleNamespace(create=acreate if is_async else create),
+            ),
+        ),
+        "m",
+    )
     found = asyncio.run(collected(lm.astream(ASKED))) if is_async else list(lm.stream(ASKED))
     assert [found[0], found[1].text] == [Delta("hi"), "hi"]
 
@@ -211,7 +295,12 @@ def test_a_client_that_does_not_stream_answers_at_once(answer, is_async):
 @pytest.mark.parametrize("answer", [None, 3])
 def test_a_stream_that_is_none_is_told(answer):
     """L5."""
-    lm = LM.from_client(SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=lambda **body: answer))), "m")
+    lm = LM.from_client(
+        SimpleNamespace(
+            chat=SimpleNamespace(completions=SimpleNamespace(create=lambda **body: answer)),
+        ),
+        "m",
+    )
     with pytest.raises(BadRequestError, match="the client returned no answer"):
         list(lm.stream(ASKED))
 
@@ -265,12 +354,18 @@ def test_litellm_is_asked_through_its_two_doors(monkeypatch):
     lm = LM.from_litellm("bedrock/m", num_retries=3, api_base="http://there")
     assert [WAYS[way](lm).text for way in ("complete", "stream")] == ["hi", "hi"]
     assert [asyncio.run(WAYS[way](lm)).text for way in ("acomplete", "astream")] == ["hi", "hi"]
-    assert all(body["model"] == "bedrock/m" and body["num_retries"] == 3 and body["api_base"] == "http://there" for body in seen)
+    assert all(
+        body["model"] == "bedrock/m"
+        and body["num_retries"] == 3
+        and body["api_base"] == "http://there"
+        for body in seen
+    )
     assert len(seen) == 4
 
 
 CHUNKS = [
-    {"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": reason}]} for piece, reason in (("h", None), ("i", "stop"))
+    {"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": reason}]}
+    for piece, reason in (("h", None), ("i", "stop"))
 ]
 
 
@@ -284,7 +379,10 @@ def test_settings_of_another_library_are_refused_for_sdk_clients():
         LM.from_client(Traced(SAID), "m", num_retries=3)
 
 
-@pytest.mark.parametrize("name", ["api_key", "strict_tools", "max_retries", "timeout_s", "base_url"])
+@pytest.mark.parametrize(
+    "name",
+    ["api_key", "strict_tools", "max_retries", "timeout_s", "base_url"],
+)
 def test_what_is_the_clients_own_business_is_no_setting(name):
     """Ours: else a key would go into the body."""
     with pytest.raises(ConfigurationError, match=f"`{name}`.*client"):
@@ -294,7 +392,11 @@ def test_what_is_the_clients_own_business_is_no_setting(name):
 
 
 @pytest.mark.parametrize("name", ["api_key", "max_retries", "timeout_s", "base_url", "timeout"])
-@pytest.mark.parametrize("ask", [lambda lm, asked: lm.complete(asked), lambda lm, asked: list(lm.stream(asked))], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    "ask",
+    [lambda lm, asked: lm.complete(asked), lambda lm, asked: list(lm.stream(asked))],
+    ids=["whole", "streamed"],
+)
 def test_what_is_the_clients_own_business_is_no_setting_of_a_request(ask, name):
     """L1: the client is not asked at all."""
     client = Traced(SAID)
@@ -304,10 +406,19 @@ def test_what_is_the_clients_own_business_is_no_setting_of_a_request(ask, name):
 
 
 SWITCHES: dict[str, Any] = {
-    "two_runs": (lambda lm: asyncio.run(lm.acomplete(ASKED)), lambda lm: asyncio.run(lm.acomplete(ASKED))),
+    "two_runs": (
+        lambda lm: asyncio.run(lm.acomplete(ASKED)),
+        lambda lm: asyncio.run(lm.acomplete(ASKED)),
+    ),
     "sync_then_async": (lambda lm: lm.complete(ASKED), lambda lm: asyncio.run(lm.acomplete(ASKED))),
-    "async_then_sync": (lambda lm: asyncio.run(last_of(lm.astream(ASKED))), lambda lm: lm.complete(ASKED)),
-    "async_then_stream": (lambda lm: asyncio.run(lm.acomplete(ASKED)), lambda lm: asyncio.run(last_of(lm.astream(ASKED)))),
+    "async_then_sync": (
+        lambda lm: asyncio.run(last_of(lm.astream(ASKED))),
+        lambda lm: lm.complete(ASKED),
+    ),
+    "async_then_stream": (
+        lambda lm: asyncio.run(lm.acomplete(ASKED)),
+        lambda lm: asyncio.run(last_of(lm.astream(ASKED))),
+    ),
 }
 
 
@@ -322,7 +433,9 @@ def test_an_async_client_on_a_second_event_loop_is_told(kind, first, then):
         async def send_and_close(*args: Any, **kwargs: Any) -> Any:
             answer = await send(*args, **kwargs)
             await answer.aread()
-            await client._client.aclose()  # on its own loop, so that this test leaves no socket open
+            await (
+                client._client.aclose()
+            )  # on its own loop, so that this test leaves no socket open
             return answer
 
         client._client.send = send_and_close
@@ -336,7 +449,9 @@ def test_an_async_client_serves_sync_code_as_often_as_it_likes():
     with serve(ScriptedLM(by=lambda request: ANSWER)) as served:
         client = CLIENTS["openai_async"][0](served.base_url)
         lm = LM.from_client(client, "m")
-        assert [WAYS[way](lm).text for way in ("complete", "stream", "complete")] == [ANSWER.text] * 3
+        assert [WAYS[way](lm).text for way in ("complete", "stream", "complete")] == [
+            ANSWER.text,
+        ] * 3
         run_async(closed(client))
 
 
@@ -358,5 +473,7 @@ def test_a_create_that_is_replaced_later_is_the_one_called():
     """Tracers and tests patch the client of a model that exists already."""
     client = Traced(SAID)
     lm = LM.from_client(client, "m")
-    client.chat.completions.create = lambda **_: {"choices": [{"message": {"content": "patched"}, "finish_reason": "stop"}]}
+    client.chat.completions.create = lambda **_: {
+        "choices": [{"message": {"content": "patched"}, "finish_reason": "stop"}],
+    }
     assert lm("hello") == "patched"

@@ -79,7 +79,10 @@ def test_other_errors_are_raised(way):
 
 @ways
 def test_the_program_says_after_which_errors(way):
-    lm = FallbackLM([Named("a", AuthenticationError("no")), Named("b", "fine")], on=(AuthenticationError, UnavailableError))
+    lm = FallbackLM(
+        [Named("a", AuthenticationError("no")), Named("b", "fine")],
+        on=(AuthenticationError, UnavailableError),
+    )
     assert WAYS[way](lm).text == "fine"
 
 
@@ -133,7 +136,7 @@ def test_its_capabilities_are_those_that_all_models_have():
             Named("a", "x", images=True, json_schema=True, context_tokens=1000),
             Named("b", "x", json_schema=True, parallel_tools=False),
             Named("c", "x", json_schema=True, context_tokens=500),
-        ]
+        ],
     ).capabilities
     assert can == Capabilities(json_schema=True, parallel_tools=False, context_tokens=500)
 

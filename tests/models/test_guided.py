@@ -7,7 +7,18 @@ import json
 
 import pytest
 
-from ferrule import LM, ConstraintError, Message, Messages, RateLimitError, ReAct, Request, ScriptedLM, UnavailableError, tool
+from ferrule import (
+    LM,
+    ConstraintError,
+    Message,
+    Messages,
+    RateLimitError,
+    ReAct,
+    Request,
+    ScriptedLM,
+    UnavailableError,
+    tool,
+)
 from ferrule.testing import serve
 from ferrule.values.conversation.exchange import Declarations, Shape
 
@@ -20,7 +31,12 @@ def double(n: int) -> int:
     return 2 * n
 
 
-CALL = Request(Messages([Message("user", "Twice 21?")]), Declarations([double.declaration]), "required", shape=Shape("call"))
+CALL = Request(
+    Messages([Message("user", "Twice 21?")]),
+    Declarations([double.declaration]),
+    "required",
+    shape=Shape("call"),
+)
 WRITTEN = '{"name":"double","arguments":{"n":21}}'
 FIELDS = ("grammar", "structured_outputs", "guided_json", "response_format")
 
@@ -32,7 +48,10 @@ class Server:
         self.field, self.answers, self.bodies = field, list(answers), []
 
     def __call__(self, request):
-        body = {**request.settings, **({"response_format": request.shape} if request.shape is not None else {})}
+        body = {
+            **request.settings,
+            **({"response_format": request.shape} if request.shape is not None else {}),
+        }
         self.bodies.append((body, request))
         if body.get("max_tokens") == 64:  # the probe
             constraint = body.get(self.field)
@@ -53,9 +72,9 @@ def test_the_field_that_a_server_obeys_is_found_once_and_used(field):
     with serve(ScriptedLM(by=obedient)) as server:
         lm = guided(server)
         found = [lm.complete(CALL), lm.copy(temperature=1.0).complete(CALL)]
-    assert [(each.tool_calls[0].name, each.tool_calls[0].args, each.finish_reason) for each in found] == [
-        ("double", {"n": 21}, "tool_calls")
-    ] * 2
+    assert [
+        (each.tool_calls[0].name, each.tool_calls[0].args, each.finish_reason) for each in found
+    ] == [("double", {"n": 21}, "tool_calls")] * 2
     assert found[0].text == ("I double." if prefix else None)
     probes = FIELDS.index(field) + 1
     assert len(obedient.bodies) == probes + 2
@@ -68,15 +87,29 @@ def test_the_field_that_a_server_obeys_is_found_once_and_used(field):
 
 def test_a_server_that_ignores_every_form_is_told_apart():
     """C16."""
-    with serve(ScriptedLM(by=Server())) as server, pytest.raises(ConstraintError, match="ignores constraints") as raised:
+    with (
+        serve(ScriptedLM(by=Server())) as server,
+        pytest.raises(ConstraintError, match="ignores constraints") as raised,
+    ):
         guided(server).complete(CALL)
-    assert [each in str(raised.value) for each in ("llguidance grammar: ignored", "guided_json: ignored", "response_format: ignored")] == [
-        True
-    ] * 3
+    assert [
+        each in str(raised.value)
+        for each in (
+            "llguidance grammar: ignored",
+            "guided_json: ignored",
+            "response_format: ignored",
+        )
+    ] == [True] * 3
 
 
 @pytest.mark.parametrize(
-    "answer", ["Twice 21 is 42.", '{"name":"halve","arguments":{}}', '{"name":"double","arguments":{"n":"x"}}', '{"name":"dou']
+    "answer",
+    [
+        "Twice 21 is 42.",
+        '{"name":"halve","arguments":{}}',
+        '{"name":"double","arguments":{"n":"x"}}',
+        '{"name":"dou',
+    ],
 )
 def test_an_answer_that_does_not_keep_to_its_constraint_is_an_error_and_no_call(answer):
     """C15, P57."""
@@ -94,7 +127,10 @@ def test_a_server_that_is_not_there_says_nothing_about_constraints():
         LM(address, model="m", max_retries=0).constrained().complete(CALL)
 
 
-@pytest.mark.parametrize("busy", [RateLimitError("slow down", status=429), UnavailableError("Loading model", status=503)])
+@pytest.mark.parametrize(
+    "busy",
+    [RateLimitError("slow down", status=429), UnavailableError("Loading model", status=503)],
+)
 def test_a_busy_server_says_nothing_about_constraints(busy):
     """C15: nor is another form than the best one remembered for it."""
     obedient = Server("grammar", "I double.<tool_call>" + WRITTEN)
@@ -126,7 +162,10 @@ def test_async_code_gets_the_same():
     assert found.tool_calls[0].args == {"n": 21}
     assert streamed[-1].tool_calls == found.tool_calls
 
-    with serve(ScriptedLM(by=Server())) as server, pytest.raises(ConstraintError, match="ignores constraints"):
+    with (
+        serve(ScriptedLM(by=Server())) as server,
+        pytest.raises(ConstraintError, match="ignores constraints"),
+    ):
         asyncio.run(guided(server).acomplete(CALL))
 
 
@@ -137,4 +176,7 @@ def test_an_agent_runs_on_it_and_sees_its_steps_as_text():
         found = ReAct("question -> answer: int", [double])(question="Twice 21?", lm=guided(server))
     assert (found.answer, found.trajectory["observation_0"]) == (42, "42")
     _, last = obedient.bodies[-1]
-    assert [each.text for each in last.messages][-2:] == ['<tool_call>{"name":"double","arguments":{"n":21}}', "Result of double: 42"]
+    assert [each.text for each in last.messages][-2:] == [
+        '<tool_call>{"name":"double","arguments":{"n":21}}',
+        "Result of double: 42",
+    ]

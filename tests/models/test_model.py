@@ -12,7 +12,13 @@ import threading
 import pytest
 from raw_server import raw_server, reply
 
-from ferrule.errors import BadRequestError, ConfigurationError, InputError, MissingKeyError, RefusalError
+from ferrule.errors import (
+    BadRequestError,
+    ConfigurationError,
+    InputError,
+    MissingKeyError,
+    RefusalError,
+)
 from ferrule.models.hosted import LM
 from ferrule.models.model import BaseLM, Model, as_model
 from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response
@@ -24,7 +30,10 @@ KEY = "sk-very-secret-0123456789"
 
 class Shouting(BaseLM):
     def complete(self, request):
-        return Response(request.messages[-1].text.upper(), reasoning=threading.current_thread().name)
+        return Response(
+            request.messages[-1].text.upper(),
+            reasoning=threading.current_thread().name,
+        )
 
 
 async def collected(stream) -> list:
@@ -78,7 +87,10 @@ def test_a_model_without_complete_says_what_to_write():
 def test_a_conversation_may_be_messages_or_dicts():
     """L1."""
     lm = Shouting()
-    assert lm(messages=[{"role": "system", "content": "x"}, {"role": "user", "content": "dict"}]) == "DICT"
+    assert (
+        lm(messages=[{"role": "system", "content": "x"}, {"role": "user", "content": "dict"}])
+        == "DICT"
+    )
     assert lm(messages=[Message("user", "message")]) == "MESSAGE"
     assert asyncio.run(lm.acall(messages=[Message("user", "a")])) == "A"
 
@@ -214,7 +226,9 @@ def test_what_complete_returns_must_be_an_answer():
 
 
 @pytest.mark.parametrize(
-    "bad", ["openai/gpt-5", Shouting, None, 3, object(), lambda request: "x"], ids=["name", "class", "none", "int", "obj", "fn"]
+    "bad",
+    ["openai/gpt-5", Shouting, None, 3, object(), lambda request: "x"],
+    ids=["name", "class", "none", "int", "obj", "fn"],
 )
 def test_what_is_no_model_is_refused_with_advice(bad):
     """L1."""
@@ -229,7 +243,11 @@ def test_a_missing_key_is_named_when_the_model_is_asked(monkeypatch):
     """L1: not when it is made."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     lm = LM("openai/gpt-5-mini")
-    for ask in (lm.complete, lambda request: next(lm.stream(request)), lambda request: asyncio.run(lm.acomplete(request))):
+    for ask in (
+        lm.complete,
+        lambda request: next(lm.stream(request)),
+        lambda request: asyncio.run(lm.acomplete(request)),
+    ):
         with pytest.raises(MissingKeyError, match="OPENAI_API_KEY"):
             ask(ASKED)
 
@@ -241,7 +259,10 @@ def test_keys_are_read_when_a_request_goes_out(monkeypatch):
         lm.complete(ASKED)
         monkeypatch.setenv("GROQ_API_KEY", f" {KEY}\n")
         lm.complete(ASKED)
-        assert [headers.get("authorization") for headers, _ in server.requests] == [None, f"Bearer {KEY}"]
+        assert [headers.get("authorization") for headers, _ in server.requests] == [
+            None,
+            f"Bearer {KEY}",
+        ]
 
 
 def test_settings_headers_and_the_models_name_go_out():
@@ -251,14 +272,26 @@ def test_settings_headers_and_the_models_name_go_out():
         lm.copy(temperature=None, top_p=1)("hi", seed=3)
         headers, body = server.requests[0]
     assert headers["x-title"] == "t"
-    assert json.loads(body) == {"model": "org/m", "top_p": 1, "seed": 3, "messages": [{"role": "user", "content": "hi"}]}
+    assert json.loads(body) == {
+        "model": "org/m",
+        "top_p": 1,
+        "seed": 3,
+        "messages": [{"role": "user", "content": "hi"}],
+    }
 
 
 def test_a_model_does_not_show_its_key(caplog):
     """L1."""
     caplog.set_level(logging.DEBUG)
     with raw_server(reply("{}", "500 x"), reply()) as server:
-        lm = LM(server.base_url, model="m", api_key=KEY, headers={"X-Key": KEY}, user=KEY, temperature=0)
+        lm = LM(
+            server.base_url,
+            model="m",
+            api_key=KEY,
+            headers={"X-Key": KEY},
+            user=KEY,
+            temperature=0,
+        )
         lm.complete(ASKED)
     assert KEY not in caplog.text
     assert KEY not in repr(lm)
@@ -266,7 +299,11 @@ def test_a_model_does_not_show_its_key(caplog):
     assert KEY not in f"{lm} {lm._transport!r} {lm.copy(a=KEY)!r}"
 
 
-@pytest.mark.parametrize("copied", [lambda lm: lm.copy(temperature=0), copy.copy], ids=["copy", "copy.copy"])
+@pytest.mark.parametrize(
+    "copied",
+    [lambda lm: lm.copy(temperature=0), copy.copy],
+    ids=["copy", "copy.copy"],
+)
 def test_a_copy_sends_the_key_that_the_model_was_given(copied):
     """L1: a pickle leaves it behind, a copy does not."""
     with raw_server(reply()) as server:
@@ -286,7 +323,10 @@ def test_a_pickled_model_leaves_its_key_at_home():
 def test_capabilities_are_the_providers_unless_told():
     """L1."""
     assert LM("openai/x").capabilities.json_schema
-    assert not LM("openai/x", capabilities=Capabilities(native_tools=False)).capabilities.native_tools
+    assert not LM(
+        "openai/x",
+        capabilities=Capabilities(native_tools=False),
+    ).capabilities.native_tools
 
 
 def test_a_key_that_cannot_be_one_is_not_repeated(monkeypatch):
@@ -306,7 +346,12 @@ def test_importing_models_loads_no_client():
         "import sys; from ferrule.models.hosted import LM; from ferrule.testing.scripted import ScriptedLM; LM('openai/x');"
         "print([name for name in ('httpx2', 'stamina', 'asyncio', 'tenacity', 'ssl') if name in sys.modules])"
     )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert run.stdout.strip() == "[]"
 
 
@@ -368,7 +413,11 @@ def test_neither_repr_nor_vars_of_a_model_show_its_key():
     lm = LM("openai/gpt-5-mini", api_key=KEY, headers={"X-Api-Key": KEY})
 
     def shown(value, depth=3):
-        inside = "".join(shown(each, depth - 1) for each in vars(value).values()) if depth and hasattr(value, "__dict__") else ""
+        inside = (
+            "".join(shown(each, depth - 1) for each in vars(value).values())
+            if depth and hasattr(value, "__dict__")
+            else ""
+        )
         return repr(value) + inside
 
     assert KEY not in repr(lm)
@@ -378,6 +427,8 @@ def test_neither_repr_nor_vars_of_a_model_show_its_key():
 
 def test_a_key_and_a_header_that_are_not_shown_are_sent():
     with raw_server(reply()) as server:
-        LM("openai/m", base_url=server.base_url, api_key=KEY, headers={"X-Own": KEY}).complete(ASKED)
+        LM("openai/m", base_url=server.base_url, api_key=KEY, headers={"X-Own": KEY}).complete(
+            ASKED,
+        )
         headers, _ = server.requests[0]
     assert (headers["authorization"], headers["x-own"]) == (f"Bearer {KEY}", KEY)

@@ -27,7 +27,10 @@ def _places(monkeypatch):
     [
         ("azure", "https://mine.openai.azure.com/openai/v1"),
         ("bedrock", "https://bedrock-runtime.us-west-2.amazonaws.com/openai/v1"),
-        ("vertex", "https://europe-west1-aiplatform.googleapis.com/v1/projects/mine/locations/europe-west1/endpoints/openapi"),
+        (
+            "vertex",
+            "https://europe-west1-aiplatform.googleapis.com/v1/projects/mine/locations/europe-west1/endpoints/openapi",
+        ),
         ("cohere", "https://api.cohere.ai/compatibility/v1"),
     ],
 )
@@ -40,18 +43,26 @@ def test_the_global_place_of_vertex_is_in_no_hosts_name(monkeypatch):
     """L1."""
     monkeypatch.setenv("GOOGLE_CLOUD_LOCATION", "global")
     assert choose("vertex/google/m", None, None)[0].base_url.startswith(
-        "https://aiplatform.googleapis.com/v1/projects/mine/locations/global/"
+        "https://aiplatform.googleapis.com/v1/projects/mine/locations/global/",
     )
 
 
 @pytest.mark.parametrize(
-    ("name", "variable"), [("azure", "AZURE_OPENAI_ENDPOINT"), ("bedrock", "AWS_REGION"), ("vertex", "GOOGLE_CLOUD_LOCATION")]
+    ("name", "variable"),
+    [
+        ("azure", "AZURE_OPENAI_ENDPOINT"),
+        ("bedrock", "AWS_REGION"),
+        ("vertex", "GOOGLE_CLOUD_LOCATION"),
+    ],
 )
 def test_an_address_that_cannot_be_completed_says_what_to_set(name, variable, monkeypatch):
     """L1: and a whole address needs nothing."""
     for each in (*PLACES, "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(each, raising=False)
-    with pytest.raises(ConfigurationError, match=rf"set the environment variable {variable} \(such as .*base_url"):
+    with pytest.raises(
+        ConfigurationError,
+        match=rf"set the environment variable {variable} \(such as .*base_url",
+    ):
         LM(f"{name}/m")
     assert LM(f"{name}/m", base_url="https://gateway.example/v1").name == f"{name}/m"
 
@@ -77,7 +88,11 @@ def test_every_provider_has_an_address_and_most_a_key(name):
 def test_an_address_takes_the_models_name_beside_it():
     """L1."""
     provider, model = choose("http://host:8000/v1", None, "org/model")
-    assert (provider.name, provider.base_url, model) == ("host:8000", "http://host:8000/v1", "org/model")
+    assert (provider.name, provider.base_url, model) == (
+        "host:8000",
+        "http://host:8000/v1",
+        "org/model",
+    )
 
 
 def test_a_known_provider_may_live_elsewhere():
@@ -140,7 +155,14 @@ def test_a_host_name_that_no_request_can_use_is_refused_when_the_model_is_made(h
 @pytest.mark.parametrize(
     "bad",
     [
-        *("ftp://h", "http://", "h:8000/v1", "http://h:99999", "http://[::1", "http://user:pass@h/v1"),
+        *(
+            "ftp://h",
+            "http://",
+            "h:8000/v1",
+            "http://h:99999",
+            "http://[::1",
+            "http://user:pass@h/v1",
+        ),
         *("http://user:pass/2@h/v1", "http://user:pass?2@h/v1", "http://user:pass#2@h/v1"),
     ],
 )
@@ -174,7 +196,11 @@ def test_settings_of_other_libraries_are_pointed_out(name):
         LM("openai/x").copy(**{name: 1})
 
 
-MAKERS = [name for name, each in inspect.signature(LM.__init__).parameters.items() if each.kind is inspect.Parameter.KEYWORD_ONLY]
+MAKERS = [
+    name
+    for name, each in inspect.signature(LM.__init__).parameters.items()
+    if each.kind is inspect.Parameter.KEYWORD_ONLY
+]
 
 
 @pytest.mark.parametrize("name", [*MAKERS, "model"])
@@ -211,9 +237,16 @@ def test_a_key_is_text():
 
 
 def test_the_model_may_be_named_by_keyword():
-    for made in (LM(model="openai/gpt-5-mini", api_key="k", temperature=0), LM("openai/gpt-5-mini", api_key="k", temperature=0)):
+    for made in (
+        LM(model="openai/gpt-5-mini", api_key="k", temperature=0),
+        LM("openai/gpt-5-mini", api_key="k", temperature=0),
+    ):
         assert (made.name, made.settings) == ("openai/gpt-5-mini", {"temperature": 0})
-    assert LM(model="own", base_url="http://localhost:1/v1").name == LM("http://localhost:1/v1", model="own").name == "localhost:1/own"
+    assert (
+        LM(model="own", base_url="http://localhost:1/v1").name
+        == LM("http://localhost:1/v1", model="own").name
+        == "localhost:1/own"
+    )
     with pytest.raises(ConfigurationError, match="name of a model"):
         LM()
     with pytest.raises(ConfigurationError, match="Two models"):

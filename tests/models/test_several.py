@@ -15,28 +15,65 @@ from ferrule import LM, BadRequestError, Message, Messages, Request, Response, S
 from ferrule.models.several import SeveralLM
 
 ASKED = Request(Messages([Message("user", "Why?")]), settings={"temperature": 1})
-HOW = pytest.mark.parametrize("how", [lambda lm: lm.complete(ASKED), lambda lm: asyncio.run(lm.acomplete(ASKED))], ids=["sync", "async"])
+HOW = pytest.mark.parametrize(
+    "how",
+    [lambda lm: lm.complete(ASKED), lambda lm: asyncio.run(lm.acomplete(ASKED))],
+    ids=["sync", "async"],
+)
 Ask = Callable[[Any], Response]
 
 
 def chat(*texts: str) -> Act:
-    choices = [{"index": i, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"} for i, text in enumerate(texts)]
-    return reply(json.dumps({"choices": choices, "usage": {"prompt_tokens": 5, "completion_tokens": 2 * len(texts)}}))
+    choices = [
+        {"index": i, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        for i, text in enumerate(texts)
+    ]
+    return reply(
+        json.dumps(
+            {
+                "choices": choices,
+                "usage": {"prompt_tokens": 5, "completion_tokens": 2 * len(texts)},
+            },
+        ),
+    )
 
 
 def gemini(*texts: str) -> Act:
     found = [{"content": {"parts": [{"text": text}]}, "finishReason": "STOP"} for text in texts]
-    return reply(json.dumps({"candidates": found, "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 2 * len(texts)}}))
+    return reply(
+        json.dumps(
+            {
+                "candidates": found,
+                "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 2 * len(texts)},
+            },
+        ),
+    )
 
 
 def anthropic(text: str) -> Act:
-    body = {"content": [{"type": "text", "text": text}], "stop_reason": "end_turn", "usage": {"input_tokens": 5, "output_tokens": 2}}
+    body = {
+        "content": [{"type": "text", "text": text}],
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 5, "output_tokens": 2},
+    }
     return reply(json.dumps(body))
 
 
 def responses(text: str) -> Act:
-    item = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
-    return reply(json.dumps({"status": "completed", "output": [item], "usage": {"input_tokens": 5, "output_tokens": 2}}))
+    item = {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": text}],
+    }
+    return reply(
+        json.dumps(
+            {
+                "status": "completed",
+                "output": [item],
+                "usage": {"input_tokens": 5, "output_tokens": 2},
+            },
+        ),
+    )
 
 
 def bodies(server: RawServer) -> list[dict[str, Any]]:
@@ -64,12 +101,21 @@ def test_gemini_answers_one_request_several_times(how: Ask) -> None:
         response = how(SeveralLM(lm, 2))
     assert texts(response) == ["a", "b"]
     assert response.usage == Usage(5, 4, 0, 1)
-    assert [body["generationConfig"] for body in bodies(server)] == [{"temperature": 1, "topK": 3, "candidateCount": 2}]
+    assert [body["generationConfig"] for body in bodies(server)] == [
+        {"temperature": 1, "topK": 3, "candidateCount": 2},
+    ]
 
 
 @HOW
-@pytest.mark.parametrize(("wire", "answer"), [("anthropic", anthropic), ("openai_responses", responses)])
-def test_other_wires_are_asked_side_by_side(how: Ask, wire: str, answer: Callable[[str], Act]) -> None:
+@pytest.mark.parametrize(
+    ("wire", "answer"),
+    [("anthropic", anthropic), ("openai_responses", responses)],
+)
+def test_other_wires_are_asked_side_by_side(
+    how: Ask,
+    wire: str,
+    answer: Callable[[str], Act],
+) -> None:
     everybody = threading.Barrier(3)  # no answer before all have asked
 
     def together(text: str) -> Act:
@@ -97,7 +143,11 @@ def test_a_server_that_gives_fewer_is_asked_for_the_rest(how: Ask) -> None:
 
 @HOW
 def test_a_model_that_refuses_the_setting_is_asked_side_by_side(how: Ask) -> None:
-    with raw_server(reply('{"error": {"message": "n must be 1"}}', "400 Bad Request"), chat("a"), chat("a")) as server:
+    with raw_server(
+        reply('{"error": {"message": "n must be 1"}}', "400 Bad Request"),
+        chat("a"),
+        chat("a"),
+    ) as server:
         assert texts(how(SeveralLM(LM(server.base_url, model="m"), 2))) == ["a", "a"]
     assert [body.get("n") for body in bodies(server)] == [2, None, None]
 
@@ -122,7 +172,13 @@ def test_an_answer_that_was_withheld_leaves_the_others(how: Ask) -> None:
 
 @HOW
 def test_any_model_is_asked_side_by_side(how: Ask) -> None:
-    lm = ScriptedLM([Response("a", usage=Usage(calls=1), cost=1.0), Response("b", cost=0.5), Response("c", cost=0.25)])
+    lm = ScriptedLM(
+        [
+            Response("a", usage=Usage(calls=1), cost=1.0),
+            Response("b", cost=0.5),
+            Response("c", cost=0.25),
+        ],
+    )
     response = how(SeveralLM(lm, 3))
     assert sorted(map(str, texts(response))) == ["a", "b", "c"]
     assert response.cost == 1.75
@@ -131,4 +187,7 @@ def test_any_model_is_asked_side_by_side(how: Ask) -> None:
 
 @HOW
 def test_the_cost_of_answers_is_unknown_if_that_of_one_is(how: Ask) -> None:
-    assert how(SeveralLM(ScriptedLM(["a", Response("b", cost=0.5), Response("c", cost=0.25)]), 3)).cost is None
+    assert (
+        how(SeveralLM(ScriptedLM(["a", Response("b", cost=0.5), Response("c", cost=0.25)]), 3)).cost
+        is None
+    )

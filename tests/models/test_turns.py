@@ -12,11 +12,28 @@ import pytest
 from agent_script import fields, native_step, text_step
 from wire_servers import serve
 
-from ferrule import LM, BadRequestError, Image, MaxTurnsReachedError, Message, Messages, Predict, ReAct, Request, Text, context, tool
+from ferrule import (
+    LM,
+    BadRequestError,
+    Image,
+    MaxTurnsReachedError,
+    Message,
+    Messages,
+    Predict,
+    ReAct,
+    Request,
+    Text,
+    context,
+    tool,
+)
 from ferrule.models.turns import Turns, demands_alternation
 from ferrule.testing import ScriptedLM
 
-USERS = Request(Messages([Message("system", "s"), Message("user", "a"), Message("user", "b"), Message("user", "c")]))
+USERS = Request(
+    Messages(
+        [Message("system", "s"), Message("user", "a"), Message("user", "b"), Message("user", "c")],
+    ),
+)
 TEMPLATES = {
     "gemma": "Conversation roles must alternate user/assistant/user/assistant/...",
     "mistral": "After the optional system message, conversation roles must alternate user and assistant roles except for tool calls and results.",
@@ -41,7 +58,14 @@ def add(a: int, b: int) -> int:
 class Template:
     """A model behind a template that refuses other turns."""
 
-    def __init__(self, answers=(), words=TEMPLATES["gemma"], *, status: int = 400, no_system: str = "") -> None:
+    def __init__(
+        self,
+        answers=(),
+        words=TEMPLATES["gemma"],
+        *,
+        status: int = 400,
+        no_system: str = "",
+    ) -> None:
         self.answers = list(answers)
         self.words, self.status, self.no_system = words, status, no_system
         self.refused = 0
@@ -81,7 +105,10 @@ WAYS = {
 def test_turns_of_one_role_are_merged_where_the_server_demands_it(way, wire, caplog):
     """L3: asked once more, and remembered for the model and its copies."""
     template = Template()
-    with serve(ScriptedLM(by=template)) as server, caplog.at_level(logging.WARNING, "ferrule.models"):
+    with (
+        serve(ScriptedLM(by=template)) as server,
+        caplog.at_level(logging.WARNING, "ferrule.models"),
+    ):
         lm = LM(server.base_url, model="m", wire=wire)
         assert [WAYS[way](each).text for each in (lm, lm, lm.copy(temperature=1))] == ["fine"] * 3
     assert template.refused == 1
@@ -117,11 +144,17 @@ def test_a_system_message_that_is_refused_begins_the_first_question(words):
 def test_a_refusal_that_merging_cannot_mend_is_raised():
     """L4."""
     odd = Request(Messages([Message("assistant", "a"), Message("user", "b")]))
-    with serve(ScriptedLM(by=Template())) as server, pytest.raises(BadRequestError, match="must alternate"):
+    with (
+        serve(ScriptedLM(by=Template())) as server,
+        pytest.raises(BadRequestError, match="must alternate"),
+    ):
         server.lm().complete(odd)
 
 
-@pytest.mark.parametrize("words", ["messages must not be empty", "the role `bot` is unknown", "tool roles are not supported"])
+@pytest.mark.parametrize(
+    "words",
+    ["messages must not be empty", "the role `bot` is unknown", "tool roles are not supported"],
+)
 def test_other_refusals_of_messages_are_not_taken_for_it(words):
     """Ours."""
     assert not demands_alternation(BadRequestError(words))
@@ -134,7 +167,15 @@ def test_pictures_stay_in_their_place():
     turns = Turns()
     turns.merges = True
     [merged] = turns.of(
-        Request(Messages([Message("user", "a"), Message("user", (Text(text="b"), picture)), Message("user", "c")]))
+        Request(
+            Messages(
+                [
+                    Message("user", "a"),
+                    Message("user", (Text(text="b"), picture)),
+                    Message("user", "c"),
+                ],
+            ),
+        ),
     ).messages
     assert merged.content == (Text(text="a"), Text(text="b"), picture, Text(text="c"))
 
@@ -152,23 +193,35 @@ def test_what_was_learnt_is_pickled():
 def test_a_client_of_the_users_learns_it_too():
     """L5."""
     template = Template()
-    with serve(ScriptedLM(by=template)) as server, openai.OpenAI(base_url=server.base_url, api_key="k", max_retries=0) as client:
+    with (
+        serve(ScriptedLM(by=template)) as server,
+        openai.OpenAI(base_url=server.base_url, api_key="k", max_retries=0) as client,
+    ):
         lm = LM.from_client(client, "m")
         assert [lm.complete(USERS).text, list(lm.stream(USERS))[-1].text] == ["fine", "fine"]
     assert template.refused == 1
 
 
-STEPS = [text_step("hm", "add", {"a": 1, "b": 2}), text_step("hm", "add", {"a": 3, "b": 4}), text_step("done", "finish")]
+STEPS = [
+    text_step("hm", "add", {"a": 1, "b": 2}),
+    text_step("hm", "add", {"a": 3, "b": 4}),
+    text_step("done", "finish"),
+]
 
 
 def test_an_agent_in_text_mode_goes_on_and_its_prompt_only_grows():
     """L3, L7: past steps are merged with the question, and each body begins with the one before it, except its end."""
     template = Template([*STEPS, fields(reasoning="r", answer="7")])
     with serve(ScriptedLM(by=template)) as server:
-        assert ReAct("question -> answer", [add], native=False)(question="?", lm=server.lm()).answer == "7"
+        assert (
+            ReAct("question -> answer", [add], native=False)(question="?", lm=server.lm()).answer
+            == "7"
+        )
         bodies = server.requests
     assert template.refused == 1
-    assert [[message.role for message in request.messages] for request in template.taken[:3]] == [["system", "user"]] * 3
+    assert [[message.role for message in request.messages] for request in template.taken[:3]] == [
+        ["system", "user"],
+    ] * 3
     texts = [request.messages[1].text for request in template.taken[:3]]
     assert all(later.startswith(earlier) for earlier, later in pairwise(texts))
     assert "observation_1" in texts[2]
@@ -192,7 +245,13 @@ def test_predict_keeps_working():
     """L3."""
     template = Template([fields(answer="7")])
     with serve(ScriptedLM(by=template)) as server:
-        assert Predict("question -> answer", demos=[{"question": "a", "answer": "b"}])(question="?", lm=server.lm()).answer == "7"
+        assert (
+            Predict("question -> answer", demos=[{"question": "a", "answer": "b"}])(
+                question="?",
+                lm=server.lm(),
+            ).answer
+            == "7"
+        )
 
 
 def calls_in_fields(*calls) -> str:
@@ -209,12 +268,21 @@ def test_predict_with_native_calls_goes_on_in_text():
         made.append((a, b))
         return a + b
 
-    both = {"text": "hm", "tool_calls": [{"name": "plus", "args": {"a": 1, "b": 2}}, {"name": "plus", "args": {"a": 3, "b": 4}}]}
+    both = {
+        "text": "hm",
+        "tool_calls": [
+            {"name": "plus", "args": {"a": 1, "b": 2}},
+            {"name": "plus", "args": {"a": 3, "b": 4}},
+        ],
+    }
     template = Template([both, calls_in_fields(("plus", {"a": 3, "b": 7})), fields(answer="10")])
     with serve(ScriptedLM(by=template)) as server:
         lm = server.lm()
         prediction = Predict("question -> answer", tools=[plus])(question="3 + 3 + 4?", lm=lm)
-        assert (prediction.answer, sorted(made)) == ("10", [(1, 2), (3, 4), (3, 7)])  # two of them ran at once
+        assert (prediction.answer, sorted(made)) == (
+            "10",
+            [(1, 2), (3, 4), (3, 7)],
+        )  # two of them ran at once
         assert [len(step.calls) for step in prediction.trajectory.steps] == [2, 1]
         assert template.refused == 1
         roles = [[message.role for message in request.messages] for request in template.taken]
@@ -241,7 +309,11 @@ def test_predict_that_went_on_in_text_counts_its_turns_and_replays():
         run.status = "failed"  # as after a crash: everything is in the journal
         assert run.resume().prediction.answer == "6"
         assert len(server.requests) == asked
-        template.answers = [native, calls_in_fields(("add", {"a": 3, "b": 3})), calls_in_fields(("add", {"a": 3, "b": 4}))]
+        template.answers = [
+            native,
+            calls_in_fields(("add", {"a": 3, "b": 3})),
+            calls_in_fields(("add", {"a": 3, "b": 4})),
+        ]
         with pytest.raises(MaxTurnsReachedError):
             predict(question="?", lm=server.lm())
 
@@ -249,5 +321,8 @@ def test_predict_that_went_on_in_text_counts_its_turns_and_replays():
 def test_predict_that_insists_on_native_calls_raises():
     """L3."""
     native = {"name": "add", "args": {"a": 1, "b": 2}}
-    with serve(ScriptedLM(by=Template([native]))) as server, pytest.raises(BadRequestError, match="must alternate"):
+    with (
+        serve(ScriptedLM(by=Template([native]))) as server,
+        pytest.raises(BadRequestError, match="must alternate"),
+    ):
         Predict("question -> answer", tools=[add], native=True)(question="?", lm=server.lm())

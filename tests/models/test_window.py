@@ -23,7 +23,9 @@ TOLD = {
 def test_the_window_is_read_from_the_list_of_models(body):
     with raw_server(reply(json.dumps(body))) as server:
         lm = LM(server.base_url, model="m")
-        assert [lm.context_tokens(), lm.context_tokens(), lm.capabilities.context_tokens] == [40960] * 3
+        assert [lm.context_tokens(), lm.context_tokens(), lm.capabilities.context_tokens] == [
+            40960,
+        ] * 3
         assert len(server.requests) == 1
 
 
@@ -32,7 +34,11 @@ def test_it_is_read_from_the_properties_of_llama_cpp():
 
     def fetch(url):
         asked.append(url)
-        return {"default_generation_settings": {"n_ctx": 4096}} if url.endswith("/props") else {"data": [{"id": "m"}]}
+        return (
+            {"default_generation_settings": {"n_ctx": 4096}}
+            if url.endswith("/props")
+            else {"data": [{"id": "m"}]}
+        )
 
     assert find_window("http://host:1/v1", "m", fetch) == 4096
     assert asked == ["http://host:1/v1/models", "http://host:1/props"]
@@ -43,8 +49,19 @@ WRONG = {
     "html": reply("<p>", content_type="text/html"),
     "list": reply("[3]"),
     "text": reply(json.dumps({"data": [{"id": "m", "max_model_len": "big"}]})),
-    "other": reply(json.dumps({"data": [{"id": "a", "max_model_len": 1}, {"id": "b", "max_model_len": 2}]})),
-    "odd_names": reply(json.dumps({"data": [{"id": ["m"], "max_model_len": 1}, {"id": {}, "name": [], "max_model_len": 2}]})),
+    "other": reply(
+        json.dumps({"data": [{"id": "a", "max_model_len": 1}, {"id": "b", "max_model_len": 2}]}),
+    ),
+    "odd_names": reply(
+        json.dumps(
+            {
+                "data": [
+                    {"id": ["m"], "max_model_len": 1},
+                    {"id": {}, "name": [], "max_model_len": 2},
+                ],
+            },
+        ),
+    ),
     "404": reply("{}", "404 x"),
     "gone": hang_up,
 }

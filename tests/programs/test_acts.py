@@ -64,7 +64,9 @@ def names(acts: list[Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("calls", [pays(1), pays(1, 2)])
-def test_conditions_are_read_once_and_no_ruling_is_asked_for_without_a_policy(calls: Response) -> None:
+def test_conditions_are_read_once_and_no_ruling_is_asked_for_without_a_policy(
+    calls: Response,
+) -> None:
     flow = ReAct("q -> answer", [pay], native=True).flow(q="?", lm=ScriptedLM([calls, DONE]))
     prediction, acts = drive_by_hand(flow)
     assert prediction.answer == "ok"
@@ -81,13 +83,27 @@ def test_the_model_and_the_policy_come_from_the_conditions() -> None:
         RuleCalls=lambda act: [act.policies[0].rule_for(each.tool.name, {}) for each in act.calls],
     )
     assert names(acts) == ["ReadConditions", "CallModel", "RuleCalls", "CallModel"]
-    assert prediction.trajectory["observation_0"] == "A policy forbids this call; it was not run. Reason: broke"
+    assert (
+        prediction.trajectory["observation_0"]
+        == "A policy forbids this call; it was not run. Reason: broke"
+    )
 
 
 def test_a_resumed_run_asks_for_the_rulings_that_it_may_have_recorded() -> None:
     flow = ReAct("q -> answer", [pay], native=True).flow(q="?", lm=ScriptedLM([pays(1), DONE]))
-    prediction, acts = drive_by_hand(flow, ReadConditions=Conditions(is_resumed=True), RuleCalls=[None])
-    assert names(acts) == ["ReadConditions", "CallModel", "RecallCalls", "RuleCalls", "CallTools", "CallModel"]
+    prediction, acts = drive_by_hand(
+        flow,
+        ReadConditions=Conditions(is_resumed=True),
+        RuleCalls=[None],
+    )
+    assert names(acts) == [
+        "ReadConditions",
+        "CallModel",
+        "RecallCalls",
+        "RuleCalls",
+        "CallTools",
+        "CallModel",
+    ]
     assert prediction.trajectory["observation_0"] == "paid 1"
 
 
@@ -96,8 +112,15 @@ def test_whether_servers_changed_is_asked_only_where_it_may_be_so(is_resumed: bo
     remote = Remote("sums")
     remote.add_tool(pay)
     with contextlib.closing(MCPServer.in_memory(remote, trust=True, confirm=False)) as server:
-        flow = ReAct("q -> answer", [server], native=True).flow(q="?", lm=ScriptedLM([pays(1), DONE]))
-        prediction, acts = drive_by_hand(flow, ReadConditions=Conditions(is_resumed=is_resumed), RuleCalls=[None])
+        flow = ReAct("q -> answer", [server], native=True).flow(
+            q="?",
+            lm=ScriptedLM([pays(1), DONE]),
+        )
+        prediction, acts = drive_by_hand(
+            flow,
+            ReadConditions=Conditions(is_resumed=is_resumed),
+            RuleCalls=[None],
+        )
     assert prediction.answer == "ok"
     asked = [each.name for each in acts if isinstance(each, CheckDue)]
     assert asked == (["servers away", "tools of servers"] if is_resumed else [])

@@ -108,7 +108,11 @@ class AsyncDesk(Desk):
 
 @pytest.mark.parametrize("kind", [Desk, AsyncDesk])
 @pytest.mark.parametrize("is_awaited", [False, True], ids=["sync", "async"])
-def test_a_call_waits_for_a_person_and_runs_once(kind: type[Desk], is_awaited: bool, tmp_path: Path) -> None:
+def test_a_call_waits_for_a_person_and_runs_once(
+    kind: type[Desk],
+    is_awaited: bool,
+    tmp_path: Path,
+) -> None:
     desk = kind()
 
     async def through() -> None:
@@ -123,7 +127,10 @@ def test_a_call_waits_for_a_person_and_runs_once(kind: type[Desk], is_awaited: b
         else:
             desk.start(day="2026-12-01", store=store, run_id="r")
             run = Run.load(store, "r", desk)
-            assert run.pending[0].text == 'Confirm execution of book with args: {"seat":{"row":1,"letter":"A"},"euros":9}? (yes/no)'
+            assert (
+                run.pending[0].text
+                == 'Confirm execution of book with args: {"seat":{"row":1,"letter":"A"},"euros":9}? (yes/no)'
+            )
             assert desk.calls == [dt.date(2026, 12, 1)]
             run.answer(run.pending[0].approve())
             run.resume()
@@ -148,13 +155,20 @@ def test_a_person_changes_the_arguments() -> None:
     ],
     ids=["deny", "deny without a reason", "reply"],
 )
-def test_a_call_that_a_person_does_not_approve_raises(decide: Callable[[Any], Any], message: str) -> None:
+def test_a_call_that_a_person_does_not_approve_raises(
+    decide: Callable[[Any], Any],
+    message: str,
+) -> None:
     run = (desk := Desk()).start(day="2026-12-01")
     asked = run.pending[0]
     run.answer(decide(asked))
     error = run.resume().error
     assert isinstance(error, ConfirmationRejected)
-    assert (error.message, error.confirmation_id, error.tool_call.name) == (message, asked.id, "book")
+    assert (error.message, error.confirmation_id, error.tool_call.name) == (
+        message,
+        asked.id,
+        "book",
+    )
     assert desk.calls == [dt.date(2026, 12, 1)]
 
 
@@ -173,7 +187,10 @@ def test_a_policy_denies_a_call_as_a_person_changed_it() -> None:
         run.answer(run.pending[0].approve(euros=100))
         error = run.resume().error
     assert isinstance(error, ConfirmationRejected)
-    assert error.message == "A policy forbids the call as it was edited; it was not run. Reason: Too dear."
+    assert (
+        error.message
+        == "A policy forbids the call as it was edited; it was not run. Reason: Too dear."
+    )
     assert desk.calls == [dt.date(2026, 12, 1)]
 
 
@@ -215,8 +232,16 @@ def returns(kind: Any, value: Any) -> Any:
         (ToolResult, ToolResult("made", "seen"), "seen"),
         (object, "42", "42"),
         (LiteralString, "[1]", "[1]"),
-        (list[Image], [Image(url="https://example.org/a.png")], [Image(url="https://example.org/a.png")]),
-        (tuple[str, Image], ("a", Image(url="https://example.org/a.png")), ("a", Image(url="https://example.org/a.png"))),
+        (
+            list[Image],
+            [Image(url="https://example.org/a.png")],
+            [Image(url="https://example.org/a.png")],
+        ),
+        (
+            tuple[str, Image],
+            ("a", Image(url="https://example.org/a.png")),
+            ("a", Image(url="https://example.org/a.png")),
+        ),
         (bytes, b"\xff\x00", b"\xff\x00"),
         (bytes, b"text", b"text"),
         (str | Seat | None, Seat(1, "B"), Seat(1, "B")),
@@ -264,7 +289,10 @@ def test_a_type_that_is_not_known_at_run_time_is_refused_before_the_call() -> No
         """Never run."""
         raise NotImplementedError
 
-    with pytest.raises(ToolDefinitionError, match="`call_tool` cannot read what `price` returns: the type 'Decimal' is not known"):
+    with pytest.raises(
+        ToolDefinitionError,
+        match="`call_tool` cannot read what `price` returns: the type 'Decimal' is not known",
+    ):
         call_tool(price)
 
 
@@ -280,11 +308,17 @@ class Ticket:
         (dict[str, SecretStr], "holds a secret, which a run records as stars"),
         (int | str, "is recorded as text, which does not tell <class 'int'> from a `str`"),
         (Literal[5] | str, "does not tell .*5"),
-        (Annotated[str, Field(max_length=9)] | dt.date | None, "does not tell <class 'datetime.date'>"),
+        (
+            Annotated[str, Field(max_length=9)] | dt.date | None,
+            "does not tell <class 'datetime.date'>",
+        ),
     ],
     ids=str,
 )
-def test_a_type_that_a_record_cannot_hold_is_refused_before_the_call(kind: Any, problem: str) -> None:
+def test_a_type_that_a_record_cannot_hold_is_refused_before_the_call(
+    kind: Any,
+    problem: str,
+) -> None:
     ran: list[int] = []
 
     def pay() -> Any:
@@ -298,7 +332,10 @@ def test_a_type_that_a_record_cannot_hold_is_refused_before_the_call(kind: Any, 
 
 
 def test_a_result_of_another_type_than_it_says_is_an_error() -> None:
-    with pytest.raises(ToolError, match=r"The result of `made` is not of the type that it returns, <class 'int'>: .*It is: 'four'"):
+    with pytest.raises(
+        ToolError,
+        match=r"The result of `made` is not of the type that it returns, <class 'int'>: .*It is: 'four'",
+    ):
         returns(int, "four")
     with pytest.raises(ToolError, match="The result of `made` is not of the type that it returns"):
         returns(dict[str, Image], {"a": Image(url="https://example.org/a.png")})
@@ -329,7 +366,11 @@ def test_wrong_arguments_raise_and_nothing_is_recorded() -> None:
     assert run.journal.entries == []
 
 
-@pytest.mark.parametrize("error", [OSError("The network is gone."), ToolRetry("Try later.")], ids=["error", "retry"])
+@pytest.mark.parametrize(
+    "error",
+    [OSError("The network is gone."), ToolRetry("Try later.")],
+    ids=["error", "retry"],
+)
 def test_a_tool_that_fails_raises_the_same_error_live_and_in_a_replay(error: Exception) -> None:
     @tool
     def fetch() -> str:
@@ -373,7 +414,9 @@ def test_calls_in_branches_wait_together_and_equal_calls_are_told_apart() -> Non
     class Both(Module):
         async def aforward(self) -> Prediction:
             seats = [Seat(1, "A"), Seat(1, "A"), Seat(2, "B")]
-            return Prediction(codes=await gather(*[acall_tool(desk.book, seat=each) for each in seats]))
+            return Prediction(
+                codes=await gather(*[acall_tool(desk.book, seat=each) for each in seats]),
+            )
 
     run = Both().start(store=MemoryStore())
     for each in run.pending:
@@ -387,7 +430,11 @@ def test_a_default_that_differs_in_a_replay_is_as_it_was_approved() -> None:
     made: list[Any] = []
 
     @tool(require_confirmation=True)
-    def pay(euros: int, on: dt.date, key: int = Field(default_factory=lambda: made.append(1) or len(made))) -> int:
+    def pay(
+        euros: int,
+        on: dt.date,
+        key: int = Field(default_factory=lambda: made.append(1) or len(made)),
+    ) -> int:
         """Pay."""
         return key
 
@@ -412,7 +459,9 @@ def test_a_secret_reaches_the_tool_and_is_shown_nowhere() -> None:
     for name, given in itertools.product(("password", "pass"), ("hunter2", SecretStr("hunter2"))):
         with ferrule.context(callbacks=[events.append]):
             run = run_in_module(lambda name=name, given=given: call_tool(login, **{name: given}))
-            assert "hunter2" not in repr(run.pending[0].call) + repr(run.journal.entries) + repr(events)
+            assert "hunter2" not in repr(run.pending[0].call) + repr(run.journal.entries) + repr(
+                events,
+            )
             run.answer(run.pending[0].approve())
             assert run.resume().status == "done"
             denied = run_in_module(lambda name=name, given=given: call_tool(login, **{name: given}))
@@ -433,7 +482,9 @@ def test_an_argument_that_json_changes_reaches_the_tool_as_it_is(value: Any) -> 
         """Keep it."""
         seen.append(value)
 
-    keep = keep.model_copy(update={"arg_types": {"value": list[Part] if isinstance(value, list) else type(value)}})
+    keep = keep.model_copy(
+        update={"arg_types": {"value": list[Part] if isinstance(value, list) else type(value)}},
+    )
     assert run_in_module(lambda: call_tool(keep, value=value)).status == "done"
     assert seen == [value]
 
@@ -443,18 +494,32 @@ def test_an_argument_without_a_form_in_json_reaches_the_tool() -> None:
     picture = Image(url="https://example.org/a.png")
 
     @tool(require_confirmation=True)
-    def keep(picture: Image, *, day: Annotated[dt.date, Field(alias="on")], wait: Doubled, more: Any) -> None:
+    def keep(
+        picture: Image,
+        *,
+        day: Annotated[dt.date, Field(alias="on")],
+        wait: Doubled,
+        more: Any,
+    ) -> None:
         """Keep a picture."""
         seen.append((picture, day, wait, more))
 
-    given = {"picture": picture, "on": dt.date(2026, 12, 1), "wait": dt.timedelta(seconds=1), "more": (1, dt.date(2026, 12, 2))}
+    given = {
+        "picture": picture,
+        "on": dt.date(2026, 12, 1),
+        "wait": dt.timedelta(seconds=1),
+        "more": (1, dt.date(2026, 12, 2)),
+    }
     program, store = module(lambda: call_tool(keep, **given)), MemoryStore()
     program.start(store=store, run_id="r")
     run = Run.load(store, "r", program)
     run.answer(run.pending[0].approve())
     assert run.resume().status == "done"
     call_tool(keep.model_copy(update={"require_confirmation": False}), args=given)
-    assert seen == [(picture, dt.date(2026, 12, 1), dt.timedelta(seconds=2), (1, dt.date(2026, 12, 2)))] * 2
+    assert (
+        seen
+        == [(picture, dt.date(2026, 12, 1), dt.timedelta(seconds=2), (1, dt.date(2026, 12, 2)))] * 2
+    )
 
 
 def test_deps_and_limits_of_the_run_hold() -> None:
@@ -469,7 +534,9 @@ def test_deps_and_limits_of_the_run_hold() -> None:
 
     assert Twice()(deps="Ada").who == ["Ada", "Ada"]
     with ferrule.context(limits=Limits(tool_calls=1)):
-        assert "Call to `who` was not run: the limit of tool calls is reached." in str(Twice().start(deps="Ada").error)
+        assert "Call to `who` was not run: the limit of tool calls is reached." in str(
+            Twice().start(deps="Ada").error,
+        )
 
 
 def test_a_method_of_the_program_is_a_tool() -> None:
@@ -503,7 +570,9 @@ class Booking(Module):
 
 
 @pytest.mark.parametrize("migrate", [False, "restart_turn"])
-def test_a_call_that_a_crash_cut_off_and_that_a_new_version_no_longer_makes_stops_it(migrate: Any) -> None:
+def test_a_call_that_a_crash_cut_off_and_that_a_new_version_no_longer_makes_stops_it(
+    migrate: Any,
+) -> None:
     """Whether it ran is unknown, so the run does not end as if there had been no such call."""
     booked: list[int] = []
 
@@ -520,7 +589,12 @@ def test_a_call_that_a_crash_cut_off_and_that_a_new_version_no_longer_makes_stop
     store = MemoryStore()
     with pytest.raises(SystemExit):
         Booking(lambda seat: call_tool(book, seat=seat)).start(seat=3, store=store, run_id="r")
-    run = Run.load(store, "r", Booking(lambda seat: call_tool(reserve, seat=seat)), migrate=migrate).resume()
+    run = Run.load(
+        store,
+        "r",
+        Booking(lambda seat: call_tool(reserve, seat=seat)),
+        migrate=migrate,
+    ).resume()
     if migrate:
         assert (run.status, run.prediction.done) == ("done", "booked")
     else:

@@ -36,13 +36,19 @@ DECLARED = [
 SCRIPTS = {
     "native": DECLARED,
     "constrained": DECLARED,
-    "prompted": [as_text("I double.", "double", '{"n": 21}'), as_text("Done.", "finish", '{"answer": 42}')],
+    "prompted": [
+        as_text("I double.", "double", '{"n": 21}'),
+        as_text("Done.", "finish", '{"answer": 42}'),
+    ],
 }
 
 
 @pytest.mark.parametrize("calls", SCRIPTS)
 def test_one_program_has_the_same_steps_and_outputs_however_tools_are_called(calls):
-    expected = ReAct("question -> answer: int", [double], calls="native")(question="Twice 21?", lm=ScriptedLM(DECLARED))
+    expected = ReAct("question -> answer: int", [double], calls="native")(
+        question="Twice 21?",
+        lm=ScriptedLM(DECLARED),
+    )
     with ScriptedLM(SCRIPTS[calls], capabilities=ABLE) as lm:
         found = ReAct("question -> answer: int", [double], calls=calls)(question="Twice 21?", lm=lm)
     assert found.answer == expected.answer == 42
@@ -62,23 +68,42 @@ STEPS = [
 
 def test_equivalent_models_give_equal_trajectories_in_all_three_ways():
     """Faulty calls, and their answers, too."""
-    declared = [{"text": thought, "tool_calls": [{"name": name, "args": args}]} for thought, name, args in STEPS]
+    declared = [
+        {"text": thought, "tool_calls": [{"name": name, "args": args}]}
+        for thought, name, args in STEPS
+    ]
     models = {
         "native": ScriptedLM(declared),
-        "prompted": ScriptedLM([as_text(thought, name, json.dumps(args)) for thought, name, args in STEPS]),
+        "prompted": ScriptedLM(
+            [as_text(thought, name, json.dumps(args)) for thought, name, args in STEPS],
+        ),
         "constrained": ScriptedLM(declared, capabilities=ABLE),
     }
-    found = {calls: ReAct("question -> answer: int", [double, file], calls=calls)(question="?", lm=lm) for calls, lm in models.items()}
+    found = {
+        calls: ReAct("question -> answer: int", [double, file], calls=calls)(question="?", lm=lm)
+        for calls, lm in models.items()
+    }
     assert [each.answer for each in found.values()] == [42, 42, 42]
     native, prompted, constrained = (each.trajectory for each in found.values())
     assert native == prompted == constrained
-    assert [result.is_fault for step in native.steps for result in step.results] == [True, False, False, False, True, False]
+    assert [result.is_fault for step in native.steps for result in step.results] == [
+        True,
+        False,
+        False,
+        False,
+        True,
+        False,
+    ]
     assert native["observation_2"] == "date: {'two words': [1, 2], '\"quoted\"': []}"
 
 
 @pytest.mark.parametrize(
     ("able", "shape", "declared"),
-    [(Capabilities(), None, 3), (ABLE, Shape("call"), 3), (Capabilities(native_tools=False), None, 0)],
+    [
+        (Capabilities(), None, 3),
+        (ABLE, Shape("call"), 3),
+        (Capabilities(native_tools=False), None, 0),
+    ],
     ids=["native", "constrained", "prompted"],
 )
 def test_without_a_choice_the_capabilities_choose(able, shape, declared):
@@ -98,13 +123,19 @@ def test_a_constrained_step_is_a_call_and_an_answer_of_predict_may_be_one():
 
 def test_a_model_behind_a_provider_is_refused_with_what_to_do_instead():
     program = ReAct("q -> a", [double], calls="constrained")
-    with pytest.raises(ConfigurationError, match=r"`openai/gpt-5` cannot constrain its calls.* `LM\(..., strict_tools=True\)` with"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"`openai/gpt-5` cannot constrain its calls.* `LM\(..., strict_tools=True\)` with",
+    ):
         program(q="?", lm=LM("openai/gpt-5", api_key="none"))
 
 
 def test_a_model_that_cannot_constrain_calls_is_refused_before_any_request():
     lm = ScriptedLM(DECLARED)
-    for program in (ReAct("q -> a", [double], calls="constrained"), Predict("q -> a", tools=[double], calls="constrained")):
+    for program in (
+        ReAct("q -> a", [double], calls="constrained"),
+        Predict("q -> a", tools=[double], calls="constrained"),
+    ):
         with pytest.raises(ConfigurationError, match="cannot constrain its calls"):
             program(q="?", lm=lm)
     assert not lm.requests
@@ -120,7 +151,10 @@ def test_native_is_the_older_form_of_the_same_choice(native, calls):
 
 
 def test_a_wrong_choice_and_a_contradiction_are_refused():
-    with pytest.raises(ConfigurationError, match='`calls` is "native", "prompted", "constrained" or None, found \'text\''):
+    with pytest.raises(
+        ConfigurationError,
+        match='`calls` is "native", "prompted", "constrained" or None, found \'text\'',
+    ):
         ReAct("q -> a", [double], calls="text")
     with pytest.raises(ConfigurationError, match="contradict each other"):
         Predict("q -> a", tools=[double], calls="prompted", native=True)

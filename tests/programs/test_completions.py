@@ -31,14 +31,17 @@ from ferrule import (
     context,
 )
 from ferrule.values.conversation.exchange import Usage
-from ferrule.values.run.outcome import Completions, Prediction
+from ferrule.values.outcome import Completions, Prediction
 
 ANSWERS = [Response(fields(answer=str(i)), usage=Usage(10, 1, 0, 1)) for i in (1, 2, 3)]
 
 
 @pytest.mark.parametrize("given", ["program", "call"])
 @pytest.mark.parametrize("kind", [Predict, ChainOfThought])
-def test_the_first_answer_is_the_prediction_and_all_are_its_completions(kind: Any, given: str) -> None:
+def test_the_first_answer_is_the_prediction_and_all_are_its_completions(
+    kind: Any,
+    given: str,
+) -> None:
     outputs = {"answer": "x"} if kind is Predict else {"reasoning": "r", "answer": "x"}
     lm = ScriptedLM([Response(fields(**outputs), usage=Usage(10, 1, 0, 1))] * 3)
     program = kind("question -> answer", **({"n": 3} if given == "program" else {}))
@@ -57,7 +60,10 @@ def test_without_n_the_prediction_is_the_only_completion() -> None:
     for more in ({}, {"config": {"n": 1}}, {"config": {"n": None}}):
         prediction = Predict("question -> answer")(question="q", lm=lm, **more)
         assert list(prediction.completions) == [prediction]
-    with pytest.raises(AttributeError, match=r"`other` is not an output of these completions; their outputs are: answer\."):
+    with pytest.raises(
+        AttributeError,
+        match=r"`other` is not an output of these completions; their outputs are: answer\.",
+    ):
         _ = prediction.completions.other
 
 
@@ -86,7 +92,10 @@ def test_it_is_the_same_in_every_way_to_run(how: str) -> None:
 def test_a_script_gives_its_answers_in_order_also_when_several_are_asked_for() -> None:
     answers = [fields(answer=str(number)) for number in range(20)]
     for _ in range(20):
-        assert Predict("question -> answer", n=20)(question="q", lm=ScriptedLM(answers)).completions.answer == [str(n) for n in range(20)]
+        assert Predict("question -> answer", n=20)(
+            question="q",
+            lm=ScriptedLM(answers),
+        ).completions.answer == [str(n) for n in range(20)]
 
 
 def test_answers_that_cannot_be_parsed_are_left_out() -> None:
@@ -131,7 +140,9 @@ def test_a_validator_that_gives_no_reason_still_says_that_the_answer_was_refused
 
 
 def test_thoughts_belong_to_their_answer() -> None:
-    lm = ScriptedLM([Response(fields(answer=each), reasoning=f"because {each}") for each in ("a", "b")])
+    lm = ScriptedLM(
+        [Response(fields(answer=each), reasoning=f"because {each}") for each in ("a", "b")],
+    )
     program = Predict("question -> why: Reasoning, answer", n=2, reasoning_effort="low")
     for each in program(question="q", lm=lm).completions:
         assert each.why == Reasoning(f"because {each.answer}")
@@ -164,12 +175,17 @@ class Calls(Signature):
 
 @pytest.mark.parametrize(
     "program",
-    [ReAct("question -> answer", [look]), Predict("question -> answer", tools=[look]), Predict(Calls)],
+    [
+        ReAct("question -> answer", [look]),
+        Predict("question -> answer", tools=[look]),
+        Predict(Calls),
+    ],
     ids=["ReAct", "Predict with tools", "calls as an output"],
 )
 def test_a_program_with_tools_takes_one_answer(program: Any) -> None:
     with pytest.raises(
-        ConfigurationError, match=r"`n=2` asks for several answers to one question\. A program with tools continues from one"
+        ConfigurationError,
+        match=r"`n=2` asks for several answers to one question\. A program with tools continues from one",
     ):
         program(question="q", lm=ScriptedLM([]), config={"n": 2})
 
@@ -183,7 +199,10 @@ def test_n_is_a_number_of_answers(n: Any) -> None:
 
 
 def test_a_model_says_where_n_belongs() -> None:
-    with pytest.raises(ConfigurationError, match=r"A program asks for several answers: `Predict\(\.\.\., n=3\)`"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"A program asks for several answers: `Predict\(\.\.\., n=3\)`",
+    ):
         LM("openai/gpt-5", n=3)
 
 

@@ -40,12 +40,24 @@ def native(intention: str | None, name: str, **args: Any) -> Response:
 
 
 def text(intention: str, name: str, **args: Any) -> str:
-    return fields(next_thought="hm", next_intention=intention, next_tool_name=name, next_tool_args=args)
+    return fields(
+        next_thought="hm",
+        next_intention=intention,
+        next_tool_name=name,
+        next_tool_args=args,
+    )
 
 
 SCRIPTS = {
-    "native": [native("to know its weight", "weigh", thing="apple"), native(None, "finish", answer="1 kg")],
-    "text": [text("to know its weight", "weigh", thing="apple"), text("done", "finish"), fields(reasoning="r", answer="1 kg")],
+    "native": [
+        native("to know its weight", "weigh", thing="apple"),
+        native(None, "finish", answer="1 kg"),
+    ],
+    "text": [
+        text("to know its weight", "weigh", thing="apple"),
+        text("done", "finish"),
+        fields(reasoning="r", answer="1 kg"),
+    ],
 }
 
 
@@ -55,12 +67,19 @@ def test_an_intention_is_asked_for_and_kept_and_never_passed_to_the_function(way
     GOT.clear()
     lm = ScriptedLM(SCRIPTS[way])
     with context(lm=lm):
-        run = ReAct("question -> answer", [weigh], native=way == "native", intention=True).start(question="How heavy?")
+        run = ReAct("question -> answer", [weigh], native=way == "native", intention=True).start(
+            question="How heavy?",
+        )
     first = run.prediction.trajectory.steps[0].calls[0]
     assert (first.intention, first.args) == ("to know its weight", {"thing": "apple"})
     assert GOT == [{"thing": "apple", "times": 1}]
-    assert "intention" in lm.requests[0].messages[0].text or "intention" in lm.requests[0].tools[0]["function"]["parameters"]["required"]
-    assert "to know its weight" in lm.requests[1].messages[-1 if way == "text" else -2].json.decode()
+    assert (
+        "intention" in lm.requests[0].messages[0].text
+        or "intention" in lm.requests[0].tools[0]["function"]["parameters"]["required"]
+    )
+    assert (
+        "to know its weight" in lm.requests[1].messages[-1 if way == "text" else -2].json.decode()
+    )
 
 
 def test_the_intention_is_declared_first_and_finish_needs_none():
@@ -68,7 +87,9 @@ def test_the_intention_is_declared_first_and_finish_needs_none():
     lm = ScriptedLM(SCRIPTS["native"])
     with context(lm=lm):
         ReAct("question -> answer", [weigh], native=True, intention=True)(question="?")
-    declared = {each["function"]["name"]: each["function"]["parameters"] for each in lm.requests[0].tools}
+    declared = {
+        each["function"]["name"]: each["function"]["parameters"] for each in lm.requests[0].tools
+    }
     assert list(declared["weigh"]["properties"]) == ["intention", "thing", "times"]
     assert declared["weigh"]["required"] == ["intention", "thing"]
     assert "intention" in declared["user_clarification"]["required"]
@@ -79,35 +100,60 @@ def test_the_intention_is_declared_first_and_finish_needs_none():
 @pytest.mark.parametrize("way", SCRIPTS)
 def test_without_it_nothing_is_asked_and_nothing_is_taken_out(way):
     """P43: off by default; no request says a word of it."""
-    written = [text_step("hm", "weigh", {"thing": "a"}), text_step("done", "finish"), fields(reasoning="r", answer="x")]
-    lm = ScriptedLM([native(None, "weigh", thing="a"), native(None, "finish", answer="x")] if way == "native" else written)
+    written = [
+        text_step("hm", "weigh", {"thing": "a"}),
+        text_step("done", "finish"),
+        fields(reasoning="r", answer="x"),
+    ]
+    lm = ScriptedLM(
+        [native(None, "weigh", thing="a"), native(None, "finish", answer="x")]
+        if way == "native"
+        else written,
+    )
     with context(lm=lm):
         found = ReAct("question -> answer", [weigh], native=way == "native")(question="?")
     assert found.trajectory.steps[0].calls[0].intention is None
     assert lm.requests
     for request in lm.requests:
-        assert b"intention" not in b"".join([request.tools.json, *(message.json for message in request.messages)])
+        assert b"intention" not in b"".join(
+            [request.tools.json, *(message.json for message in request.messages)],
+        )
 
 
-@pytest.mark.parametrize("adapter", [ChatAdapter(), JSONAdapter(), XMLAdapter()], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize(
+    "adapter",
+    [ChatAdapter(), JSONAdapter(), XMLAdapter()],
+    ids=lambda each: type(each).__name__,
+)
 @pytest.mark.parametrize("asks", [False, True])
 def test_a_repair_names_it_only_where_it_was_asked_for(adapter, asks):
     """E59: a model cannot mend what it was not asked for. In repair requests, in observations and in the error at the end."""
     lm = ScriptedLM(["junk"] * 30)
     with context(lm=lm, adapter=adapter), pytest.raises(TooManyFaultsError) as raised:
         ReAct("question -> answer", [weigh], native=False, intention=asks)(question="?")
-    repairs = [request.messages[-1].text for request in lm.requests if "could not be read" in request.messages[-1].text]
+    repairs = [
+        request.messages[-1].text
+        for request in lm.requests
+        if "could not be read" in request.messages[-1].text
+    ]
     assert repairs
     for repair in repairs:
         assert "`next_tool_name`: is missing" in repair
         assert ("`next_intention`: is missing" in repair) == asks
-    told = "".join([str(raised.value), *(message.text for request in lm.requests for message in request.messages)])
+    told = "".join(
+        [
+            str(raised.value),
+            *(message.text for request in lm.requests for message in request.messages),
+        ],
+    )
     assert ("intention" in told) == asks
 
 
 def test_a_model_that_leaves_it_out_is_not_held_up():
     """Ours (api.md 15): it is optional on a call."""
-    with context(lm=ScriptedLM([native(None, "weigh", thing="a"), native(None, "finish", answer="x")])):
+    with context(
+        lm=ScriptedLM([native(None, "weigh", thing="a"), native(None, "finish", answer="x")]),
+    ):
         found = ReAct("question -> answer", [weigh], native=True, intention=True)(question="?")
     assert found.trajectory.steps[0].calls[0].intention is None
     assert not found.trajectory.steps[0].results[0].is_error
@@ -162,7 +208,10 @@ def test_a_conversation_rendered_anew_shows_the_call_as_the_model_wrote_it():
 def test_an_intention_that_is_no_text_holds_nothing_up(why: Any):
     """P41, P43: it is taken out all the same; the tool has no such argument."""
     GOT.clear()
-    called = Response("hm", (ToolCall(name="weigh", args={"intention": why, "thing": "apple"}, id="c1"),))
+    called = Response(
+        "hm",
+        (ToolCall(name="weigh", args={"intention": why, "thing": "apple"}, id="c1"),),
+    )
     with context(lm=ScriptedLM([called, native(None, "finish", answer="1 kg")])):
         found = ReAct("question -> answer", [weigh], native=True, intention=True)(question="?")
     assert GOT == [{"thing": "apple", "times": 1}]
@@ -171,10 +220,25 @@ def test_an_intention_that_is_no_text_holds_nothing_up(why: Any):
 
 def test_a_tool_of_several_closed_forms_can_be_called_with_an_intention():
     """P37: each form knows the argument."""
-    forms = [{"type": "object", "properties": {name: {"type": "string"}}, "additionalProperties": False} for name in "ab"]
+    forms = [
+        {"type": "object", "properties": {name: {"type": "string"}}, "additionalProperties": False}
+        for name in "ab"
+    ]
     schema = {"type": "object", "properties": {}, "anyOf": forms}
     lm = ScriptedLM([native(None, "finish", answer="x")])
     with context(lm=lm):
-        ReAct("question -> answer", [Tool("either", "One of two.", str, schema)], native=True, intention=True)(question="?")
-    declared = next(each["function"]["parameters"] for each in lm.requests[0].tools if each["function"]["name"] == "either")
-    assert [list(form["properties"]) for form in declared["anyOf"]] == [["intention", "a"], ["intention", "b"]]
+        ReAct(
+            "question -> answer",
+            [Tool("either", "One of two.", str, schema)],
+            native=True,
+            intention=True,
+        )(question="?")
+    declared = next(
+        each["function"]["parameters"]
+        for each in lm.requests[0].tools
+        if each["function"]["name"] == "either"
+    )
+    assert [list(form["properties"]) for form in declared["anyOf"]] == [
+        ["intention", "a"],
+        ["intention", "b"],
+    ]

@@ -34,10 +34,10 @@ from ferrule import (
     Tool,
     UnavailableError,
     context,
+    events,
     gather,
     tool,
 )  # fmt: skip
-from ferrule.values.run import event as events
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -83,7 +83,10 @@ def test_a_program_with_only_an_aforward_has_a_forward() -> None:
 
 def test_a_forward_that_is_async_is_refused_with_its_right_name() -> None:
     """Ours: its prediction would be a coroutine."""
-    with pytest.raises(ConfigurationError, match=r"`Wrong\.forward` .* is async: name it `aforward`"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"`Wrong\.forward` .* is async: name it `aforward`",
+    ):
 
         class Wrong(Module):
             async def forward(self, topic: str) -> Prediction:
@@ -108,7 +111,14 @@ def lm(*answers: Any) -> ScriptedLM:
 
 def test_a_forward_in_plain_python_runs_like_a_builtin_program(driver: str) -> None:
     """D41."""
-    with context(lm=lm(fields(text="a"), fields(reasoning="r", good=False), fields(text="b"), fields(reasoning="r", good=True))):
+    with context(
+        lm=lm(
+            fields(text="a"),
+            fields(reasoning="r", good=False),
+            fields(text="b"),
+            fields(reasoning="r", good=True),
+        ),
+    ):
         prediction = call(Pipeline(), driver, topic="t", rounds=3)
     assert prediction.text == "b"
     assert prediction.usage.calls == 4
@@ -165,7 +175,9 @@ def test_forward_of_a_builtin_program_can_be_extended() -> None:
         assert asyncio.run(Predict("question -> answer").aforward(question="q")).answer == "milk"
 
 
-def test_a_run_of_a_plain_program_waits_and_resumes_from_the_top_without_asking_again(driver: str) -> None:
+def test_a_run_of_a_plain_program_waits_and_resumes_from_the_top_without_asking_again(
+    driver: str,
+) -> None:
     """D41, A1: children answer from the journal."""
     sent: list[str] = []
 
@@ -187,7 +199,11 @@ def test_a_run_of_a_plain_program_waits_and_resumes_from_the_top_without_asking_
             text = self.draft(topic=topic).text
             return Prediction(text=text, done=self.agent(text=text).done)
 
-    model = lm(fields(text="hello"), native_step("s", "send", {"text": "hello"}), native_step("e", "finish", {"done": True}))
+    model = lm(
+        fields(text="hello"),
+        native_step("s", "send", {"text": "hello"}),
+        native_step("e", "finish", {"done": True}),
+    )
     with context(lm=model):
         with pytest.raises(ConfirmationRequired) as raised:
             call(Sends(), driver, topic="t")
@@ -288,12 +304,19 @@ def test_a_branch_of_a_gather_may_return_an_error_as_its_value() -> None:
             return Prediction(found=await gather(*(self.attempt(task) for task in tasks)))
 
     def answer(request: Request) -> Any:
-        return UnavailableError("down") if "bad" in request.messages[-1].text else {"outputs": {"answer": "A"}}
+        return (
+            UnavailableError("down")
+            if "bad" in request.messages[-1].text
+            else {"outputs": {"answer": "A"}}
+        )
 
     with context(lm=ScriptedLM(by=answer)):
         first, second, third = Workers()(tasks=["good", "bad", "fine"]).found
     assert (first, type(second), third) == ("A", UnavailableError, "A")
-    assert isinstance(asyncio.run(gather(asyncio.sleep(0, KeyError("a value")), asyncio.sleep(0)))[0], KeyError)
+    assert isinstance(
+        asyncio.run(gather(asyncio.sleep(0, KeyError("a value")), asyncio.sleep(0)))[0],
+        KeyError,
+    )
 
 
 def test_branches_of_a_gather_wait_together_and_resume_each_at_its_place() -> None:
@@ -316,7 +339,11 @@ def test_branches_of_a_gather_wait_together_and_resume_each_at_its_place() -> No
 
     def answer(request: Any) -> Any:
         name = request.messages[1].text.split("name ## ]]")[1].split()[0]
-        return native_step("e", "finish", {"ok": True}) if request.messages[-1].role == "tool" else native_step("p", "pay", {"name": name})
+        return (
+            native_step("e", "finish", {"ok": True})
+            if request.messages[-1].role == "tool"
+            else native_step("p", "pay", {"name": name})
+        )
 
     with context(lm=ScriptedLM(by=answer)):
         run = asyncio.run(Pays().astart())
@@ -336,7 +363,11 @@ def test_programs_called_by_tools_are_runs_of_their_own_and_tell_the_same_observ
         """Shout."""
         return inner(word=word).upper
 
-    model = lm(native_step("s", "shout", {"word": "a"}), fields(upper="A"), native_step("e", "finish", {"answer": "A"}))
+    model = lm(
+        native_step("s", "shout", {"word": "a"}),
+        fields(upper="A"),
+        native_step("e", "finish", {"answer": "A"}),
+    )
     with context(lm=model, callbacks=[told.append]):
         ReAct("question -> answer", [shout], native=True)(question="q")
     started = [event for event in told if isinstance(event, events.RunStarted)]
@@ -357,7 +388,9 @@ def test_calling_a_program_inside_a_running_loop_works() -> None:
     async def main() -> Prediction:
         return ReAct("question -> answer: int", [fetch], native=True)(question="q")
 
-    with context(lm=lm(native_step("f", "fetch", {"n": 1}), native_step("e", "finish", {"answer": 1}))):
+    with context(
+        lm=lm(native_step("f", "fetch", {"n": 1}), native_step("e", "finish", {"answer": 1})),
+    ):
         assert asyncio.run(main()).answer == 1
 
 
@@ -365,7 +398,10 @@ def test_settings_are_read_once_when_the_program_is_called() -> None:
     """Architecture station 1: what changes meanwhile does not change the run."""
     import ferrule
 
-    first, second = lm(native_step("s", "swap", {}), native_step("e", "finish", {"answer": "first"})), lm()
+    first, second = (
+        lm(native_step("s", "swap", {}), native_step("e", "finish", {"answer": "first"})),
+        lm(),
+    )
     swap = Tool(lambda: ferrule.configure(lm=second), "swap", "Swap.")
     ferrule.configure(lm=first)
     try:
@@ -388,10 +424,23 @@ def test_a_program_has_a_name_of_its_own_in_events_stores_and_copies() -> None:
     with context(callbacks=[seen.append]):
         agent.start(question="?", store=store)
     assert repr(agent) == "support('question -> answer')"
-    assert (agent.name, agent.deepcopy().name, store.list()[0].program) == ("support", "support", "support")
-    assert [event.program.name for event in seen if isinstance(event, events.RunStarted)] == ["support"]
-    assert (Predict("a -> b", name="p-1").name, ChainOfThought("a -> b", name="think").name) == ("p-1", "think")
-    assert (Predict("a -> b").name, ChainOfThought("a -> b").name, ReAct("a -> b", [], name=None).name) == (
+    assert (agent.name, agent.deepcopy().name, store.list()[0].program) == (
+        "support",
+        "support",
+        "support",
+    )
+    assert [event.program.name for event in seen if isinstance(event, events.RunStarted)] == [
+        "support",
+    ]
+    assert (Predict("a -> b", name="p-1").name, ChainOfThought("a -> b", name="think").name) == (
+        "p-1",
+        "think",
+    )
+    assert (
+        Predict("a -> b").name,
+        ChainOfThought("a -> b").name,
+        ReAct("a -> b", [], name=None).name,
+    ) == (
         "Predict",
         "ChainOfThought",
         "ReAct",
@@ -424,19 +473,31 @@ def test_a_class_may_name_its_programs_and_the_option_names_one_of_them() -> Non
         def __init__(self, name: str) -> None:
             self.name = name
 
-    for made, name in ((Support("a -> b", []), "support"), (Support("a -> b", [], name="night"), "night"), (Clerk("ada"), "ada")):
+    for made, name in (
+        (Support("a -> b", []), "support"),
+        (Support("a -> b", [], name="night"), "night"),
+        (Clerk("ada"), "ada"),
+    ):
         assert (made.name, made.deepcopy().name, made.as_tool().name) == (name, name, name)
     assert (ReAct.name, Support.name, Clerk.name) == ("ReAct", "support", "Clerk")
-    with pytest.raises(ConfigurationError, match=r"The name of a program is a word .*; found Predict"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"The name of a program is a word .*; found Predict",
+    ):
         Clerk(Predict("text -> name"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "a#0", "1a", 3])
 @pytest.mark.parametrize(
-    "make", [Predict, ChainOfThought, lambda signature, **name: ReAct(signature, [], **name)], ids=["predict", "cot", "react"]
+    "make",
+    [Predict, ChainOfThought, lambda signature, **name: ReAct(signature, [], **name)],
+    ids=["predict", "cot", "react"],
 )
 def test_a_programs_name_is_a_word(make: Any, name: Any) -> None:
-    with pytest.raises(ConfigurationError, match="The name of a program is a word of letters, digits, `_` and `-`; found"):
+    with pytest.raises(
+        ConfigurationError,
+        match="The name of a program is a word of letters, digits, `_` and `-`; found",
+    ):
         make("a -> b", name=name)
 
 
@@ -444,7 +505,10 @@ def test_named_predictors_finds_each_once_by_its_path() -> None:
     """D41."""
     names = [name for name, _ in Deep().named_predictors()]
     assert names == ["parts[0]", "parts[1]['x']", "pipeline.draft", "pipeline.judge.predict"]
-    assert [name for name, _ in ReAct("q -> a", []).named_predictors()] == ["react", "extract.predict"]
+    assert [name for name, _ in ReAct("q -> a", []).named_predictors()] == [
+        "react",
+        "extract.predict",
+    ]
     assert [name for name, _ in Predict("q -> a").named_predictors()] == ["self"]
 
 
@@ -459,7 +523,9 @@ def test_set_lm_reaches_every_predictor_and_get_lm_refuses_to_choose() -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [Predict, ChainOfThought, lambda signature: ReAct(signature, [])], ids=["Predict", "ChainOfThought", "ReAct"]
+    "make",
+    [Predict, ChainOfThought, lambda signature: ReAct(signature, [])],
+    ids=["Predict", "ChainOfThought", "ReAct"],
 )
 def test_every_program_of_a_signature_has_an_lm_that_can_be_set(make) -> None:
     """Ours: setting it on an agent was without effect."""
@@ -469,13 +535,19 @@ def test_every_program_of_a_signature_has_an_lm_that_can_be_set(make) -> None:
     assert program.get_lm() is model is program.lm
 
 
-@pytest.mark.parametrize("make", [Predict, ChainOfThought, lambda signature: ReAct(signature, [])], ids=["predict", "cot", "react"])
+@pytest.mark.parametrize(
+    "make",
+    [Predict, ChainOfThought, lambda signature: ReAct(signature, [])],
+    ids=["predict", "cot", "react"],
+)
 def test_demos_set_on_a_program_are_those_of_its_predictor(make: Any) -> None:
     """As with `lm`; on an agent and a ChainOfThought they were an attribute that nothing read."""
     program = make("question -> answer")
     program.demos = [{"question": "shown", "answer": "b"}]
     answer = (
-        {"name": "finish", "args": {"answer": "a"}} if isinstance(program, ReAct) else "[[ ## reasoning ## ]]\nr\n[[ ## answer ## ]]\na"
+        {"name": "finish", "args": {"answer": "a"}}
+        if isinstance(program, ReAct)
+        else "[[ ## reasoning ## ]]\nr\n[[ ## answer ## ]]\na"
     )
     model = ScriptedLM([answer])
     assert program(question="q", lm=model).answer == "a"
@@ -488,7 +560,11 @@ def test_demos_set_on_a_program_are_those_of_its_predictor(make: Any) -> None:
 def test_a_signature_set_on_a_program_is_that_of_its_predictor(make: Any) -> None:
     """As with `demos`: on a ChainOfThought it was an attribute that nothing read."""
     program = make("question -> answer")
-    program.signature = program.signature.with_instructions("Be brief.").append("score", OutputField(), int)
+    program.signature = program.signature.with_instructions("Be brief.").append(
+        "score",
+        OutputField(),
+        int,
+    )
     assert [*program.signature.plan.outputs] == ["answer", "score"]
     model = ScriptedLM(["[[ ## reasoning ## ]]\nr\n[[ ## answer ## ]]\na\n[[ ## score ## ]]\n7"])
     assert program(question="q", lm=model).score == 7
@@ -500,12 +576,24 @@ def test_a_signature_set_on_a_program_is_that_of_its_predictor(make: Any) -> Non
 
 
 @pytest.mark.parametrize("native", [True, False])
-def test_a_signature_set_on_an_agent_is_that_of_its_loop_and_of_its_last_answer(*, native: bool) -> None:
+def test_a_signature_set_on_an_agent_is_that_of_its_loop_and_of_its_last_answer(
+    *,
+    native: bool,
+) -> None:
     """Ours: it could not be set, and the one of its loop alone left the last answer as it was."""
     agent = ReAct("question -> answer", [], native=native)
-    agent.signature = agent.signature.with_instructions("Be brief.").append("score", OutputField(), int)
-    in_text = [fields(next_thought="t", next_tool_name="finish", next_tool_args="{}"), fields(reasoning="r", answer="a", score=7)]
-    model = ScriptedLM([{"name": "finish", "args": {"answer": "a", "score": 7}}] if native else in_text)
+    agent.signature = agent.signature.with_instructions("Be brief.").append(
+        "score",
+        OutputField(),
+        int,
+    )
+    in_text = [
+        fields(next_thought="t", next_tool_name="finish", next_tool_args="{}"),
+        fields(reasoning="r", answer="a", score=7),
+    ]
+    model = ScriptedLM(
+        [{"name": "finish", "args": {"answer": "a", "score": 7}}] if native else in_text,
+    )
     assert agent(question="q", lm=model).score == 7
     assert all("Be brief." in request.messages[0].text for request in model.requests)
     with pytest.raises(SignatureError):
@@ -532,7 +620,11 @@ class Small(Signature):
 def test_the_validators_of_a_signature_that_is_set_later_are_called(kind: str) -> None:
     """Ours: the program looked for them only when it was made."""
     agent = ReAct("question -> count: int", [])
-    program: Any = {"predict": Predict, "cot": ChainOfThought}[kind]("question -> count: int") if kind != "react" else agent
+    program: Any = (
+        {"predict": Predict, "cot": ChainOfThought}[kind]("question -> count: int")
+        if kind != "react"
+        else agent
+    )
     (agent.react if kind == "react" else program).signature = Small
     answers = [{"name": "finish", "args": {"count": count}} for count in (50, 5)]
     texts = [f"[[ ## reasoning ## ]]\nr\n[[ ## count ## ]]\n{count}" for count in (50, 5)]
@@ -551,7 +643,11 @@ def test_a_signature_set_on_a_chain_of_thought_keeps_the_description_of_its_reas
 
 def test_deepcopy_shares_models_and_tools_and_copies_the_rest() -> None:
     """D41."""
-    program = Predict("question -> answer", tools=[Tool(len, "size", "Size.")], demos=[{"question": "a", "answer": "b"}])
+    program = Predict(
+        "question -> answer",
+        tools=[Tool(len, "size", "Size.")],
+        demos=[{"question": "a", "answer": "b"}],
+    )
     program.lm = lm()
     other = program.deepcopy()
     other.demos.append({"question": "c", "answer": "d"})
@@ -629,9 +725,19 @@ def test_batch_keeps_the_order_and_runs_at_once(capsys: pytest.CaptureFixture[st
     program = Predict("topic -> text")
     inputs = [{"topic": f"number {n}"} for n in range(8)]
     with context(lm=ScriptedLM(by=answer)):
-        assert [each.text for each in program.batch(inputs, max_concurrency=4)] == [str(n) for n in range(8)]
-    with context(lm=ScriptedLM(by=lambda request: fields(text=request.messages[-1].text.split("number ")[1].split()[0]))):
-        assert [each.text for each in asyncio.run(program.abatch(inputs))] == [str(n) for n in range(8)]
+        assert [each.text for each in program.batch(inputs, max_concurrency=4)] == [
+            str(n) for n in range(8)
+        ]
+    with context(
+        lm=ScriptedLM(
+            by=lambda request: fields(
+                text=request.messages[-1].text.split("number ")[1].split()[0]
+            ),
+        ),
+    ):
+        assert [each.text for each in asyncio.run(program.abatch(inputs))] == [
+            str(n) for n in range(8)
+        ]
     assert capsys.readouterr().err == ""
     assert program.batch([]) == []
 
@@ -645,7 +751,10 @@ def test_batch_raises_the_first_error_or_puts_errors_in_their_places() -> None:
         return fields(text="ok")
 
     program, inputs = Predict("topic -> text"), [{"topic": "good"}, {"topic": "bad"}]
-    for run in (lambda **keywords: program.batch(inputs, **keywords), lambda **keywords: asyncio.run(program.abatch(inputs, **keywords))):
+    for run in (
+        lambda **keywords: program.batch(inputs, **keywords),
+        lambda **keywords: asyncio.run(program.abatch(inputs, **keywords)),
+    ):
         with context(lm=ScriptedLM(by=answer)):
             with pytest.raises(ValueError, match="bad one"):
                 run()
@@ -707,7 +816,10 @@ def test_batch_goes_by_the_setting_where_it_is_not_told() -> None:
 
 @pytest.mark.parametrize("empty", ["", 0, False], ids=["text", "zero", "false"])
 def test_an_empty_model_is_refused_and_not_passed_over(empty: Any) -> None:
-    with context(lm=lm(fields(text="a"))), pytest.raises(ConfigurationError, match=r"has a method|is an object"):
+    with (
+        context(lm=lm(fields(text="a"))),
+        pytest.raises(ConfigurationError, match=r"has a method|is an object"),
+    ):
         Predict("topic -> text")(topic="t", lm=empty)
 
 

@@ -62,7 +62,9 @@ def desk(mode: str, *more: Any) -> ReAct:
 def reply(mode: str, text: str) -> list[Any]:
     """The answers that end a turn: in text, `finish` has no outputs, and they are extracted."""
     return (
-        [STEPS[mode]("", "finish", {"reply": text})] if mode == "native" else [STEPS[mode]("", "finish"), fields(reasoning="r", reply=text)]
+        [STEPS[mode]("", "finish", {"reply": text})]
+        if mode == "native"
+        else [STEPS[mode]("", "finish"), fields(reasoning="r", reply=text)]
     )
 
 
@@ -75,7 +77,14 @@ def said(lm: ScriptedLM, request: int = -1) -> str:
 
 
 def test_the_next_turn_begins_with_all_of_the_turns_before(mode: str) -> None:
-    lm = ScriptedLM([STEPS[mode]("", "order", {"number": "A1"}), *reply(mode, "Shipped."), *reply(mode, "A1."), *reply(mode, "Bye.")])
+    lm = ScriptedLM(
+        [
+            STEPS[mode]("", "order", {"number": "A1"}),
+            *reply(mode, "Shipped."),
+            *reply(mode, "A1."),
+            *reply(mode, "Bye."),
+        ],
+    )
     with context(lm=lm):
         first = desk(mode)(message="Where is A1?")
         before = [message.json for message in first.messages]
@@ -85,23 +94,39 @@ def test_the_next_turn_begins_with_all_of_the_turns_before(mode: str) -> None:
     assert [message.json for message in third.messages][: len(before)] == before
     texts = [message.text for message in third.history]
     assert ["order A1: shipped" in text for text in texts].count(True) == 1
-    assert [sum(part in text for text in texts) for part in ("Where is A1?", "Shipped.", "Which one", "A1.", "Thanks.", "Bye.")] == [
-        1
-    ] * 3 + [1] * 3
+    assert [
+        sum(part in text for text in texts)
+        for part in ("Where is A1?", "Shipped.", "Which one", "A1.", "Thanks.", "Bye.")
+    ] == [1] * 3 + [1] * 3
 
 
 def test_pictures_of_earlier_turns_stay_pictures_in_the_store(mode: str) -> None:
-    lm = ScriptedLM([STEPS[mode]("", "photo", {"number": "A1"}), *reply(mode, "A box."), *reply(mode, "Brown.")])
+    lm = ScriptedLM(
+        [
+            STEPS[mode]("", "photo", {"number": "A1"}),
+            *reply(mode, "A box."),
+            *reply(mode, "Brown."),
+        ],
+    )
     with context(lm=lm):
         first = desk(mode)(message="What does it look like?")
         desk(mode)(message="Which colour?", history=stored(first.history))
-    parts = [part for message in lm.requests[-1].messages if not isinstance(message.content, str) for part in message.content]
+    parts = [
+        part
+        for message in lm.requests[-1].messages
+        if not isinstance(message.content, str)
+        for part in message.content
+    ]
     assert parts.count(PICTURE) == 1
 
 
 def test_a_call_beside_finish_stays_in_the_history_with_its_result() -> None:
     both = Response(
-        "both", (ToolCall(name="finish", args={"reply": "Yes."}, id="f"), ToolCall(name="order", args={"number": "A1"}, id="o"))
+        "both",
+        (
+            ToolCall(name="finish", args={"reply": "Yes."}, id="f"),
+            ToolCall(name="order", args={"number": "A1"}, id="o"),
+        ),
     )
     lm = ScriptedLM([both, *reply("native", "A1.")])
     with context(lm=lm):
@@ -115,7 +140,11 @@ def test_a_call_beside_finish_stays_in_the_history_with_its_result() -> None:
 
 
 def test_a_call_beside_finish_stays_in_text_mode_too() -> None:
-    both = fields(next_thought="both", next_tool_name=["order", "finish"], next_tool_args=[{"number": "A1"}, {}])
+    both = fields(
+        next_thought="both",
+        next_tool_name=["order", "finish"],
+        next_tool_args=[{"number": "A1"}, {}],
+    )
     with context(lm=ScriptedLM([both, fields(reasoning="r", reply="Yes.")])):
         first = desk("text")(message="Is A1 on its way?")
     assert [call.name for call in first.trajectory.steps[0].calls] == ["order", "finish"]
@@ -132,7 +161,9 @@ def test_the_history_may_be_left_out_in_the_first_turn(kind: Any) -> None:
 
     program = kind(Maybe, tools=[order], native=True)
     lm = ScriptedLM(
-        [*reply("native", "Hello."), *reply("native", "Bye.")] if kind is ReAct else [fields(reply="Hello."), fields(reply="Bye.")]
+        [*reply("native", "Hello."), *reply("native", "Bye.")]
+        if kind is ReAct
+        else [fields(reply="Hello."), fields(reply="Bye.")],
     )
     with context(lm=lm):
         first = program(message="Hi.")
@@ -141,7 +172,9 @@ def test_the_history_may_be_left_out_in_the_first_turn(kind: Any) -> None:
     assert "Hello." in said(lm)
 
 
-def test_a_turn_that_waits_for_a_person_goes_on_in_another_process_and_so_does_the_conversation(mode: str) -> None:
+def test_a_turn_that_waits_for_a_person_goes_on_in_another_process_and_so_does_the_conversation(
+    mode: str,
+) -> None:
     paid: list[str] = []
 
     @tool(require_confirmation=True)
@@ -152,9 +185,22 @@ def test_a_turn_that_waits_for_a_person_goes_on_in_another_process_and_so_does_t
 
     store = MemoryStore()
     step = STEPS[mode]
-    with context(lm=ScriptedLM([step("", "order", {"number": "A1"}), *reply(mode, "Shipped."), step("", "refund", {"number": "A1"})])):
+    with context(
+        lm=ScriptedLM(
+            [
+                step("", "order", {"number": "A1"}),
+                *reply(mode, "Shipped."),
+                step("", "refund", {"number": "A1"}),
+            ],
+        ),
+    ):
         first = desk(mode, refund)(message="Where is A1?")
-        desk(mode, refund).start(message="Refund it.", history=stored(first.history), store=store, run_id="turn 2")
+        desk(mode, refund).start(
+            message="Refund it.",
+            history=stored(first.history),
+            store=store,
+            run_id="turn 2",
+        )
     lm = ScriptedLM([*reply(mode, "Refunded."), *reply(mode, "Bye.")])
     with context(lm=lm):
         run = Run.load(store, "turn 2", desk(mode, refund))
@@ -164,7 +210,14 @@ def test_a_turn_that_waits_for_a_person_goes_on_in_another_process_and_so_does_t
         again = Run.load(store, "turn 2", desk(mode, refund)).prediction
     assert paid == ["A1"]
     assert again.history == run.prediction.history
-    for part in ("Where is A1?", "order A1: shipped", "Refund it.", "refunded", "Refunded.", "Thanks."):
+    for part in (
+        "Where is A1?",
+        "order A1: shipped",
+        "Refund it.",
+        "refunded",
+        "Refunded.",
+        "Thanks.",
+    ):
         assert part in said(lm, -1 if mode == "native" else -2)
 
 
@@ -175,7 +228,13 @@ def test_a_turn_that_is_given_up_leaves_a_valid_history(mode: str) -> None:
         raise AssertionError
 
     step = STEPS[mode]
-    lm = ScriptedLM([step("", "order", {"number": "A1"}), step("", "refund", {"number": "A1"}), *reply(mode, "Kept.")])
+    lm = ScriptedLM(
+        [
+            step("", "order", {"number": "A1"}),
+            step("", "refund", {"number": "A1"}),
+            *reply(mode, "Kept."),
+        ],
+    )
     with context(lm=lm):
         run = desk(mode, refund).start(message="Refund A1.")
         run.cancel()
@@ -185,14 +244,17 @@ def test_a_turn_that_is_given_up_leaves_a_valid_history(mode: str) -> None:
 
 
 @pytest.mark.parametrize("other", ["text", "native"])
-def test_a_conversation_may_go_on_in_the_other_mode_and_in_another_program(mode: str, other: str) -> None:
+def test_a_conversation_may_go_on_in_the_other_mode_and_in_another_program(
+    mode: str,
+    other: str,
+) -> None:
     lm = ScriptedLM(
         [
             STEPS[mode]("", "order", {"number": "A1"}),
             *reply(mode, "Shipped."),
             *reply(other, "A1."),
             fields(reasoning="It was A1.", reply="Still A1."),
-        ]
+        ],
     )
     with context(lm=lm):
         first = desk(mode)(message="Where is A1?")
@@ -204,7 +266,11 @@ def test_a_conversation_may_go_on_in_the_other_mode_and_in_another_program(mode:
 
 def test_predict_keeps_its_calls_in_the_history(mode: str) -> None:
     call: Any = {"name": "order", "args": {"number": "A1"}}
-    script = [call if mode == "native" else fields(tool_calls={"tool_calls": [call]}), fields(reply="Shipped."), fields(reply="A1.")]
+    script = [
+        call if mode == "native" else fields(tool_calls={"tool_calls": [call]}),
+        fields(reply="Shipped."),
+        fields(reply="A1."),
+    ]
     lm = ScriptedLM(script)
     program = Predict(Desk, tools=[order], native=mode == "native")
     with context(lm=lm):
@@ -223,7 +289,10 @@ class Marked(ChatAdapter):
 @pytest.mark.parametrize("adapter", [None, Marked()])
 def test_turns_of_fields_keep_their_answers(mode: str, adapter: Any) -> None:
     lm = ScriptedLM(reply(mode, "You are welcome."))
-    turns = [{"message": "Where is A1?", "reply": "Shipped."}, {"message": "What is in it?", "reply": "A tent."}]
+    turns = [
+        {"message": "Where is A1?", "reply": "Shipped."},
+        {"message": "What is in it?", "reply": "A tent."},
+    ]
     with context(lm=lm, adapter=adapter):
         prediction = desk(mode)(message="Thanks.", history=History(turns))
     for request in lm.requests:  # the step, and in text the extraction
@@ -236,11 +305,19 @@ def test_turns_of_fields_keep_their_answers(mode: str, adapter: Any) -> None:
 
 
 @pytest.mark.parametrize("adapter", [None, Marked()])
-def test_demos_of_an_agent_keep_their_answers_and_those_of_a_step_their_step(mode: str, adapter: Any) -> None:
+def test_demos_of_an_agent_keep_their_answers_and_those_of_a_step_their_step(
+    mode: str,
+    adapter: Any,
+) -> None:
     lm = ScriptedLM(reply(mode, "Hello."))
-    demos = [{"message": "Hi.", "reply": "Good day."}, {"message": "And?", "next_thought": "So.", "next_tool_name": "order"}]
+    demos = [
+        {"message": "Hi.", "reply": "Good day."},
+        {"message": "And?", "next_thought": "So.", "next_tool_name": "order"},
+    ]
     with context(lm=lm, adapter=adapter):
-        ReAct(Desk, [order], native=mode == "native", demos=demos if mode == "text" else demos[:1])(message="Hello?")
+        ReAct(Desk, [order], native=mode == "native", demos=demos if mode == "text" else demos[:1])(
+            message="Hello?",
+        )
     shown = lm.requests[0].messages
     assert [message.role for message in shown[1:3]] == ["user", "assistant"]
     assert "Good day." in shown[2].text

@@ -69,7 +69,9 @@ class Point(BaseModel):
 def test_outputs_are_typed() -> None:
     """D22, D42, U143."""
     lm = ScriptedLM([fields(n="7", point={"x": 1, "y": 2}, tags=["a"])])
-    prediction = Predict("text -> n: int, point: Point, tags: list[str]".replace(": Point", ": dict"))(text="t", lm=lm)
+    prediction = Predict(
+        "text -> n: int, point: Point, tags: list[str]".replace(": Point", ": dict"),
+    )(text="t", lm=lm)
     assert (prediction.n, prediction["point"], prediction.tags) == (7, {"x": 1, "y": 2}, ["a"])
     assert list(prediction) == ["n", "point", "tags"]
     json.dumps(dict(prediction))
@@ -92,11 +94,15 @@ def test_a_class_signature_gives_models() -> None:
 @pytest.mark.parametrize("adapter", [ChatAdapter(), JSONAdapter(), XMLAdapter()])
 def test_every_adapter_carries_the_same_answer(adapter: Any) -> None:
     """D34, E18."""
-    said = {ChatAdapter: fields(answer="yes & no"), JSONAdapter: '{"answer": "yes & no"}', XMLAdapter: "<answer>yes & no</answer>"}[
-        type(adapter)
-    ]
+    said = {
+        ChatAdapter: fields(answer="yes & no"),
+        JSONAdapter: '{"answer": "yes & no"}',
+        XMLAdapter: "<answer>yes & no</answer>",
+    }[type(adapter)]
     with context(adapter=adapter):
-        assert Predict("question -> answer")(question="q", lm=ScriptedLM([said])).answer == "yes & no"
+        assert (
+            Predict("question -> answer")(question="q", lm=ScriptedLM([said])).answer == "yes & no"
+        )
 
 
 def test_unknown_and_missing_inputs_are_all_named() -> None:
@@ -115,7 +121,9 @@ def test_without_a_model_the_error_says_how_to_set_one() -> None:
 
 def test_the_model_comes_from_the_call_then_the_program_then_the_settings() -> None:
     """Issue 2: per-call `lm=`, `config=`; D40."""
-    one, two, three = (ScriptedLM([fields(answer=name)] * 2) for name in ("call", "program", "settings"))
+    one, two, three = (
+        ScriptedLM([fields(answer=name)] * 2) for name in ("call", "program", "settings")
+    )
     program = Predict("question -> answer", temperature=0.5)
     configure(lm=three)
     try:
@@ -138,7 +146,9 @@ def test_an_input_named_like_a_keyword_is_an_input() -> None:
     assert "[[ ## config ## ]]\nc" in lm.requests[0].messages[-1].text
 
 
-def test_an_unreadable_answer_is_mended_then_asked_of_the_fallback_and_the_first_error_stays() -> None:
+def test_an_unreadable_answer_is_mended_then_asked_of_the_fallback_and_the_first_error_stays() -> (
+    None
+):
     """D35, E58."""
     lm = ScriptedLM(["nonsense", "still nonsense", '{"answer": "fine"}'])
     with lm, context(adapter=ChatAdapter(repairs=1)):
@@ -154,15 +164,27 @@ def test_an_unreadable_answer_is_mended_then_asked_of_the_fallback_and_the_first
 def test_no_repair_and_no_fallback_where_none_is_wanted() -> None:
     """E58: 0 means none."""
     lm = ScriptedLM(["nonsense"])
-    with lm, context(adapter=ChatAdapter(repairs=0, fallback=None)), pytest.raises(AdapterParseError):
+    with (
+        lm,
+        context(adapter=ChatAdapter(repairs=0, fallback=None)),
+        pytest.raises(AdapterParseError),
+    ):
         Predict("question -> answer: int")(question="q", lm=lm)
 
 
 def test_tools_are_run_and_their_results_shown(mode: str) -> None:
     """U134, U137, E67."""
-    lm = ScriptedLM([wanted(mode, ("add", {"a": 2, "b": 3}), ("add", {"a": 4, "b": 5})), answer(mode, total=14)])
+    lm = ScriptedLM(
+        [
+            wanted(mode, ("add", {"a": 2, "b": 3}), ("add", {"a": 4, "b": 5})),
+            answer(mode, total=14),
+        ],
+    )
     with lm:
-        prediction = Predict("question -> total: int", tools=[add], native=mode == "native")(question="q", lm=lm)
+        prediction = Predict("question -> total: int", tools=[add], native=mode == "native")(
+            question="q",
+            lm=lm,
+        )
     assert prediction.total == 14
     assert [result.content for result in prediction.trajectory.steps[0].results] == ["5", "9"]
     shown = "".join(message.text for message in lm.requests[1].messages)
@@ -174,7 +196,8 @@ def test_text_and_native_give_equal_predictions() -> None:
     """E66."""
     found = [
         Predict("question -> total: int", tools=[add], native=mode == "native")(
-            question="q", lm=ScriptedLM([wanted(mode, ("add", {"a": 2, "b": 3})), answer(mode, total=5)])
+            question="q",
+            lm=ScriptedLM([wanted(mode, ("add", {"a": 2, "b": 3})), answer(mode, total=5)]),
         )
         for mode in ("text", "native")
     ]
@@ -190,9 +213,16 @@ def test_unexecuted_calls_are_handed_back(mode: str) -> None:
         ran.append(n)
 
     lm = ScriptedLM([wanted(mode, ("note", {"n": 1}))])
-    prediction = Predict("question -> answer", tools=[note], auto_execute_tools=False, native=mode == "native")(question="q", lm=lm)
+    prediction = Predict(
+        "question -> answer",
+        tools=[note],
+        auto_execute_tools=False,
+        native=mode == "native",
+    )(question="q", lm=lm)
     assert ran == []
-    assert [(call.name, call.args) for call in prediction.tool_calls.tool_calls] == [("note", {"n": 1})]
+    assert [(call.name, call.args) for call in prediction.tool_calls.tool_calls] == [
+        ("note", {"n": 1}),
+    ]
     assert prediction.answer is None
     assert list(prediction) == ["answer"]
 
@@ -200,21 +230,37 @@ def test_unexecuted_calls_are_handed_back(mode: str) -> None:
 BESIDE: dict[str, tuple[str, dict[str, Any]]] = {
     "an output": ("[[ ## answer ## ]]\nsoon", {"answer": "soon", "n": None}),
     "all outputs": ("[[ ## answer ## ]]\nsoon\n[[ ## n ## ]]\n2", {"answer": "soon", "n": 2}),
-    "an invalid output": ("[[ ## answer ## ]]\nsoon\n[[ ## n ## ]]\nmany", {"answer": "soon", "n": None}),
+    "an invalid output": (
+        "[[ ## answer ## ]]\nsoon\n[[ ## n ## ]]\nmany",
+        {"answer": "soon", "n": None},
+    ),
     "bare text": ("Let me see.", {"answer": None, "n": None}),
     "nothing": ("", {"answer": None, "n": None}),
 }
 
 
 @pytest.mark.parametrize(("text", "outputs"), BESIDE.values(), ids=BESIDE)
-def test_outputs_beside_calls_that_are_handed_back_are_kept(mode: str, text: str, outputs: dict[str, Any]) -> None:
+def test_outputs_beside_calls_that_are_handed_back_are_kept(
+    mode: str,
+    text: str,
+    outputs: dict[str, Any],
+) -> None:
     """U135, U138: in the prediction as in the stream."""
     calls = (ToolCall(name="add", args={"a": 1, "b": 1}, id="c1"),)
     written = f'{text}\n[[ ## tool_calls ## ]]\n[{{"name": "add", "args": {{"a": 1, "b": 1}}}}]\n[[ ## completed ## ]]'
     lm = ScriptedLM([Response(text, calls) if mode == "native" else Response(written)])
-    program = Predict("question -> answer, n: int", tools=[add], auto_execute_tools=False, native=mode == "native")
+    program = Predict(
+        "question -> answer, n: int",
+        tools=[add],
+        auto_execute_tools=False,
+        native=mode == "native",
+    )
     with lm, program.stream(question="q", lm=lm) as stream:
-        told = "".join(event.text for event in stream if isinstance(event, FieldDelta) and event.field == "answer")
+        told = "".join(
+            event.text
+            for event in stream
+            if isinstance(event, FieldDelta) and event.field == "answer"
+        )
     assert dict(stream.prediction) == outputs
     assert told == (outputs["answer"] or "")
     assert [call.name for call in stream.prediction.tool_calls.tool_calls] == ["add"]
@@ -223,7 +269,10 @@ def test_outputs_beside_calls_that_are_handed_back_are_kept(mode: str, text: str
 def test_a_remark_before_calls_in_text_is_no_answer() -> None:
     """U135: nor is it in the stream."""
     lm = ScriptedLM(['Let me see. [{"name": "add", "args": {"a": 1, "b": 1}}]'])
-    prediction = Predict("question -> answer", tools=[add], auto_execute_tools=False, native=False)(question="q", lm=lm)
+    prediction = Predict("question -> answer", tools=[add], auto_execute_tools=False, native=False)(
+        question="q",
+        lm=lm,
+    )
     assert (prediction.answer, len(prediction.tool_calls.tool_calls)) == (None, 1)
 
 
@@ -231,12 +280,20 @@ def test_calls_handed_back_may_be_answered_in_the_next_question() -> None:
     """D38, U138, E67: what the model said is kept, with its calls, and results find them."""
     said = Response("Let me see.", (ToolCall(name="add", args={"a": 1, "b": 1}, id="c1"),))
     lm = ScriptedLM([said, Response("2")])
-    program = Predict("question, history: History -> answer", tools=[add], auto_execute_tools=False, native=True)
+    program = Predict(
+        "question, history: History -> answer",
+        tools=[add],
+        auto_execute_tools=False,
+        native=True,
+    )
     first = program(question="1+1?", history=History(), lm=lm)
     first.history.add_tool_results(first.tool_calls.execute_all([add]))
     assert program(question="So?", history=first.history, lm=lm).answer == "2"
     sent = [message for message in lm.requests[1].messages if message.role in {"assistant", "tool"}]
-    assert [(message.text, message.tool_call_id) for message in sent] == [("Let me see.", None), ("2", "c1")]
+    assert [(message.text, message.tool_call_id) for message in sent] == [
+        ("Let me see.", None),
+        ("2", "c1"),
+    ]
     assert [call.id for call in sent[0].tool_calls] == ["c1"]
 
 
@@ -244,7 +301,10 @@ def test_running_out_of_turns_raises_with_the_calls_still_wanted(mode: str) -> N
     """U136."""
     lm = ScriptedLM([wanted(mode, ("add", {"a": 1, "b": 1}))] * 2)
     with lm, pytest.raises(MaxTurnsReachedError, match="2 turns") as raised:
-        Predict("question -> answer", tools=[add], max_turns=2, native=mode == "native")(question="q", lm=lm)
+        Predict("question -> answer", tools=[add], max_turns=2, native=mode == "native")(
+            question="q",
+            lm=lm,
+        )
     assert [call.name for call in raised.value.pending] == ["add"]
     with pytest.raises(ConfigurationError, match="max_turns"):
         Predict("question -> answer", max_turns=0)
@@ -257,8 +317,13 @@ def test_faults_of_calls_go_back_to_the_model(mode: str) -> None:
         """Fail."""
         raise ValueError("broken")
 
-    lm = ScriptedLM([wanted(mode, ("nosuch", {}), ("add", {"a": "x"}), ("fail", {})), answer(mode, total=1)])
-    prediction = Predict("question -> total: int", tools=[add, fail], native=mode == "native")(question="q", lm=lm)
+    lm = ScriptedLM(
+        [wanted(mode, ("nosuch", {}), ("add", {"a": "x"}), ("fail", {})), answer(mode, total=1)],
+    )
+    prediction = Predict("question -> total: int", tools=[add, fail], native=mode == "native")(
+        question="q",
+        lm=lm,
+    )
     texts = [result.content for result in prediction.trajectory.steps[0].results]
     assert "no tool `nosuch`" in texts[0]
     assert "was not run" in texts[1]
@@ -270,15 +335,22 @@ def test_empty_arguments_mean_none(raw: Any) -> None:
     """U139."""
     ran: list[str] = []
     ping = Tool(lambda: ran.append("ping"), "ping", "Ping.")
-    turn = Response(tool_calls=(ToolCall.read({"id": "c", "function": {"name": "ping", "arguments": raw}}),))
-    Predict("question -> answer", tools=[ping], native=True)(question="q", lm=ScriptedLM([turn, "done"]))
+    turn = Response(
+        tool_calls=(ToolCall.read({"id": "c", "function": {"name": "ping", "arguments": raw}}),),
+    )
+    Predict("question -> answer", tools=[ping], native=True)(
+        question="q",
+        lm=ScriptedLM([turn, "done"]),
+    )
     assert ran == ["ping"]
 
 
 @pytest.mark.parametrize("raw", ["{bad json", "[1]", "3", '"x"', '{"a": 1} {"a": 2}'])
 def test_unreadable_arguments_are_told_with_the_tools_name(raw: str) -> None:
     """U140, E34, E36."""
-    turn = Response(tool_calls=(ToolCall.read({"id": "c", "function": {"name": "add", "arguments": raw}}),))
+    turn = Response(
+        tool_calls=(ToolCall.read({"id": "c", "function": {"name": "add", "arguments": raw}}),),
+    )
     lm = ScriptedLM([turn, "done"])
     prediction = Predict("question -> answer", tools=[add], native=True)(question="q", lm=lm)
     (result,) = prediction.trajectory.steps[0].results
@@ -296,7 +368,13 @@ def test_the_models_own_text_next_to_calls_is_kept() -> None:
 
 def test_a_plain_text_answer_after_tools_is_the_one_text_output() -> None:
     """Ours: native models answer in plain words."""
-    assert Predict("question -> answer", tools=[add], native=True)(question="q", lm=ScriptedLM(["Hello!"])).answer == "Hello!"
+    assert (
+        Predict("question -> answer", tools=[add], native=True)(
+            question="q",
+            lm=ScriptedLM(["Hello!"]),
+        ).answer
+        == "Hello!"
+    )
 
 
 def test_the_conversation_goes_on_through_history(mode: str) -> None:
@@ -310,7 +388,13 @@ def test_the_conversation_goes_on_through_history(mode: str) -> None:
         answer: str = OutputField()
 
     chat = Predict(Chat, tools=[add], native=mode == "native")
-    lm = ScriptedLM([wanted(mode, ("add", {"a": 1, "b": 2})), answer(mode, answer="three"), answer(mode, answer="bye")])
+    lm = ScriptedLM(
+        [
+            wanted(mode, ("add", {"a": 1, "b": 2})),
+            answer(mode, answer="three"),
+            answer(mode, answer="bye"),
+        ],
+    )
     first = chat(message="1+2?", history=History(messages=[]), lm=lm)
     second = chat(message="bye", history=first.history, lm=lm)
     assert second.answer == "bye"
@@ -325,8 +409,16 @@ def test_chain_of_thought_reasons_first() -> None:
     prediction = ChainOfThought("question -> answer: int")(question="2+2?", lm=lm)
     assert list(prediction) == ["reasoning", "answer"]
     assert prediction.answer == 4
-    lm = ScriptedLM([wanted("native", ("add", {"a": 2, "b": 2})), fields(reasoning="because", answer="4")])
-    assert ChainOfThought("question -> answer: int", tools=[add], native=True)(question="2+2?", lm=lm).answer == 4
+    lm = ScriptedLM(
+        [wanted("native", ("add", {"a": 2, "b": 2})), fields(reasoning="because", answer="4")],
+    )
+    assert (
+        ChainOfThought("question -> answer: int", tools=[add], native=True)(
+            question="2+2?",
+            lm=lm,
+        ).answer
+        == 4
+    )
 
 
 def test_chain_of_thought_uses_an_output_called_reasoning_as_it_is() -> None:
@@ -339,7 +431,10 @@ def test_chain_of_thought_uses_an_output_called_reasoning_as_it_is() -> None:
 
 def test_chain_of_thought_refuses_an_input_called_reasoning_with_the_reason() -> None:
     """Ours: it said that the signature has a field of that name already."""
-    with pytest.raises(SignatureError, match=r"`ChainOfThought` adds an output `reasoning`, and .* has an input of that name"):
+    with pytest.raises(
+        SignatureError,
+        match=r"`ChainOfThought` adds an output `reasoning`, and .* has an input of that name",
+    ):
         ChainOfThought("reasoning -> answer")
 
 
@@ -347,7 +442,12 @@ def test_demos_are_shown_as_real_messages() -> None:
     """D37."""
     lm = ScriptedLM([fields(answer="c")])
     Predict("question -> answer", demos=[{"question": "a", "answer": "b"}])(question="q", lm=lm)
-    assert [message.role for message in lm.requests[0].messages] == ["system", "user", "assistant", "user"]
+    assert [message.role for message in lm.requests[0].messages] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+    ]
 
 
 def test_sync_async_and_stream_give_the_same() -> None:
@@ -370,8 +470,13 @@ def shout(text: str, times: int = 1) -> str:
 
 def test_defaults_of_tools_behave_as_in_python() -> None:
     """U145."""
-    lm = ScriptedLM([wanted("native", ("shout", {"text": "a"}), ("shout", {"text": "b", "times": 2})), "ok"])
-    prediction: Prediction = Predict("question -> answer", tools=[shout], native=True)(question="q", lm=lm)
+    lm = ScriptedLM(
+        [wanted("native", ("shout", {"text": "a"}), ("shout", {"text": "b", "times": 2})), "ok"],
+    )
+    prediction: Prediction = Predict("question -> answer", tools=[shout], native=True)(
+        question="q",
+        lm=lm,
+    )
     assert [result.content for result in prediction.trajectory.steps[0].results] == ["A", "BB"]
 
 
@@ -387,12 +492,19 @@ def test_no_demos_may_be_said_by_none(made_by: Any) -> None:
     assert "shown" not in str(lm.requests[1].messages)
 
 
-@pytest.mark.parametrize("wrong", ["demo", b"demo", 3, {"q": "a", "answer": "b"}, Prediction(q="a"), dict], ids=repr)
+@pytest.mark.parametrize(
+    "wrong",
+    ["demo", b"demo", 3, {"q": "a", "answer": "b"}, Prediction(q="a"), dict],
+    ids=repr,
+)
 @pytest.mark.parametrize("made_by", [Predict, ChainOfThought])
 def test_what_is_no_list_of_demos_is_refused_with_what_was_found(made_by: Any, wrong: Any) -> None:
     """Ours: one demo alone was taken for a list of its names."""
     lm = ScriptedLM([])
-    with pytest.raises(ConfigurationError, match=r"^`demos` takes a list of mappings of fields, found") as refused:
+    with pytest.raises(
+        ConfigurationError,
+        match=r"^`demos` takes a list of mappings of fields, found",
+    ) as refused:
         made_by("q -> answer", demos=wrong)
     with pytest.raises(InputError, match=r"^`demos` takes a list of mappings of fields, found"):
         made_by("q -> answer")(q="x", lm=lm, demos=wrong)
@@ -403,16 +515,33 @@ def test_what_is_no_list_of_demos_is_refused_with_what_was_found(made_by: Any, w
 def test_demos_of_a_call_may_come_from_a_generator() -> None:
     """Ours: they are shown again when the answer is asked for once more."""
     lm = ScriptedLM(["?", "?", '{"answer": "a"}'])
-    assert Predict("q -> answer")(q="x", lm=lm, demos=(each for each in [{"q": "shown", "answer": "b"}])).answer == "a"
+    assert (
+        Predict("q -> answer")(
+            q="x",
+            lm=lm,
+            demos=(each for each in [{"q": "shown", "answer": "b"}]),
+        ).answer
+        == "a"
+    )
     assert all("shown" in str(request.messages) for request in lm.requests)
 
 
 @pytest.mark.parametrize("wrong", [3, 0, "", "temperature", [("temperature", 0)]], ids=repr)
-@pytest.mark.parametrize("made_by", [Predict, ChainOfThought, lambda signature: ReAct(signature, [add])], ids=["predict", "cot", "react"])
-def test_a_config_that_is_no_mapping_is_refused_with_what_was_found(made_by: Any, wrong: Any) -> None:
+@pytest.mark.parametrize(
+    "made_by",
+    [Predict, ChainOfThought, lambda signature: ReAct(signature, [add])],
+    ids=["predict", "cot", "react"],
+)
+def test_a_config_that_is_no_mapping_is_refused_with_what_was_found(
+    made_by: Any,
+    wrong: Any,
+) -> None:
     """Ours: it was a bare TypeError, and what is empty was passed over."""
     lm = ScriptedLM([])
-    with pytest.raises(InputError, match=r"^`config` takes a mapping of settings by name") as refused:
+    with pytest.raises(
+        InputError,
+        match=r"^`config` takes a mapping of settings by name",
+    ) as refused:
         made_by("q -> answer")(q="x", lm=lm, config=wrong)
     assert str(refused.value).endswith(f"found {wrong!r}.")
     assert lm.requests == []
@@ -433,13 +562,21 @@ def test_a_key_in_the_settings_of_a_call_is_refused_before_anything_is_sent() ->
         assert server.requests == []
 
 
-def test_a_call_written_wrong_in_text_is_told_as_its_result_and_no_answer_is_asked_for_twice() -> None:
+def test_a_call_written_wrong_in_text_is_told_as_its_result_and_no_answer_is_asked_for_twice() -> (
+    None
+):
     """Only the call with the fault is refused; an answer beside calls that cannot be read is taken."""
     program = Predict("question -> answer", tools=[add], native=False)
     done = fields(answer="x")
     for calls, told in (
-        ({"tool_calls": [{"name": "add", "args": "nonsense"}]}, "the arguments of `add` are not valid JSON"),
-        ({"tool_calls": [{"name": "add", "args": {"a": 1, "b": 1}}, {"name": 5}]}, "A tool call needs a name"),
+        (
+            {"tool_calls": [{"name": "add", "args": "nonsense"}]},
+            "the arguments of `add` are not valid JSON",
+        ),
+        (
+            {"tool_calls": [{"name": "add", "args": {"a": 1, "b": 1}}, {"name": 5}]},
+            "A tool call needs a name",
+        ),
         ("rubbish", "Your answer could not be read"),
     ):
         lm = ScriptedLM([fields(tool_calls=calls), done])

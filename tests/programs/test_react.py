@@ -53,7 +53,7 @@ from ferrule import (
     deny,
     tool,
 )
-from ferrule.values.record import replace
+from ferrule.record import replace
 
 
 @pytest.fixture(params=["text", "native"])
@@ -71,7 +71,12 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-def agent(mode: str, signature: Any = "question -> answer: int", tools: Any = (add,), **keywords: Any) -> ReAct:
+def agent(
+    mode: str,
+    signature: Any = "question -> answer: int",
+    tools: Any = (add,),
+    **keywords: Any,
+) -> ReAct:
     return ReAct(signature, tools, native=mode == "native", **keywords)
 
 
@@ -85,7 +90,11 @@ def script(mode: str, *steps: tuple[Any, ...]) -> ScriptedLM:
 
 def test_the_loop_thinks_calls_sees_and_finishes(mode: str, driver: str) -> None:
     """D15, D16, D17, D22, U117, U118, U120."""
-    with script(mode, ("add them", "add", {"a": 2, "b": 3}), ("done", "finish", {"answer": 5})) as lm:
+    with script(
+        mode,
+        ("add them", "add", {"a": 2, "b": 3}),
+        ("done", "finish", {"answer": 5}),
+    ) as lm:
         prediction = call(agent(mode), driver, question="2+3?", lm=lm)
     assert prediction.answer == 5
     assert dict(prediction.trajectory) == {
@@ -98,7 +107,12 @@ def test_the_loop_thinks_calls_sees_and_finishes(mode: str, driver: str) -> None
 
 def test_text_and_native_give_equal_predictions_with_equal_scripts() -> None:
     """D27, E66, U133; issue 2."""
-    steps = [("one", "add", {"a": 1, "b": 1}), ("two", "nosuch", {}), ("three", "add", {"a": 2, "b": 2}), ("end", "finish", {"answer": 4})]
+    steps = [
+        ("one", "add", {"a": 1, "b": 1}),
+        ("two", "nosuch", {}),
+        ("three", "add", {"a": 2, "b": 2}),
+        ("end", "finish", {"answer": 4}),
+    ]
     text = agent("text")(question="q", lm=script("text", *steps))
     native = agent("native")(question="q", lm=script("native", *steps))
     assert text == native
@@ -109,8 +123,14 @@ def test_the_mode_goes_by_what_the_model_can_unless_told() -> None:
     """api.md: native None = by capability of the model; E65."""
     from ferrule import Capabilities
 
-    able = ScriptedLM([native_step("", "finish", {"answer": 1})], capabilities=Capabilities(native_tools=True))
-    unable = ScriptedLM([text_step("", "finish", {"answer": 1})], capabilities=Capabilities(native_tools=False))
+    able = ScriptedLM(
+        [native_step("", "finish", {"answer": 1})],
+        capabilities=Capabilities(native_tools=True),
+    )
+    unable = ScriptedLM(
+        [text_step("", "finish", {"answer": 1})],
+        capabilities=Capabilities(native_tools=False),
+    )
     assert ReAct("question -> answer: int", [add])(question="q", lm=able).answer == 1
     assert ReAct("question -> answer: int", [add])(question="q", lm=unable).answer == 1
     assert len(able.requests[0].tools) == 3
@@ -121,7 +141,10 @@ def test_the_next_turn_of_a_conversation_is_told_what_the_agent_answered(mode: s
     """D37, E67: the answer stands in `prediction.history`, in a form that every provider takes, however it was given."""
     chat = agent(mode, "history: History, question -> answer: int")
     extracted = fields(reasoning="r", answer=43)
-    ends: list[list[Any]] = [[STEPS[mode]("done", "finish", {"answer": 42})], [STEPS[mode]("done", "finish", {}), extracted]]
+    ends: list[list[Any]] = [
+        [STEPS[mode]("done", "finish", {"answer": 42})],
+        [STEPS[mode]("done", "finish", {}), extracted],
+    ]
     if mode == "native":
         ends.append([Response(fields(answer=44))])
     for answered in ends:
@@ -137,7 +160,13 @@ def test_the_next_turn_of_a_conversation_is_told_what_the_agent_answered(mode: s
 def test_finish_without_outputs_is_followed_by_the_extractor(mode: str) -> None:
     """D17, D20."""
     for args in ({}, {"unknown": 1}):
-        lm = ScriptedLM([STEPS[mode]("sum", "add", {"a": 2, "b": 3}), STEPS[mode]("done", "finish", args), fields(reasoning="r", answer=5)])
+        lm = ScriptedLM(
+            [
+                STEPS[mode]("sum", "add", {"a": 2, "b": 3}),
+                STEPS[mode]("done", "finish", args),
+                fields(reasoning="r", answer=5),
+            ],
+        )
         with lm:
             prediction = agent(mode)(question="2+3?", lm=lm)
         assert prediction.answer == 5
@@ -149,7 +178,9 @@ def test_finish_without_outputs_is_followed_by_the_extractor(mode: str) -> None:
 def test_max_iters_is_the_hard_cap_and_an_answer_is_still_extracted(mode: str) -> None:
     """D17, U123, P77: exactly as configured, also per call, and it says so."""
     for keywords, inputs in (({"max_iters": 2}, {}), ({}, {"max_iters": 2})):
-        lm = ScriptedLM([STEPS[mode]("go", "add", {"a": 1, "b": 1})] * 2 + [fields(reasoning="r", answer=2)])
+        lm = ScriptedLM(
+            [STEPS[mode]("go", "add", {"a": 1, "b": 1})] * 2 + [fields(reasoning="r", answer=2)],
+        )
         with lm:
             prediction = agent(mode, **keywords)(question="q", lm=lm, **inputs)
         assert prediction.answer == 2
@@ -157,10 +188,16 @@ def test_max_iters_is_the_hard_cap_and_an_answer_is_still_extracted(mode: str) -
         assert len(prediction.trajectory.steps) == 2
 
 
-def test_the_settings_of_a_call_reach_the_extractor_too_but_not_those_of_its_tools(mode: str) -> None:
+def test_the_settings_of_a_call_reach_the_extractor_too_but_not_those_of_its_tools(
+    mode: str,
+) -> None:
     """Ours: only the steps had them. The extractor has no tools to choose."""
     lm = ScriptedLM([STEPS[mode]("done", "finish", {}), fields(reasoning="r", answer=1)])
-    agent(mode, temperature=0.5, seed=1)(question="q", lm=lm, config={"temperature": 0.1, "tool_choice": "required"})
+    agent(mode, temperature=0.5, seed=1)(
+        question="q",
+        lm=lm,
+        config={"temperature": 0.1, "tool_choice": "required"},
+    )
     step, extraction = lm.requests
     assert step.settings == extraction.settings == {"temperature": 0.1, "seed": 1}
     assert extraction.tool_choice is None
@@ -213,17 +250,37 @@ def test_bad_arguments_are_all_named_and_the_tool_is_not_run(mode: str) -> None:
         assert name in observed
 
 
-@pytest.mark.parametrize("args", ["null", '""', "", '"just text"', "[1, 2]", '```json\n{"a": 1, "b": 2}\n```', "{'a': 1, 'b': 2,}"])
+@pytest.mark.parametrize(
+    "args",
+    [
+        "null",
+        '""',
+        "",
+        '"just text"',
+        "[1, 2]",
+        '```json\n{"a": 1, "b": 2}\n```',
+        "{'a': 1, 'b': 2,}",
+    ],
+)
 @pytest.mark.parametrize("thought", ["", "null", "think\nhard"])
 def test_odd_thoughts_and_arguments_do_not_abort_a_text_run(args: str, thought: str) -> None:
     """U126."""
-    lm = ScriptedLM([text_step(thought, "add", args or "{}"), text_step("ok", "finish", {"answer": 1})])
+    lm = ScriptedLM(
+        [text_step(thought, "add", args or "{}"), text_step("ok", "finish", {"answer": 1})],
+    )
     assert agent("text")(question="q", lm=lm).answer == 1
 
 
 def test_a_step_that_cannot_be_read_is_repaired_then_becomes_an_observation() -> None:
     """D19; architecture station 4: the reason goes back, then the fallback adapter once, then an observation."""
-    lm = ScriptedLM(["I would rather chat.", "Still chatting.", "And again.", text_step("ok", "finish", {"answer": 1})])
+    lm = ScriptedLM(
+        [
+            "I would rather chat.",
+            "Still chatting.",
+            "And again.",
+            text_step("ok", "finish", {"answer": 1}),
+        ],
+    )
     with lm, context(adapter=ChatAdapter(repairs=1)):
         prediction = agent("text")(question="q", lm=lm)
     assert prediction.answer == 1
@@ -281,7 +338,10 @@ def test_the_active_adapter_renders_the_trajectory(adapter: Any, marks: list[str
         if isinstance(adapter, JSONAdapter):
             return json.dumps(values)
         if isinstance(adapter, XMLAdapter):
-            return "".join(f"<{key}>{value if isinstance(value, str) else json.dumps(value)}</{key}>" for key, value in values.items())
+            return "".join(
+                f"<{key}>{value if isinstance(value, str) else json.dumps(value)}</{key}>"
+                for key, value in values.items()
+            )
         return text_step("t", name, args)
 
     lm = ScriptedLM([said("add", {"a": 1, "b": 2}), said("finish", {"answer": 3})])
@@ -294,13 +354,19 @@ def test_the_active_adapter_renders_the_trajectory(adapter: Any, marks: list[str
 
 
 def test_a_tool_name_in_a_list_of_one_is_that_name() -> None:
-    lm = ScriptedLM([text_step("t", '["add"]', {"a": 1, "b": 2}), text_step("t", "finish", {"answer": 3})])
+    lm = ScriptedLM(
+        [text_step("t", '["add"]', {"a": 1, "b": 2}), text_step("t", "finish", {"answer": 3})],
+    )
     assert agent("text")(question="q", lm=lm).answer == 3
 
 
 def test_each_request_begins_with_the_one_before(mode: str) -> None:
     """L7, api.md 3: the prompt's prefix never changes between steps."""
-    lm = script(mode, *[("go", "add", {"a": i, "b": 1}) for i in range(10)], ("end", "finish", {"answer": 1}))
+    lm = script(
+        mode,
+        *[("go", "add", {"a": i, "b": 1}) for i in range(10)],
+        ("end", "finish", {"answer": 1}),
+    )
     agent(mode)(question="q", lm=lm)
     for before, after in zip(lm.requests, lm.requests[1:], strict=False):
         shown = [message.json for message in before.messages]
@@ -308,11 +374,15 @@ def test_each_request_begins_with_the_one_before(mode: str) -> None:
         assert after.tools.json == before.tools.json
 
 
-def test_on_context_overflow_the_oldest_step_is_dropped_and_the_trajectory_stays_whole(mode: str) -> None:
+def test_on_context_overflow_the_oldest_step_is_dropped_and_the_trajectory_stays_whole(
+    mode: str,
+) -> None:
     """D21, U132."""
     overflow = ContextOverflowError("too long")
     steps = [STEPS[mode](str(i), "add", {"a": i, "b": 0}) for i in range(3)]
-    with ScriptedLM([*steps, overflow, overflow, STEPS[mode]("end", "finish", {"answer": 9})]) as lm:
+    with ScriptedLM(
+        [*steps, overflow, overflow, STEPS[mode]("end", "finish", {"answer": 9})],
+    ) as lm:
         prediction = agent(mode)(question="q", lm=lm)
     assert prediction.answer == 9
     assert [prediction.trajectory[f"thought_{i}"] for i in range(4)] == ["0", "1", "2", "end"]
@@ -322,7 +392,10 @@ def test_on_context_overflow_the_oldest_step_is_dropped_and_the_trajectory_stays
 def test_context_overflow_gives_up_after_three_rounds_with_the_error(mode: str) -> None:
     """D21."""
     steps: list[Any] = [STEPS[mode](str(i), "add", {"a": i, "b": 0}) for i in range(6)]
-    with ScriptedLM([*steps, *[ContextOverflowError("too long")] * 5]) as lm, pytest.raises(ContextOverflowError):
+    with (
+        ScriptedLM([*steps, *[ContextOverflowError("too long")] * 5]) as lm,
+        pytest.raises(ContextOverflowError),
+    ):
         agent(mode)(question="q", lm=lm)
     with ScriptedLM([ContextOverflowError("too long")]) as lm, pytest.raises(ContextOverflowError):
         agent(mode)(question="q", lm=lm)
@@ -336,7 +409,11 @@ def test_one_huge_observation_is_shortened_before_a_step_is_dropped(mode: str) -
         return "x" * 50_000
 
     with ScriptedLM(
-        [STEPS[mode]("r", "read", {"n": 1}), ContextOverflowError("too long"), STEPS[mode]("end", "finish", {"answer": 1})]
+        [
+            STEPS[mode]("r", "read", {"n": 1}),
+            ContextOverflowError("too long"),
+            STEPS[mode]("end", "finish", {"answer": 1}),
+        ],
     ) as lm:
         prediction = agent(mode, tools=[read])(question="q", lm=lm)
     assert len(prediction.trajectory["observation_0"]) == 50_000
@@ -353,7 +430,10 @@ def test_oversize_observations_are_shown_with_their_middle_cut_out(mode: str) ->
         return "x" * 500
 
     lm = script(mode, ("r", "read", {"n": 1}), ("end", "finish", {"answer": 1}))
-    prediction = agent(mode, tools=[read], limits=Limits(observation_chars=100))(question="q", lm=lm)
+    prediction = agent(mode, tools=[read], limits=Limits(observation_chars=100))(
+        question="q",
+        lm=lm,
+    )
     assert len(prediction.trajectory["observation_0"]) == 500
     assert "400 characters left out" in lm.requests[-1].messages[-1].text
 
@@ -366,7 +446,9 @@ def test_truncate_trajectory_can_be_overridden(mode: str) -> None:
             return Trajectory(trajectory.steps[:1])
 
     steps = [STEPS[mode](f"thought {i}", "add", {"a": i, "b": 0}) for i in range(3)]
-    lm = ScriptedLM([*steps, ContextOverflowError("too long"), STEPS[mode]("end", "finish", {"answer": 9})])
+    lm = ScriptedLM(
+        [*steps, ContextOverflowError("too long"), STEPS[mode]("end", "finish", {"answer": 9})],
+    )
     Keeps("question -> answer: int", [add], native=mode == "native")(question="q", lm=lm)
     text = "".join(message.text for message in lm.requests[-1].messages)
     assert "thought 0" in text
@@ -379,7 +461,20 @@ class Point(BaseModel):
 
 
 @pytest.mark.parametrize(
-    "value", [None, [None], [1, "a"], {"k": (1, 2)}, Point(x=1, y=2), b"\xff", {1, 2}, object, 3.5, float("nan"), "\ud800"]
+    "value",
+    [
+        None,
+        [None],
+        [1, "a"],
+        {"k": (1, 2)},
+        Point(x=1, y=2),
+        b"\xff",
+        {1, 2},
+        object,
+        3.5,
+        float("nan"),
+        "\ud800",
+    ],
 )
 def test_any_result_of_a_tool_can_be_shown(mode: str, value: Any) -> None:
     """D23, U128, U141."""
@@ -388,7 +483,10 @@ def test_any_result_of_a_tool_can_be_shown(mode: str, value: Any) -> None:
     prediction = agent(mode, tools=[give])(question="q", lm=lm)
     assert isinstance(prediction.trajectory["observation_0"], str)
     assert not prediction.trajectory.steps[0].results[0].is_error
-    again = agent(mode, tools=[give])(question="q", lm=script(mode, ("g", "give", {}), ("end", "finish", {"answer": 1})))
+    again = agent(mode, tools=[give])(
+        question="q",
+        lm=script(mode, ("g", "give", {}), ("end", "finish", {"answer": 1})),
+    )
     assert again == prediction
 
 
@@ -400,7 +498,10 @@ def test_pictures_from_tools_reach_the_model_as_parts(mode: str) -> None:
     assert b"data:image/png;base64,aGk=" in lm.requests[-1].messages[-1].json
 
 
-@pytest.mark.parametrize("name", ["trajectory", "max_iters", "history", "next_thought", "next_tool_name"])
+@pytest.mark.parametrize(
+    "name",
+    ["trajectory", "max_iters", "history", "next_thought", "next_tool_name"],
+)
 def test_inputs_the_loop_needs_for_itself_are_refused_with_the_reason(name: str) -> None:
     """D24."""
     with pytest.raises(SignatureError, match=name):
@@ -409,7 +510,10 @@ def test_inputs_the_loop_needs_for_itself_are_refused_with_the_reason(name: str)
 
 def test_an_output_called_trajectory_is_refused_with_the_reason() -> None:
     """Ours: it was told as a field that the extractor's signature has already."""
-    with pytest.raises(SignatureError, match="output of a ReAct agent cannot be called `trajectory`: its prediction has the steps"):
+    with pytest.raises(
+        SignatureError,
+        match="output of a ReAct agent cannot be called `trajectory`: its prediction has the steps",
+    ):
         ReAct("question -> trajectory", [add])
 
 
@@ -418,9 +522,15 @@ def test_an_output_called_reasoning_is_an_output_like_others(mode: str) -> None:
     agent = ReAct("question -> reasoning, answer", [add], native=mode == "native")
     outputs = {"reasoning": "r", "answer": "a"}
     step = native_step if mode == "native" else text_step
-    assert dict(agent(question="q", lm=ScriptedLM([step("e", "finish", {}), fields(**outputs)]))) == outputs
+    assert (
+        dict(agent(question="q", lm=ScriptedLM([step("e", "finish", {}), fields(**outputs)])))
+        == outputs
+    )
     if mode == "native":
-        assert dict(agent(question="q", lm=ScriptedLM([native_step("e", "finish", outputs)]))) == outputs
+        assert (
+            dict(agent(question="q", lm=ScriptedLM([native_step("e", "finish", outputs)])))
+            == outputs
+        )
 
 
 def test_an_agent_may_have_an_input_called_reasoning(mode: str) -> None:
@@ -503,7 +613,12 @@ class Report(Signature):
 
 def test_instructions_and_field_descriptions_reach_the_step_and_the_extraction(mode: str) -> None:
     """U129, U162."""
-    lm = ScriptedLM([STEPS[mode]("end", "finish"), fields(reasoning="r", verdict="odd", point={"x": 1, "y": 2})])
+    lm = ScriptedLM(
+        [
+            STEPS[mode]("end", "finish"),
+            fields(reasoning="r", verdict="odd", point={"x": 1, "y": 2}),
+        ],
+    )
     prediction = agent(mode, Report, ())(number=3, lm=lm)
     assert prediction.verdict == "odd"
     assert prediction.point == Point(x=1, y=2)
@@ -525,7 +640,9 @@ def test_two_runs_at_once_share_nothing(mode: str) -> None:
 
     def answer(request: Any) -> Any:
         number = int(request.messages[1].text.split("number-")[1].split()[0])
-        steps = len([m for m in request.messages if m.role == ("tool" if mode == "native" else "user")]) - (mode == "text")
+        steps = len(
+            [m for m in request.messages if m.role == ("tool" if mode == "native" else "user")],
+        ) - (mode == "text")
         if steps < 3:
             return STEPS[mode](f"step {steps}", "add", {"a": number, "b": steps})
         return STEPS[mode]("end", "finish", {"answer": number})
@@ -542,19 +659,32 @@ def test_two_runs_at_once_share_nothing(mode: str) -> None:
     lm = ScriptedLM(by=answer)
 
     async def main() -> list[Prediction]:
-        return await asyncio.gather(*(program.acall(question=f"number-{n} ?", lm=lm) for n in range(1000)))
+        return await asyncio.gather(
+            *(program.acall(question=f"number-{n} ?", lm=lm) for n in range(1000)),
+        )
 
     before = dict(vars(program))
     for n, prediction in enumerate(asyncio.run(main())):
         assert prediction.answer == n
-        assert [prediction.trajectory[f"observation_{i}"] for i in range(3)] == [str(n), str(n + 1), str(n + 2)]
+        assert [prediction.trajectory[f"observation_{i}"] for i in range(3)] == [
+            str(n),
+            str(n + 1),
+            str(n + 2),
+        ]
     assert len(seen) == 3000
     assert vars(program) == before
 
 
-def test_user_clarification_pauses_with_the_models_question_and_the_answer_is_the_observation(mode: str, driver: str) -> None:
+def test_user_clarification_pauses_with_the_models_question_and_the_answer_is_the_observation(
+    mode: str,
+    driver: str,
+) -> None:
     """U121, A9."""
-    lm = script(mode, ("unclear", "user_clarification", {"question": "Which year?"}), ("ok", "finish", {"answer": 1999}))
+    lm = script(
+        mode,
+        ("unclear", "user_clarification", {"question": "Which year?"}),
+        ("ok", "finish", {"answer": 1999}),
+    )
     with pytest.raises(ConfirmationRequired) as raised:
         call(agent(mode), driver, question="When?", lm=lm)
     assert raised.value.question == "Which year?"
@@ -567,7 +697,11 @@ def test_user_clarification_pauses_with_the_models_question_and_the_answer_is_th
 
 
 @pytest.mark.parametrize("decision", ["approve", "edit", "deny", "reply", "bad edit"])
-def test_a_call_that_needs_a_person_waits_for_the_decision(mode: str, driver: str, decision: str) -> None:
+def test_a_call_that_needs_a_person_waits_for_the_decision(
+    mode: str,
+    driver: str,
+    decision: str,
+) -> None:
     """U69, U76, U78, U81, U84, U85, U89, U105, U106, A1."""
     removed: list[str] = []
 
@@ -580,7 +714,10 @@ def test_a_call_that_needs_a_person_waits_for_the_decision(mode: str, driver: st
     lm = script(mode, ("clean", "remove", {"path": "a"}), ("ok", "finish", {"answer": 1}))
     run = agent(mode, tools=[remove]).start(question="q", lm=lm)
     (question,) = run.pending
-    assert question.text == 'Confirm execution of remove with args: {"path":"a","force":false}? (yes/no)'
+    assert (
+        question.text
+        == 'Confirm execution of remove with args: {"path":"a","force":false}? (yes/no)'
+    )
     assert removed == []
     choices = {
         "approve": question.approve(), "edit": question.approve(path="b"), "deny": question.deny("keep it"), "reply": question.reply("ask Ann"),
@@ -594,7 +731,9 @@ def test_a_call_that_needs_a_person_waits_for_the_decision(mode: str, driver: st
         assert "do not fit" in run.pending[0].text
         assert run.pending[0].id != question.id
         return
-    expected = {"approve": "removed a", "edit": "removed b", "deny": "keep it", "reply": "ask Ann"}[decision]
+    expected = {"approve": "removed a", "edit": "removed b", "deny": "keep it", "reply": "ask Ann"}[
+        decision
+    ]
     assert expected in run.prediction.trajectory["observation_0"]
     assert removed == {"approve": ["a"], "edit": ["b"]}.get(decision, [])
     assert len(lm.requests) == 2
@@ -609,9 +748,19 @@ def test_other_calls_of_the_turn_run_once_whatever_becomes_of_the_question() -> 
         ran.append(f"free {n}")
         return "ok"
 
-    guarded = Tool(lambda n: ran.append(f"guarded {n}"), "guarded", "Guarded.", {"n": {"type": "integer"}}, require_confirmation=True)
+    guarded = Tool(
+        lambda n: ran.append(f"guarded {n}"),
+        "guarded",
+        "Guarded.",
+        {"n": {"type": "integer"}},
+        require_confirmation=True,
+    )
     turn = Response(
-        tool_calls=(ToolCall(name="guarded", args={"n": 1}), ToolCall(name="free", args={"n": 2}), ToolCall(name="guarded", args={"n": 3}))
+        tool_calls=(
+            ToolCall(name="guarded", args={"n": 1}),
+            ToolCall(name="free", args={"n": 2}),
+            ToolCall(name="guarded", args={"n": 3}),
+        ),
     )
     lm = ScriptedLM([turn, native_step("end", "finish", {"answer": 1})])
     run = agent("native", tools=[free, guarded]).start(question="q", lm=lm)
@@ -625,7 +774,9 @@ def test_other_calls_of_the_turn_run_once_whatever_becomes_of_the_question() -> 
     run.answer(second.deny())
     assert run.resume().prediction.answer == 1
     assert ran == ["free 2", "guarded 1"]
-    assert [message.tool_call_id for message in lm.requests[-1].messages if message.role == "tool"] == ["call_0", "call_1", "call_2"]
+    assert [
+        message.tool_call_id for message in lm.requests[-1].messages if message.role == "tool"
+    ] == ["call_0", "call_1", "call_2"]
 
 
 @pytest.mark.parametrize("text", ["Half an ans", "[[ ## answer ## ]]\n4"])
@@ -634,11 +785,28 @@ def test_an_answer_that_a_content_filter_cut_off_is_no_answer(text: str) -> None
     from ferrule import Predict, RefusalError
 
     cut = Response(text, finish_reason="content_filter")
-    for program in (agent("native"), Predict("question -> answer: int"), Predict("question -> answer", tools=[add])):
-        with ScriptedLM([cut]) as lm, pytest.raises(RefusalError, match="content filter cut the answer off"):
+    for program in (
+        agent("native"),
+        Predict("question -> answer: int"),
+        Predict("question -> answer", tools=[add]),
+    ):
+        with (
+            ScriptedLM([cut]) as lm,
+            pytest.raises(RefusalError, match="content filter cut the answer off"),
+        ):
             program(question="q", lm=lm)
-    call = Response("hm", (ToolCall(name="add", args={"a": 1, "b": 2}),), finish_reason="content_filter")
-    assert agent("native")(question="q", lm=ScriptedLM([call, {"name": "finish", "args": {"answer": 3}}])).answer == 3
+    call = Response(
+        "hm",
+        (ToolCall(name="add", args={"a": 1, "b": 2}),),
+        finish_reason="content_filter",
+    )
+    assert (
+        agent("native")(
+            question="q",
+            lm=ScriptedLM([call, {"name": "finish", "args": {"answer": 3}}]),
+        ).answer
+        == 3
+    )
 
 
 def test_a_refusal_of_the_model_is_raised_with_its_words() -> None:
@@ -666,7 +834,12 @@ def test_a_tool_that_changes_its_arguments_does_not_change_the_record(mode: str)
         return "k"
 
     guarded = Tool(add, require_confirmation=True)
-    lm = script(mode, ("s", "spoil", {"items": [1], "more": {"n": []}}), ("p", "add", {"a": 1, "b": 1}), ("e", "finish", {"answer": 2}))
+    lm = script(
+        mode,
+        ("s", "spoil", {"items": [1], "more": {"n": []}}),
+        ("p", "add", {"a": 1, "b": 1}),
+        ("e", "finish", {"answer": 2}),
+    )
     run = agent(mode, tools=[spoil, guarded]).start(question="q", lm=lm)
     assert run.trajectory["tool_args_0"] == {"items": [1], "more": {"n": []}}
     run.answer(run.pending[0].approve())
@@ -713,7 +886,9 @@ def test_a_run_is_carried_by_one_at_a_time(mode: str) -> None:
     ended = asyncio.run(main())
     assert ran == [1]
     assert run.status == "done"
-    assert [type(each).__name__ for each in ended if isinstance(each, BaseException)] == ["RunError"]
+    assert [type(each).__name__ for each in ended if isinstance(each, BaseException)] == [
+        "RunError",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -731,12 +906,18 @@ def test_a_run_is_carried_by_one_at_a_time(mode: str) -> None:
     ],
     ids=range(9),
 )
-def test_a_decision_that_makes_no_sense_is_refused_and_the_question_still_waits(decision: Any) -> None:
+def test_a_decision_that_makes_no_sense_is_refused_and_the_question_still_waits(
+    decision: Any,
+) -> None:
     """U90, U93: nothing runs, and nothing is lost."""
     lm = script("native", ("p", "add", {"a": 1, "b": 1}), ("e", "finish", {"answer": 2}))
     run = agent("native", tools=[Tool(add, require_confirmation=True)]).start(question="q", lm=lm)
     (question,) = run.pending
-    wrong = replace(decision, question_id=question.id) if isinstance(decision, Decision) and decision.question_id == "ID" else decision
+    wrong = (
+        replace(decision, question_id=question.id)
+        if isinstance(decision, Decision) and decision.question_id == "ID"
+        else decision
+    )
     with pytest.raises(DecisionError):
         run.answer(wrong)
     run.answer(question.approve())
@@ -785,21 +966,34 @@ def test_the_arguments_of_a_step_in_json_may_be_a_string_of_json(args: Any) -> N
     with context(lm=lm, adapter=JSONAdapter(use_native_function_calling=False)):
         found = agent("text")(question="?")
     first = found.trajectory.steps[0]
-    assert (first.thought, first.calls[0].args, first.results[0].is_error) == ("null", {"a": 2, "b": 3}, False)
+    assert (first.thought, first.calls[0].args, first.results[0].is_error) == (
+        "null",
+        {"a": 2, "b": 3},
+        False,
+    )
 
 
 def test_what_finish_carries_natively_is_typed_already() -> None:
     """D36: a string is that string."""
     lm = ScriptedLM([native_step("done", "finish", {"answer": "null", "code": "  x\n"})])
     with context(lm=lm):
-        found = agent("native", Signature("question -> answer: str | None, code: int | str"))(question="?")
+        found = agent("native", Signature("question -> answer: str | None, code: int | str"))(
+            question="?",
+        )
     assert (found.answer, found.code) == ("null", "  x\n")
 
 
 def test_naming_an_agent_a_tool_and_a_model_does_not_load_pydantic() -> None:
     """F2."""
-    program = "import sys; from ferrule import ReAct, ScriptedLM, tool; print('pydantic' in sys.modules)"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    program = (
+        "import sys; from ferrule import ReAct, ScriptedLM, tool; print('pydantic' in sys.modules)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert run.stdout.strip() == "False"
 
 
@@ -812,7 +1006,10 @@ def test_agents_of_one_signature_share_what_derives_from_it() -> None:
 
     one, other = (ReAct(QA, tools=[], max_iters=iters) for iters in (1, 2))
     assert one.extract.predict.signature is other.extract.predict.signature
-    thinking = [ChainOfThought(QA, reasoning_description=said).predict.signature.output_fields["reasoning"] for said in "aba"]
+    thinking = [
+        ChainOfThought(QA, reasoning_description=said).predict.signature.output_fields["reasoning"]
+        for said in "aba"
+    ]
     assert [each.description for each in thinking] == ["a", "b", "a"]
 
 
@@ -830,7 +1027,12 @@ def test_a_first_run_loads_no_class_that_it_has_no_value_of() -> None:
         unwanted = {f"ferrule.values.{name}" for name in own} | foreign
         print(sorted(unwanted & set(sys.modules)))
     """
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert run.stdout.strip() == "[]"
 
 
@@ -842,7 +1044,13 @@ def test_the_built_in_tools_keep_their_descriptions_when_python_drops_docstrings
         "print([each.declaration for each in (*agent.toolbox, *defer_tools([tool]))])\n"
     )
     told = [
-        subprocess.run([sys.executable, *option, "-c", code], capture_output=True, text=True, check=True).stdout for option in ([], ["-OO"])
+        subprocess.run(
+            [sys.executable, *option, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for option in ([], ["-OO"])
     ]
     assert told[0] == told[1]
     assert "'description': ''" not in told[0]
@@ -863,8 +1071,16 @@ def test_what_a_tool_belongs_to_is_freed_with_the_agent(calls: Any, intention: b
 
     def ask() -> Any:
         desk = Desk()
-        step = native_step("a", "look", {"key": "k"}) if calls == "native" else text_step("t", "look", {"key": "k"})
-        last = native_step("b", "finish", {"answer": "x"}) if calls == "native" else text_step("t", "finish", {})
+        step = (
+            native_step("a", "look", {"key": "k"})
+            if calls == "native"
+            else text_step("t", "look", {"key": "k"})
+        )
+        last = (
+            native_step("b", "finish", {"answer": "x"})
+            if calls == "native"
+            else text_step("t", "finish", {})
+        )
         agent = ReAct("question -> answer", [desk.look], calls=calls, intention=intention)
         answers = [step, last, fields(reasoning="r", answer="x")]
         assert agent(question="q", lm=ScriptedLM(answers)).trajectory["observation_0"] == "k"

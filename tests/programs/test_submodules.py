@@ -37,7 +37,12 @@ def names(program: Module) -> list[str]:
 def test_parts_behind_a_leading_underscore_are_listed_behind_the_others() -> None:
     """D41: as DSPy does; they were not saved, and not given the model."""
     assert names(Hidden()) == ["answer", "_draft", "_more['x'][0]"]
-    assert [name for name, _ in Hidden().named_sub_modules()] == ["self", "answer", "_draft", "_more['x'][0]"]
+    assert [name for name, _ in Hidden().named_sub_modules()] == [
+        "self",
+        "answer",
+        "_draft",
+        "_more['x'][0]",
+    ]
 
 
 def test_what_has_a_public_name_keeps_it() -> None:

@@ -25,11 +25,11 @@ from ferrule import (
     is_cancelled,
     tool,
 )  # fmt: skip
+from ferrule.acts import CallTools
 from ferrule.errors import ToolStop
 from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.values.calls.call import CheckedCall
-from ferrule.values.run.act import CallTools
-from ferrule.values.run.outcome import Prediction
+from ferrule.values.outcome import Prediction
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -58,7 +58,10 @@ class Batch:
 
     def flow(self, *args: Any, **inputs: Any) -> Generator[Any, Any, Any]:
         del args, inputs
-        calls = (CheckedCall(ToolCall(name=each.name, args={}, id=each.name), each, each.prepare({})) for each in self.tools)
+        calls = (
+            CheckedCall(ToolCall(name=each.name, args={}, id=each.name), each, each.prepare({}))
+            for each in self.tools
+        )
         results = yield CallTools(tuple(calls))
         return Prediction(found=[result.content for result in results])
 
@@ -86,10 +89,17 @@ def test_cancelling_between_calls_of_a_turn_begins_no_further_one(driver: str) -
         ran.append("second")
         return "2"
 
-    run = Run(Batch(named("first", first, concurrent=False), named("second", second, concurrent=False)), (), {})
+    run = Run(
+        Batch(named("first", first, concurrent=False), named("second", second, concurrent=False)),
+        (),
+        {},
+    )
     carry(run, driver)
     assert (run.status, ran) == ("cancelled", ["first"])
-    assert [(entry.slot, entry.kind) for entry in run.journal.entries] == [("0.0", "begun"), ("0.0", "result")]
+    assert [(entry.slot, entry.kind) for entry in run.journal.entries] == [
+        ("0.0", "begun"),
+        ("0.0", "result"),
+    ]
     assert carry(run, driver).prediction.found == ["1", "2"]
     assert ran == ["first", "second"]
 
@@ -120,8 +130,14 @@ def test_a_run_that_waits_can_be_cancelled_and_asks_again_when_it_goes_on(driver
         done.append("pay")
         return "paid"
 
-    with ScriptedLM([native_step("p", "pay"), native_step("e", "finish", {"answer": "a"})]) as lm, context(lm=lm):
-        run = carry(Run(ReAct("question -> answer", [pay], native=True), (), {"question": "q"}), driver)
+    with (
+        ScriptedLM([native_step("p", "pay"), native_step("e", "finish", {"answer": "a"})]) as lm,
+        context(lm=lm),
+    ):
+        run = carry(
+            Run(ReAct("question -> answer", [pay], native=True), (), {"question": "q"}),
+            driver,
+        )
         asked = run.pending[0]
         run.cancel()
         assert (run.status, run.pending) == ("cancelled", ())
@@ -198,7 +214,9 @@ def test_cancelling_the_task_reaches_the_tools_of_nested_programs() -> None:
     assert (run.prediction.answer, seen) == ("waited", ["left", "left"])
 
 
-def test_an_interrupt_in_one_call_of_a_turn_is_no_observation_and_waits_for_no_other(driver: str) -> None:
+def test_an_interrupt_in_one_call_of_a_turn_is_no_observation_and_waits_for_no_other(
+    driver: str,
+) -> None:
     """A15, U68: what still runs in a thread is abandoned, and what comes of it later is not taken for a result."""
     reached, release, ended = threading.Event(), threading.Event(), threading.Event()
 
@@ -237,9 +255,14 @@ def test_a_tool_stop_keeps_the_results_of_the_others() -> None:
         release.set()
         raise ToolStop("enough")
 
-    run = carry(Run(Batch(named("slow", slow), named("stop", stop, concurrent=False)), (), {}), "sync")
+    run = carry(
+        Run(Batch(named("slow", slow), named("stop", stop, concurrent=False)), (), {}),
+        "sync",
+    )
     assert (run.status, type(run.error)) == ("failed", ToolStop)
-    assert [entry.value.content for entry in run.journal.entries if entry.kind == "result"] == ["kept"]
+    assert [entry.value.content for entry in run.journal.entries if entry.kind == "result"] == [
+        "kept",
+    ]
 
 
 def test_an_answer_that_comes_after_the_run_ended_is_not_taken(driver: str) -> None:
@@ -286,7 +309,9 @@ def test_an_answer_that_comes_after_the_run_ended_is_not_taken(driver: str) -> N
     assert len(run.journal.entries) == written == 1
 
 
-def test_cancelling_stops_a_program_that_a_tools_function_calls_at_its_next_call(driver: str) -> None:
+def test_cancelling_stops_a_program_that_a_tools_function_calls_at_its_next_call(
+    driver: str,
+) -> None:
     """Ours: it went on to its end, with all its calls, and its result was recorded. When the run goes on, the call runs again."""
     ran: list[str] = []
     cancels = [True]
@@ -311,7 +336,11 @@ def test_cancelling_stops_a_program_that_a_tools_function_calls_at_its_next_call
 
     worker = ReAct("job -> outcome", [named("look", look)], native=True)
     with context(lm=ScriptedLM(by=answer)):
-        run = Run(ReAct("question -> answer", [named("work", work)], native=True), (), {"question": "q"})
+        run = Run(
+            ReAct("question -> answer", [named("work", work)], native=True),
+            (),
+            {"question": "q"},
+        )
         carry(run, driver)
         assert (run.status, ran) == ("cancelled", ["outer", "work", "inner", "look"])
         assert carry(run, driver).prediction.answer == "seen"
@@ -353,6 +382,13 @@ def test_a_program_that_catches_its_cancellation_is_cancelled_all_the_same(drive
             if driver == "sync"
             else asyncio.run(program.astart(question="x", store=store, run_id="r"))
         )
-        assert (run.status, store.summary("r").status, type(run.error)) == ("cancelled", "cancelled", RunCancelledError)
-        again = carry(Run.load(store, "r", program), driver)  # the answer is recorded: no model is asked
+        assert (run.status, store.summary("r").status, type(run.error)) == (
+            "cancelled",
+            "cancelled",
+            RunCancelledError,
+        )
+        again = carry(
+            Run.load(store, "r", program),
+            driver,
+        )  # the answer is recorded: no model is asked
         assert (again.status, again.prediction.answer) == ("done", "42")

@@ -54,7 +54,12 @@ def served(by: Callable[[Any], Any] = looping, name: str = "m") -> Iterator[LM]:
 
 def looker(looks: list[str] | None = None, **keywords: Any) -> ReAct:
     seen = looks if looks is not None else []
-    return ReAct("question -> answer", [Tool(lambda: seen.append("look") or "seen", "look", "Look.")], native=True, **keywords)
+    return ReAct(
+        "question -> answer",
+        [Tool(lambda: seen.append("look") or "seen", "look", "Look.")],
+        native=True,
+        **keywords,
+    )
 
 
 @pytest.fixture(params=["sync", "async", "stream", "astream"])
@@ -86,12 +91,19 @@ def test_no_tool_turn_begins_once_the_money_is_spent(how: str) -> None:
     looks: list[str] = []
     with served() as lm, context(lm=lm, prices=PRICED):
         run = carry(looker(looks, limits=Limits(cost=0.25)), how, question="?")
-    assert (run.prediction.reason, run.prediction.answer, len(looks)) == ("limits.cost", "extracted", 3)
+    assert (run.prediction.reason, run.prediction.answer, len(looks)) == (
+        "limits.cost",
+        "extracted",
+        3,
+    )
     assert (run.cost, run.usage.calls) == (pytest.approx(0.4), 4)
 
 
 def test_costs_that_the_provider_reports_count_alike(how: str) -> None:
-    with served(lambda request: Response(**{**_parts(looping(request)), "cost": 0.2})) as lm, context(lm=lm):
+    with (
+        served(lambda request: Response(**{**_parts(looping(request)), "cost": 0.2})) as lm,
+        context(lm=lm),
+    ):
         run = carry(looker(limits=Limits(cost=0.3)), how, question="?")
     assert (run.prediction.reason, run.cost) == ("limits.cost", pytest.approx(0.6))
 
@@ -155,12 +167,21 @@ def test_a_resumed_run_goes_on_counting_where_it_was() -> None:
         return looping(request)
 
     paid: list[str] = []
-    tools = [Tool(lambda: "seen", "look", "Look."), Tool(lambda: paid.append("pay") or "paid", "pay", "Pay.", require_confirmation=True)]
-    agent, store = ReAct("question -> answer", tools, native=True, limits=Limits(cost=0.35)), MemoryStore()
+    tools = [
+        Tool(lambda: "seen", "look", "Look."),
+        Tool(lambda: paid.append("pay") or "paid", "pay", "Pay.", require_confirmation=True),
+    ]
+    agent, store = (
+        ReAct("question -> answer", tools, native=True, limits=Limits(cost=0.35)),
+        MemoryStore(),
+    )
     with served(by) as lm, context(lm=lm, prices=PRICED):
         run = agent.start(question="?", store=store, run_id="r")
         assert (run.status, run.cost, store.summary("r").cost) == ("waiting", 0.2, 0.2)
-    with served(by) as lm, context(lm=lm, prices=Prices(extra={"m": (100.0, 100.0)})):  # newer prices change nothing of what was spent
+    with (
+        served(by) as lm,
+        context(lm=lm, prices=Prices(extra={"m": (100.0, 100.0)})),
+    ):  # newer prices change nothing of what was spent
         again = agent.load_run(store, "r")
         again.answer(again.pending[0].approve())
         again.resume()
@@ -181,7 +202,13 @@ def test_each_item_of_a_batch_has_the_whole_limit_and_a_batch_in_a_run_shares_on
             self.inner = looker()
 
         def forward(self) -> Any:
-            return [each.reason for each in self.inner.batch([{"question": "a"}, {"question": "b"}], max_concurrency=1)]
+            return [
+                each.reason
+                for each in self.inner.batch(
+                    [{"question": "a"}, {"question": "b"}],
+                    max_concurrency=1,
+                )
+            ]
 
     with served() as lm, context(lm=lm, prices=PRICED, limits=Limits(cost=0.15)):
         run = Around().start()
@@ -197,7 +224,9 @@ def test_an_answer_of_unknown_cost_is_refused_and_says_what_to_set(how: str) -> 
     with served() as lm, context(lm=lm):
         run = carry(looker(looks, limits=Limits(cost=5)), how, question="?")
     assert (type(run.error), looks) == (ConfigurationError, [])
-    assert str(run.error).startswith(f"`Limits(cost=5)` cannot be enforced: the cost of an answer of `{lm.name}` is unknown")
+    assert str(run.error).startswith(
+        f"`Limits(cost=5)` cannot be enforced: the cost of an answer of `{lm.name}` is unknown",
+    )
     assert "Prices(extra={'m': (0.5, 2.0)})" in str(run.error)
 
 
@@ -212,14 +241,21 @@ def test_a_refused_run_goes_on_once_there_is_a_price() -> None:
 
 def test_one_call_that_is_all_of_a_program_is_refused_too(how: str) -> None:
     with served() as lm, context(lm=lm, limits=Limits(cost=5)):
-        assert type(carry(Predict("question -> answer"), how, question="?").error) is ConfigurationError
+        assert (
+            type(carry(Predict("question -> answer"), how, question="?").error)
+            is ConfigurationError
+        )
 
 
 def test_recorded_answers_of_unknown_cost_are_refused_when_a_limit_comes_later() -> None:
     def by(request: Any) -> Response:
         return Response("", (ToolCall(name="pay", args={}),), usage=EACH)
 
-    agent = ReAct("question -> answer", [Tool(lambda: "paid", "pay", "Pay.", require_confirmation=True)], native=True)
+    agent = ReAct(
+        "question -> answer",
+        [Tool(lambda: "paid", "pay", "Pay.", require_confirmation=True)],
+        native=True,
+    )
     with served(by) as lm, context(lm=lm):
         run = agent.start(question="?")
         run.answer(run.pending[0].approve())
@@ -249,20 +285,37 @@ def test_a_fallback_to_a_model_without_a_price_is_refused(how: str) -> None:
     def down(_: Any) -> Response:
         raise UnavailableError("down", status=503)
 
-    with served(down) as first, served(name="dear") as second, context(lm=FallbackLM([first, second]), prices=PRICED):
+    with (
+        served(down) as first,
+        served(name="dear") as second,
+        context(lm=FallbackLM([first, second]), prices=PRICED),
+    ):
         run = carry(looker(limits=Limits(cost=5)), how, question="?")
     assert f"an answer of `{second.name}` is unknown" in str(run.error)
-    with served(down) as first, served() as second, context(lm=FallbackLM([first, second]), prices=PRICED):
-        assert carry(looker(limits=Limits(cost=0.15)), how, question="?").prediction.reason == "limits.cost"
+    with (
+        served(down) as first,
+        served() as second,
+        context(lm=FallbackLM([first, second]), prices=PRICED),
+    ):
+        assert (
+            carry(looker(limits=Limits(cost=0.15)), how, question="?").prediction.reason
+            == "limits.cost"
+        )
 
 
 def test_models_that_cost_nothing_need_no_price(how: str) -> None:
     """Those of tests, and those in this process."""
-    for lm in (ScriptedLM(by=lambda _: fields(answer="a")), FallbackLM([ScriptedLM(by=lambda _: fields(answer="a"))])):
+    for lm in (
+        ScriptedLM(by=lambda _: fields(answer="a")),
+        FallbackLM([ScriptedLM(by=lambda _: fields(answer="a"))]),
+    ):
         with context(lm=lm, limits=Limits(cost=0.01)):
             assert carry(Predict("question -> answer"), how, question="?").prediction.answer == "a"
 
 
 def test_other_limits_need_no_price(how: str) -> None:
     with served() as lm, context(lm=lm):
-        assert carry(looker(limits=Limits(tokens=150_000)), how, question="?").prediction.reason == "limits.tokens"
+        assert (
+            carry(looker(limits=Limits(tokens=150_000)), how, question="?").prediction.reason
+            == "limits.tokens"
+        )

@@ -74,7 +74,9 @@ def told(act: Any, **settings: Any) -> list[Any]:
         lambda: Tool(add).call_result(a="2", b=3),
         lambda: asyncio.run(Tool(add).acall_result(a=2, b=3)),
         lambda: asyncio.run(Tool(add).call(None, a=2, b=3)),
-        lambda: ToolCalls(tool_calls=[{"name": "add", "args": {"a": 2, "b": 3}}]).execute_all([Tool(add)]),
+        lambda: ToolCalls(tool_calls=[{"name": "add", "args": {"a": 2, "b": 3}}]).execute_all(
+            [Tool(add)],
+        ),
     ],
     ids=["positional", "by name", "acall", "call_result", "acall_result", "call", "execute_all"],
 )
@@ -84,13 +86,19 @@ def test_a_direct_call_of_a_tool_is_told_with_named_arguments(act: Any) -> None:
     assert isinstance(begun, CallStarted)
     assert isinstance(ended, CallFinished)
     assert (begun.call.name, begun.call.args) == ("add", {"a": 2, "b": 3})
-    assert (ended.call, ended.result.content, ended.result.call_id) == (begun.call, "5", begun.call.id)
+    assert (ended.call, ended.result.content, ended.result.call_id) == (
+        begun.call,
+        "5",
+        begun.call.id,
+    )
     assert begun.span_id == ended.span_id == begun.run_id == begun.call.id != ""
     assert (begun.parent_id, begun.parent_span_id, [begun.number, ended.number]) == ("", "", [0, 1])
 
 
 def test_a_direct_call_of_an_async_tool_in_sync_code_is_told_if_it_runs() -> None:
-    assert [type(each) for each in told(lambda: Tool(later)(a=1), allow_tool_async_sync_conversion=True)] == [CallStarted, CallFinished]
+    assert [
+        type(each) for each in told(lambda: Tool(later)(a=1), allow_tool_async_sync_conversion=True)
+    ] == [CallStarted, CallFinished]
 
     def refused() -> None:
         with pytest.raises(AsyncToolError):
@@ -145,10 +153,19 @@ class Loud(ChatAdapter):
 def test_a_direct_call_of_an_adapter_is_told(adapter: Any) -> None:
     [formatted] = told(lambda: adapter.format(ASKED, [], {"question": "x"}))
     assert isinstance(formatted, Formatted)
-    assert (formatted.adapter, formatted.messages, formatted.tools, formatted.attempt) == (type(adapter).__name__, 2, 0, 1)
+    assert (formatted.adapter, formatted.messages, formatted.tools, formatted.attempt) == (
+        type(adapter).__name__,
+        2,
+        0,
+        1,
+    )
     begun, ended = told(lambda: adapter.parse(ASKED, ANSWER))
     assert (type(begun), type(ended)) == (ParseStarted, ParseFinished)
-    assert (ended.adapter, ended.outputs, ended.error) == (type(adapter).__name__, ("answer",), None)
+    assert (ended.adapter, ended.outputs, ended.error) == (
+        type(adapter).__name__,
+        ("answer",),
+        None,
+    )
     assert begun.span_id == ended.span_id == begun.run_id != formatted.span_id
     assert begun.parent_span_id == formatted.parent_span_id == ""
 
@@ -215,10 +232,18 @@ def test_a_direct_call_of_an_adapter_in_a_program_belongs_to_its_run() -> None:
 def test_a_direct_call_of_a_model_is_told(is_async: bool) -> None:
     """A5, U167."""
     lm = ScriptedLM(["hello"])
-    begun, ended = told(lambda: asyncio.run(lm.acall("hi", temperature=0.5)) if is_async else lm("hi", temperature=0.5))
+    begun, ended = told(
+        lambda: (
+            asyncio.run(lm.acall("hi", temperature=0.5)) if is_async else lm("hi", temperature=0.5)
+        ),
+    )
     assert isinstance(begun, ModelCalled)
     assert isinstance(ended, ModelAnswered)
-    assert (begun.request.messages[-1].text, dict(begun.request.settings), begun.lm) == ("hi", {"temperature": 0.5}, lm)
+    assert (begun.request.messages[-1].text, dict(begun.request.settings), begun.lm) == (
+        "hi",
+        {"temperature": 0.5},
+        lm,
+    )
     assert (ended.response and ended.response.text, ended.error) == ("hello", None)
     assert begun.call_id == ended.call_id == begun.span_id == ended.span_id
 
@@ -282,10 +307,16 @@ def test_every_event_knows_its_own_id_and_that_of_what_is_around_it() -> None:
     kinds = (RunStarted, CallStarted, ModelCalled)
     starts = {each.span_id: each for each in seen if isinstance(each, kinds)}
     assert len(starts) == sum(isinstance(each, kinds) for each in seen) == 11
-    ends = [each.span_id for each in seen if isinstance(each, (RunFinished, CallFinished, ModelAnswered))]
+    ends = [
+        each.span_id
+        for each in seen
+        if isinstance(each, (RunFinished, CallFinished, ModelAnswered))
+    ]
     assert sorted(ends) == sorted(starts)
     names = {
-        key: each.program.name if isinstance(each, RunStarted) else getattr(each, "call", None) and each.call.name
+        key: each.program.name
+        if isinstance(each, RunStarted)
+        else getattr(each, "call", None) and each.call.name
         for key, each in starts.items()
     }
 
@@ -356,7 +387,14 @@ def test_hooks_come_in_pairs_with_one_id() -> None:
         "on_adapter_parse_start",
         "on_adapter_parse_end",
     ]
-    assert [name for name, _ in hooks.seen] == ["on_module_start", *asked, *asked, "on_module_end", "on_tool_start", "on_tool_end"]
+    assert [name for name, _ in hooks.seen] == [
+        "on_module_start",
+        *asked,
+        *asked,
+        "on_module_end",
+        "on_tool_start",
+        "on_tool_end",
+    ]
     opened: dict[str, str] = {}
     for name, call_id in hooks.seen:
         if name.endswith("_start"):

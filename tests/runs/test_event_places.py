@@ -22,11 +22,11 @@ from ferrule import (
     ToolCall,
     context,
     emit_event,
+    events,
     gather,
     progress,
     tool,
 )
-from ferrule.values.run import event as events
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -46,7 +46,11 @@ def look(n: int) -> str:
 
 def nested() -> ReAct:
     """An agent with a sub-agent `sub`, which looks with a tool."""
-    return ReAct("question -> answer", [ReAct("job -> outcome", [look], native=True).as_tool("sub")], native=True)
+    return ReAct(
+        "question -> answer",
+        [ReAct("job -> outcome", [look], native=True).as_tool("sub")],
+        native=True,
+    )
 
 
 def answer(request: Any) -> Any:
@@ -73,9 +77,11 @@ def test_the_path_is_the_place_in_the_run(driver: str) -> None:
         ("RunFinished", "", 0),
     ]  # fmt: skip
     for inside in ("1.0", "1.1"):
-        own = [event for event in told if event.path == inside or event.path.startswith(f"{inside}/")]
+        own = [
+            event for event in told if event.path == inside or event.path.startswith(f"{inside}/")
+        ]
         assert [(event.type, event.path, event.depth) for event in own if event.type in {
-            "RunStarted", "CallStarted", "CallProgress", "CallFinished", "RunFinished", "ModelCalled"
+            "RunStarted", "CallStarted", "CallProgress", "CallFinished", "RunFinished", "ModelCalled",
         }] == [
             ("CallStarted", inside, 0), ("RunStarted", f"{inside}/sub", 1), ("ModelCalled", f"{inside}/sub/0", 1),
             ("CallStarted", f"{inside}/sub/1.0", 1), ("CallProgress", f"{inside}/sub/1.0", 1), ("CallFinished", f"{inside}/sub/1.0", 1),
@@ -90,7 +96,9 @@ def test_events_are_numbered_in_the_order_in_which_they_are_sent(driver: str) ->
     assert [event.number for event in told] == list(range(len(told)))
 
 
-def test_the_start_and_the_end_of_a_program_inside_say_what_it_is_and_how_it_ended(driver: str) -> None:
+def test_the_start_and_the_end_of_a_program_inside_say_what_it_is_and_how_it_ended(
+    driver: str,
+) -> None:
     told = list[events.Event]()
     with context(lm=ScriptedLM(by=answer), callbacks=[told.append]):
         start(nested(), driver, question="q")
@@ -98,7 +106,9 @@ def test_the_start_and_the_end_of_a_program_inside_say_what_it_is_and_how_it_end
     ended = [event for event in told if isinstance(event, events.RunFinished) and event.depth]
     assert sorted(event.inputs["job"] for event in started) == ["a", "b"]
     assert [event.program.name for event in started] == ["ReAct", "ReAct"]
-    assert [(event.prediction.outcome, event.status) for event in ended if event.prediction] == [("O", "done")] * 2
+    assert [(event.prediction.outcome, event.status) for event in ended if event.prediction] == [
+        ("O", "done"),
+    ] * 2
 
 
 def test_a_program_inside_that_waits_and_goes_on_says_so(driver: str) -> None:
@@ -115,17 +125,30 @@ def test_a_program_inside_that_waits_and_goes_on_says_so(driver: str) -> None:
             return native_step("e", "finish", {"outcome": "O"} if is_inside else {"answer": "A"})
         return native_step("p", "pay") if is_inside else native_step("s", "sub", {"job": "a"})
 
-    agent = ReAct("question -> answer", [ReAct("job -> outcome", [pay], native=True).as_tool("sub")], native=True)
+    agent = ReAct(
+        "question -> answer",
+        [ReAct("job -> outcome", [pay], native=True).as_tool("sub")],
+        native=True,
+    )
     with context(lm=ScriptedLM(by=script), callbacks=[told.append]):
         run = start(agent, driver, question="q")
-        assert [(e.path, e.status) for e in told if isinstance(e, events.RunFinished)] == [("1.0/sub", "waiting"), ("", "waiting")]
+        assert [(e.path, e.status) for e in told if isinstance(e, events.RunFinished)] == [
+            ("1.0/sub", "waiting"),
+            ("", "waiting"),
+        ]
         assert [e.path for e in told if isinstance(e, events.QuestionAsked)] == ["1.0/sub/1.0"]
         told.clear()
         run.answer(run.pending[0].approve())
         asyncio.run(run.aresume()) if driver == "async" else run.resume()
     assert not any(isinstance(e, events.RunStarted) for e in told), "it was told when it began"
-    assert [(e.path, e.status) for e in told if isinstance(e, events.RunFinished)] == [("1.0/sub", "done"), ("", "done")]
-    assert [e.path for e in told if isinstance(e, (events.Decided, events.CallStarted))] == ["1.0/sub/1.0", "1.0/sub/2.0"]
+    assert [(e.path, e.status) for e in told if isinstance(e, events.RunFinished)] == [
+        ("1.0/sub", "done"),
+        ("", "done"),
+    ]
+    assert [e.path for e in told if isinstance(e, (events.Decided, events.CallStarted))] == [
+        "1.0/sub/1.0",
+        "1.0/sub/2.0",
+    ]
 
 
 def test_a_program_inside_that_raises_ends_with_its_error(driver: str) -> None:
@@ -140,7 +163,11 @@ def test_a_program_inside_that_raises_ends_with_its_error(driver: str) -> None:
     told = list[events.Event]()
     with context(callbacks=[told.append]):
         start(Fails(), driver)
-    ended = [(event.depth, event.status, str(event.error)) for event in told if isinstance(event, events.RunFinished)]
+    ended = [
+        (event.depth, event.status, str(event.error))
+        for event in told
+        if isinstance(event, events.RunFinished)
+    ]
     assert ended == [(1, "failed", "odd"), (0, "failed", "odd")]
 
 
@@ -176,11 +203,24 @@ def test_the_run_of_a_program_that_a_tool_calls_has_paths_below_the_call() -> No
         return inner(word=word).upper
 
     told = list[events.Event]()
-    model = ScriptedLM([native_step("s", "shout", {"word": "a"}), fields(upper="A"), native_step("e", "finish", {"answer": "A"})])
+    model = ScriptedLM(
+        [
+            native_step("s", "shout", {"word": "a"}),
+            fields(upper="A"),
+            native_step("e", "finish", {"answer": "A"}),
+        ],
+    )
     with context(lm=model, callbacks=[told.append]):
         ReAct("question -> answer", [shout], native=True)(question="q")
-    assert [(e.path, e.depth) for e in told if isinstance(e, events.RunFinished)] == [("1.0/Predict", 1), ("", 0)]
-    assert [e.path for e in told if isinstance(e, events.ModelCalled)] == ["0", "1.0/Predict/0", "2"]
+    assert [(e.path, e.depth) for e in told if isinstance(e, events.RunFinished)] == [
+        ("1.0/Predict", 1),
+        ("", 0),
+    ]
+    assert [e.path for e in told if isinstance(e, events.ModelCalled)] == [
+        "0",
+        "1.0/Predict/0",
+        "2",
+    ]
     assert [event.number for event in told] == list(range(len(told)))
 
 
@@ -211,7 +251,11 @@ def test_a_stream_is_not_misled_by_the_end_of_a_program_inside() -> None:
             return Prediction(shout=self.ask(word=word).upper + "!")
 
     with context(lm=ScriptedLM([fields(upper="A")])), Asks().stream(word="a") as stream:
-        seen = [(event.depth, stream.partial()) for event in stream if isinstance(event, events.RunFinished)]
+        seen = [
+            (event.depth, stream.partial())
+            for event in stream
+            if isinstance(event, events.RunFinished)
+        ]
     assert seen == [(1, {"upper": "A"}), (0, {"shout": "A!"})]
 
 
@@ -226,7 +270,10 @@ def test_a_stream_is_not_misled_by_the_end_of_a_program_inside() -> None:
 def test_a_call_that_fits_no_tool_is_told_of(driver: str, calls: list[tuple[str, Any]]) -> None:
     told = list[events.Event]()
     wrong = Response("w", tuple(ToolCall(name=name, args=args) for name, args in calls))
-    with context(lm=ScriptedLM([wrong, native_step("e", "finish", {"answer": "A"})]), callbacks=[told.append]):
+    with context(
+        lm=ScriptedLM([wrong, native_step("e", "finish", {"answer": "A"})]),
+        callbacks=[told.append],
+    ):
         run = start(ReAct("question -> answer", [look], native=True), driver, question="q")
     [refused] = [event for event in told if isinstance(event, events.CallRefused)]
     assert (refused.call.name, refused.call.args) == calls[0]
@@ -238,7 +285,10 @@ def test_a_call_that_fits_no_tool_is_told_of(driver: str, calls: list[tuple[str,
 
 def test_outputs_of_finish_that_do_not_fit_are_a_refused_call() -> None:
     told = list[events.Event]()
-    script = [native_step("e", "finish", {"answer": "x"}), native_step("e", "finish", {"answer": 7})]
+    script = [
+        native_step("e", "finish", {"answer": "x"}),
+        native_step("e", "finish", {"answer": 7}),
+    ]
     with context(lm=ScriptedLM(script), callbacks=[told.append]):
         assert ReAct("question -> answer: int", [look], native=True)(question="q").answer == 7
     [refused] = [event for event in told if isinstance(event, events.CallRefused)]
@@ -250,10 +300,18 @@ def test_without_observers_no_event_is_made() -> None:
     made: list[str] = []
 
     def count(frame: FrameType, what: str, _: object) -> None:
-        if what == "call" and frame.f_code.co_name == "__init__" and isinstance(event := frame.f_locals.get("self"), events.Event):
+        if (
+            what == "call"
+            and frame.f_code.co_name == "__init__"
+            and isinstance(event := frame.f_locals.get("self"), events.Event)
+        ):
             made.append(event.type)
 
-    script = [native_step("l", "look", {"n": "x"}), native_step("l", "look", {"n": 1}), native_step("e", "finish", {"answer": "A"})]
+    script = [
+        native_step("l", "look", {"n": "x"}),
+        native_step("l", "look", {"n": 1}),
+        native_step("e", "finish", {"answer": "A"}),
+    ]
     agent = ReAct("question -> answer", [look], native=True)
     agent(question="q", lm=ScriptedLM(script))  # compiles what is compiled at first use
     with context(lm=ScriptedLM(script)):

@@ -8,7 +8,18 @@ import json
 import pytest
 from agent_script import native_step
 
-from ferrule import Event, EventStream, QuestionAsked, ReAct, RunError, RunFinished, ScriptedLM, context, progress, tool
+from ferrule import (
+    Event,
+    EventStream,
+    QuestionAsked,
+    ReAct,
+    RunError,
+    RunFinished,
+    ScriptedLM,
+    context,
+    progress,
+    tool,
+)
 
 
 class Desk:
@@ -32,7 +43,13 @@ class Desk:
             return "paid"
 
         self.agent = ReAct("question -> answer", [look, pay], native=True)
-        self.lm = ScriptedLM([native_step("l", "look", {"n": 1}), native_step("p", "pay"), native_step("e", "finish", {"answer": "A"})])
+        self.lm = ScriptedLM(
+            [
+                native_step("l", "look", {"n": 1}),
+                native_step("p", "pay"),
+                native_step("e", "finish", {"answer": "A"}),
+            ],
+        )
 
 
 async def read(stream: EventStream, after: int = -1) -> list[Event]:
@@ -76,7 +93,10 @@ def test_a_run_that_waited_goes_on_with_its_numbers_and_its_earlier_events() -> 
     assert answer == "A"
     assert [event.number for event in [*before, *after]] == list(range(len(before) + len(after)))
     assert since == [*before, *after][4:]
-    assert [event.status for event in since if isinstance(event, RunFinished)] == ["waiting", "done"]
+    assert [event.status for event in since if isinstance(event, RunFinished)] == [
+        "waiting",
+        "done",
+    ]
 
 
 def test_leaving_cancels_nothing_and_closing_does() -> None:
@@ -97,7 +117,14 @@ def test_leaving_cancels_nothing_and_closing_does() -> None:
 
 def test_the_error_of_the_run_is_in_its_last_event() -> None:
     async def main() -> Event:
-        return (await read(ReAct("question -> answer", [], native=True).astream(question="q", lm=ScriptedLM([]))))[-1]
+        return (
+            await read(
+                ReAct("question -> answer", [], native=True).astream(
+                    question="q",
+                    lm=ScriptedLM([]),
+                ),
+            )
+        )[-1]
 
     last = asyncio.run(main())
     assert isinstance(last, RunFinished)
@@ -126,8 +153,13 @@ def test_a_followed_run_tells_the_outputs_so_far_and_any_event_as_json() -> None
         with context(lm=desk.lm):
             stream = desk.agent.astream(question="q")
             events = await read(stream)
-            assert [event.question for event in events if isinstance(event, QuestionAsked)] == list(stream.run.pending)
-            assert json.loads(json.dumps([event.as_json() for event in events]))[-1]["status"] == "waiting"
+            assert [event.question for event in events if isinstance(event, QuestionAsked)] == list(
+                stream.run.pending,
+            )
+            assert (
+                json.loads(json.dumps([event.as_json() for event in events]))[-1]["status"]
+                == "waiting"
+            )
             stream.run.answer(stream.run.pending[0].approve())
             resumed = EventStream(stream.run)
             await read(resumed)
@@ -150,4 +182,7 @@ def test_a_reader_on_another_event_loop_is_told_so_while_the_run_goes_on() -> No
             assert await read(stream)
             return stream
 
-    assert isinstance(asyncio.run(read(asyncio.run(main())))[-1], RunFinished)  # events that are there can be read anywhere
+    assert isinstance(
+        asyncio.run(read(asyncio.run(main())))[-1],
+        RunFinished,
+    )  # events that are there can be read anywhere

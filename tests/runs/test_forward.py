@@ -73,7 +73,8 @@ class Desk(Module):
 
     def forward(self, task: str) -> Prediction:
         return Prediction(
-            answer=self.agent(task=task, now=ferrule.once(self.clock.read, "now")).answer, later=ferrule.once(self.clock.read, "later")
+            answer=self.agent(task=task, now=ferrule.once(self.clock.read, "now")).answer,
+            later=ferrule.once(self.clock.read, "later"),
         )
 
 
@@ -86,12 +87,18 @@ class AsyncDesk(Desk):
 
 
 def pays() -> ScriptedLM:
-    return ScriptedLM([{"name": "pay", "args": {"euros": 7}}, {"name": "finish", "args": {"answer": "Paid."}}])
+    return ScriptedLM(
+        [{"name": "pay", "args": {"euros": 7}}, {"name": "finish", "args": {"answer": "Paid."}}],
+    )
 
 
 @pytest.mark.parametrize("kind", [Desk, AsyncDesk])
 @pytest.mark.parametrize("is_awaited", [False, True], ids=["sync", "async"])
-def test_a_value_is_computed_once_and_found_again_in_another_process(kind: type[Desk], is_awaited: bool, tmp_path: Path) -> None:
+def test_a_value_is_computed_once_and_found_again_in_another_process(
+    kind: type[Desk],
+    is_awaited: bool,
+    tmp_path: Path,
+) -> None:
     clock = Clock()
 
     async def astart(store: Any) -> None:
@@ -101,7 +108,11 @@ def test_a_value_is_computed_once_and_found_again_in_another_process(kind: type[
         await run.aresume()
 
     with ferrule.context(lm=pays()), closing(SQLiteStore(tmp_path / "runs.db")) as store:
-        asyncio.run(astart(store)) if is_awaited else kind(clock).start(task="Pay.", store=store, run_id="r")
+        asyncio.run(astart(store)) if is_awaited else kind(clock).start(
+            task="Pay.",
+            store=store,
+            run_id="r",
+        )
         run = Run.load(store, "r", kind(clock))
         run.answer(run.pending[0].approve())
         asyncio.run(aresume(run)) if is_awaited else run.resume()
@@ -201,7 +212,11 @@ class Triage(Module):
     def forward(self, ticket: str) -> Prediction:
         urgency = ferrule.once(lambda: self.ask(ticket), "urgency")
         again = self.classify(ticket=ticket).urgency
-        return Prediction(urgency=urgency, again=again, answer=self.agent(ticket=ticket, urgency=urgency).answer)
+        return Prediction(
+            urgency=urgency,
+            again=again,
+            answer=self.agent(ticket=ticket, urgency=urgency).answer,
+        )
 
 
 class AsyncTriage(Triage):
@@ -216,7 +231,11 @@ class AsyncTriage(Triage):
     async def aforward(self, ticket: str) -> Prediction:
         urgency = await ferrule.aonce(lambda: self.aask(ticket), "urgency")
         again = (await self.classify.acall(ticket=ticket)).urgency
-        return Prediction(urgency=urgency, again=again, answer=(await self.agent.acall(ticket=ticket, urgency=urgency)).answer)
+        return Prediction(
+            urgency=urgency,
+            again=again,
+            answer=(await self.agent.acall(ticket=ticket, urgency=urgency)).answer,
+        )
 
 
 def triage(*urgencies: Any) -> Callable[[Request], Any]:
@@ -237,7 +256,11 @@ def triage(*urgencies: Any) -> Callable[[Request], Any]:
 
 
 @pytest.mark.parametrize("kind", [Triage, AsyncTriage])
-@pytest.mark.parametrize("first", ["high", UnavailableError("down")], ids=["it answers", "it is down"])
+@pytest.mark.parametrize(
+    "first",
+    ["high", UnavailableError("down")],
+    ids=["it answers", "it is down"],
+)
 def test_a_program_in_the_function_is_a_part_of_the_value(kind: type[Triage], first: Any) -> None:
     """Its answers were looked for again in the resumed run, which failed after it had paid."""
     store = MemoryStore()
@@ -246,7 +269,11 @@ def test_a_program_in_the_function_is_a_part_of_the_value(kind: type[Triage], fi
         run = Run.load(store, "r", kind())
         run.answer(run.pending[0].approve())
         run.resume()
-        assert run.prediction.toDict() == {"urgency": "high" if first == "high" else "unknown", "again": "low", "answer": "Paid."}
+        assert run.prediction.toDict() == {
+            "urgency": "high" if first == "high" else "unknown",
+            "again": "low",
+            "answer": "Paid.",
+        }
         assert Run.load(store, "r", kind()).prediction.again == "low"
 
 
@@ -266,13 +293,19 @@ class Careful(Ways):
         ask = {
             "directly": self.classify,
             "in a program": self.inner,
-            "in once": lambda ticket: Prediction(urgency=ferrule.once(lambda: self.classify(ticket=ticket).urgency)),
+            "in once": lambda ticket: Prediction(
+                urgency=ferrule.once(lambda: self.classify(ticket=ticket).urgency),
+            ),
         }[self.way]
         try:
             urgency = ask(ticket=ticket).urgency
         except (LMError, LimitReachedError):
             urgency = "unknown"
-        return Prediction(urgency=urgency, said=ferrule.ask_person("Go on?"), again=self.classify(ticket="again").urgency)
+        return Prediction(
+            urgency=urgency,
+            said=ferrule.ask_person("Go on?"),
+            again=self.classify(ticket="again").urgency,
+        )
 
 
 class Inner(Module):
@@ -299,23 +332,39 @@ class AsyncCareful(Ways):
 
             return Prediction(urgency=await ferrule.aonce(ask))
 
-        ways = {"directly": self.classify.acall, "in a program": self.inner.acall, "in once": in_once, "in branches": in_branches}
+        ways = {
+            "directly": self.classify.acall,
+            "in a program": self.inner.acall,
+            "in once": in_once,
+            "in branches": in_branches,
+        }
         try:
             urgency = (await ways[self.way](ticket=ticket)).urgency
         except (LMError, LimitReachedError):
             urgency = "unknown"
         said = await ferrule.aask_person("Go on?")
-        return Prediction(urgency=urgency, said=said, again=(await self.classify.acall(ticket="again")).urgency)
+        return Prediction(
+            urgency=urgency,
+            said=said,
+            again=(await self.classify.acall(ticket="again")).urgency,
+        )
 
 
 @pytest.mark.parametrize(
     ("kind", "way"),
     [
-        *((kind, way) for kind in (Careful, AsyncCareful) for way in ("directly", "in a program", "in once")),
+        *(
+            (kind, way)
+            for kind in (Careful, AsyncCareful)
+            for way in ("directly", "in a program", "in once")
+        ),
         (AsyncCareful, "in branches"),
     ],
 )
-def test_a_models_error_that_forward_caught_is_raised_again_in_a_replay(kind: type[Ways], way: str) -> None:
+def test_a_models_error_that_forward_caught_is_raised_again_in_a_replay(
+    kind: type[Ways],
+    way: str,
+) -> None:
     """The resumed run asked the model again, which answered, and so took another way."""
     store = MemoryStore()
     with context(lm=ScriptedLM(by=triage(UnavailableError("down"), "low"))):
@@ -343,7 +392,11 @@ def test_a_models_error_that_nothing_caught_is_not_recorded() -> None:
         assert Run.load(store, "r", Program()).resume().prediction.urgency == "low"
 
 
-@pytest.mark.parametrize("is_late", [False, True], ids=["beside another program", "before another program begins"])
+@pytest.mark.parametrize(
+    "is_late",
+    [False, True],
+    ids=["beside another program", "before another program begins"],
+)
 def test_a_models_error_in_another_task_is_not_taken_for_one_that_was_caught(is_late: bool) -> None:
     """A program that begins in another task does not show that the error was caught: the run could never have gone on."""
     is_down = True
@@ -368,7 +421,11 @@ def test_a_models_error_in_another_task_is_not_taken_for_one_that_was_caught(is_
                 await self.classify.acall(ticket=f"soon {k}")
 
         async def aforward(self) -> Prediction:
-            found = await asyncio.gather(self.several(), self.classify.acall(ticket="down"), return_exceptions=True)
+            found = await asyncio.gather(
+                self.several(),
+                self.classify.acall(ticket="down"),
+                return_exceptions=True,
+            )
             for each in found:
                 if isinstance(each, BaseException):
                     raise each
@@ -397,7 +454,10 @@ def test_an_error_that_a_called_program_caught_is_recorded_when_it_returns() -> 
             self.inner = Catching(Predict("ticket -> urgency"))
 
         def forward(self) -> Prediction:
-            return Prediction(urgency=self.inner(ticket="?").urgency, said=ferrule.ask_person("Go on?"))
+            return Prediction(
+                urgency=self.inner(ticket="?").urgency,
+                said=ferrule.ask_person("Go on?"),
+            )
 
     store = MemoryStore()
     with context(lm=ScriptedLM(by=triage(UnavailableError("down"), "low"))):
@@ -438,7 +498,10 @@ def test_a_program_in_a_function_that_was_cut_off_is_not_asked_again() -> None:
             self.classify = Predict("ticket -> urgency")
 
         def urgency(self) -> str:
-            found = [self.classify(ticket=ticket).urgency for ticket in ("a", "b")[: 2 if self.is_stopped else 1]]
+            found = [
+                self.classify(ticket=ticket).urgency
+                for ticket in ("a", "b")[: 2 if self.is_stopped else 1]
+            ]
             if self.is_stopped:
                 raise OSError("the network is gone")
             return found[0]
@@ -466,7 +529,10 @@ def test_a_program_in_the_function_may_ask_a_person() -> None:
     store = MemoryStore()
     with context(lm=pays()):
         Program().start(store=store, run_id="r")
-        for decide in (lambda question: question.approve(), lambda question: question.reply("Yes.")):
+        for decide in (
+            lambda question: question.approve(),
+            lambda question: question.reply("Yes."),
+        ):
             run = Run.load(store, "r", Program())
             run.answer(decide(run.pending[0]))
             run.resume()
@@ -493,7 +559,10 @@ def test_what_a_program_in_the_function_spent_counts_in_the_resumed_run_too() ->
         assert isinstance(run.resume().error, LimitReachedError)
         assert run.usage.input_tokens == 120
     with context(lm=ScriptedLM(by=lambda _: answer), limits=Limits(tokens=1000)):
-        assert Run.load(store, "r", Program()).resume().prediction.toDict() == {"first": "42", "last": "42"}
+        assert Run.load(store, "r", Program()).resume().prediction.toDict() == {
+            "first": "42",
+            "last": "42",
+        }
     assert "once:first#0.spent" in [entry.slot for entry in run.journal.entries]
     clock = run_in_module(lambda: ferrule.once(lambda: 1, "now"))
     assert [entry.slot for entry in clock.journal.entries] == ["once:now#0"]
@@ -502,7 +571,12 @@ def test_what_a_program_in_the_function_spent_counts_in_the_resumed_run_too() ->
 def test_a_program_in_the_function_has_its_place_in_the_tree_of_events() -> None:
     class Program(Module):
         def forward(self) -> Prediction:
-            return Prediction(found=ferrule.once(lambda: Predict("question -> answer")(question="?").answer, "search"))
+            return Prediction(
+                found=ferrule.once(
+                    lambda: Predict("question -> answer")(question="?").answer,
+                    "search",
+                ),
+            )
 
     with context(lm=ScriptedLM([{"outputs": {"answer": "42"}}])):
         stream = Program().stream()
@@ -514,7 +588,11 @@ def test_a_program_in_the_function_has_its_place_in_the_tree_of_events() -> None
     [answered] = [event for event in told if event.type == "ModelAnswered"]
     [recalled] = [event for event in stream.run.events() if event.type == "ModelAnswered"]
     assert answered.parent_span_id == inner.span_id
-    assert (recalled.path, recalled.depth, recalled.parent_span_id) == (answered.path, 1, answered.parent_span_id)
+    assert (recalled.path, recalled.depth, recalled.parent_span_id) == (
+        answered.path,
+        1,
+        answered.parent_span_id,
+    )
 
 
 class Array:
@@ -536,7 +614,10 @@ NO_JSON = [object(), {1: "a"}, (1, 2), float("nan"), Prediction(answer=1), Array
 def test_a_value_that_is_not_json_data_is_refused_without_a_store_too(value: Any) -> None:
     run = run_in_module(lambda: ferrule.once(lambda: value, "search"))
     assert isinstance(run.error, RunError)
-    assert "The value `search` of `once` is recorded as JSON, so it must be JSON data; found " in str(run.error)
+    assert (
+        "The value `search` of `once` is recorded as JSON, so it must be JSON data; found "
+        in str(run.error)
+    )
 
 
 def test_a_value_that_contains_itself_is_refused() -> None:
@@ -614,7 +695,10 @@ class Writer(Module):
 
     def forward(self, topic: str) -> Prediction:
         text = self.write(topic=topic).text
-        return self.publish(text, ferrule.ask_person(f"Publish {text!r}?", expires_s=self.expires_s))
+        return self.publish(
+            text,
+            ferrule.ask_person(f"Publish {text!r}?", expires_s=self.expires_s),
+        )
 
 
 class AsyncWriter(Writer):
@@ -631,27 +715,41 @@ class OnlyAsyncWriter(Module):
     aforward = AsyncWriter.aforward
 
     def __init__(self) -> None:
-        self.write, self.published, self.publish = ferrule.Predict("topic -> text"), [], Writer.publish.__get__(self)
+        self.write, self.published, self.publish = (
+            ferrule.Predict("topic -> text"),
+            [],
+            Writer.publish.__get__(self),
+        )
 
 
 @pytest.mark.parametrize("make", [Writer, AsyncWriter, OnlyAsyncWriter])
 @pytest.mark.parametrize("is_awaited", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize(
-    ("decide", "said"), [(lambda q: q.reply("later"), "later"), (lambda q: q.approve(), "yes")], ids=["reply", "approve"]
+    ("decide", "said"),
+    [(lambda q: q.reply("later"), "later"), (lambda q: q.approve(), "yes")],
+    ids=["reply", "approve"],
 )
 def test_a_person_is_asked_and_answers_in_another_process(
-    make: Callable[[], Any], is_awaited: bool, decide: Callable[[Question], Decision], said: str, tmp_path: Path
+    make: Callable[[], Any],
+    is_awaited: bool,
+    decide: Callable[[Question], Decision],
+    said: str,
+    tmp_path: Path,
 ) -> None:
     lm = ScriptedLM([{"outputs": {"text": "Ink"}}])
     with ferrule.context(lm=lm), closing(SQLiteStore(tmp_path / "runs.db")) as store:
         program = make()
-        asyncio.run(program.astart(topic="ink", store=store, run_id="r")) if is_awaited else program.start(
-            topic="ink", store=store, run_id="r"
-        )
+        asyncio.run(
+            program.astart(topic="ink", store=store, run_id="r"),
+        ) if is_awaited else program.start(topic="ink", store=store, run_id="r")
         assert program.published == []
         run = Run.load(store, "r", make())
         [question] = run.pending
-        assert (run.status, question.kind, question.text) == ("waiting", "clarify", "Publish 'Ink'?")
+        assert (run.status, question.kind, question.text) == (
+            "waiting",
+            "clarify",
+            "Publish 'Ink'?",
+        )
         run.answer(decide(question))
         asyncio.run(run.aresume()) if is_awaited else run.resume()
         assert run.prediction.toDict() == {"text": "Ink", "said": said}
@@ -695,7 +793,9 @@ def test_a_plain_call_raises_the_question_and_resumes_with_the_answer() -> None:
 def test_branches_ask_together_and_a_program_that_asks_is_a_tool() -> None:
     class Both(Module):
         async def aforward(self) -> Prediction:
-            return Prediction(said=await gather(ferrule.aask_person("Now?"), ferrule.aask_person("Now?")))
+            return Prediction(
+                said=await gather(ferrule.aask_person("Now?"), ferrule.aask_person("Now?")),
+            )
 
     run = Both().start()
     for question, said in zip(run.pending, ("a", "b"), strict=True):
@@ -703,7 +803,11 @@ def test_branches_ask_together_and_a_program_that_asks_is_a_tool() -> None:
     assert run.resume().prediction.said == ["a", "b"]
 
     lm = ScriptedLM(
-        [{"name": "writer", "args": {"topic": "ink"}}, {"outputs": {"text": "Ink"}}, {"name": "finish", "args": {"answer": "Done."}}]
+        [
+            {"name": "writer", "args": {"topic": "ink"}},
+            {"outputs": {"text": "Ink"}},
+            {"name": "finish", "args": {"answer": "Done."}},
+        ],
     )
     writer = Writer()
     writer.signature = ferrule.Signature("topic -> text, said")
@@ -717,21 +821,27 @@ def test_branches_ask_together_and_a_program_that_asks_is_a_tool() -> None:
 
 
 def test_where_nothing_can_wait_the_error_says_what_to_do() -> None:
-    with pytest.raises(RunError, match="where no run executes: call the program, not its `forward`"):
+    with pytest.raises(
+        RunError,
+        match="where no run executes: call the program, not its `forward`",
+    ):
         ferrule.ask_person("Now?")
 
     @tool
     def now() -> str:
         """Ask."""
         with pytest.raises(
-            RunError, match=r"in a tool, which cannot wait in its middle: give the agent a program that asks, `program.as_tool\(\)`"
+            RunError,
+            match=r"in a tool, which cannot wait in its middle: give the agent a program that asks, `program.as_tool\(\)`",
         ):
             ferrule.ask_person("Now?")
         return "no"
 
-    ReAct("question -> answer", [now], lm=ScriptedLM([{"name": "now", "args": {}}, {"name": "finish", "args": {"answer": "no"}}]))(
-        question="?"
-    )
+    ReAct(
+        "question -> answer",
+        [now],
+        lm=ScriptedLM([{"name": "now", "args": {}}, {"name": "finish", "args": {"answer": "no"}}]),
+    )(question="?")
 
     class Blocks(Module):
         async def aforward(self) -> Prediction:
@@ -766,7 +876,9 @@ def test_a_question_in_a_task_group_fails_the_run_with_what_to_use_in_its_place(
 
         async def aforward(self) -> Prediction:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self.cashier.acall(bill=bill)) for bill in ("one", "two")]
+                tasks = [
+                    group.create_task(self.cashier.acall(bill=bill)) for bill in ("one", "two")
+                ]
             return Prediction(answers=[task.result().answer for task in tasks])
 
     class Outer(Module):
@@ -784,7 +896,9 @@ def test_a_question_in_a_task_group_fails_the_run_with_what_to_use_in_its_place(
 
 
 @pytest.mark.parametrize("driver", ["sync", "async"])
-def test_a_call_beside_a_question_ends_and_is_recorded_even_in_a_plain_asyncio_gather(driver: str) -> None:
+def test_a_call_beside_a_question_ends_and_is_recorded_even_in_a_plain_asyncio_gather(
+    driver: str,
+) -> None:
     """It was cut off, and a person was asked again and again whether it had run."""
     paid: list[str] = []
 
@@ -799,14 +913,20 @@ def test_a_call_beside_a_question_ends_and_is_recorded_even_in_a_plain_asyncio_g
     def answer(request: Request) -> dict[str, object]:
         if request.messages[-1].role == "tool":
             return {"name": "finish", "args": {"answer": request.messages[-1].text}}
-        return {"name": "pay", "args": {"name": "one" if "one" in request.messages[-1].text else "two"}}
+        return {
+            "name": "pay",
+            "args": {"name": "one" if "one" in request.messages[-1].text else "two"},
+        }
 
     class Office(Module):
         def __init__(self) -> None:
             self.cashier = ReAct("bill -> answer", [pay])
 
         async def aforward(self) -> Prediction:
-            found = await asyncio.gather(self.cashier.acall(bill="one"), self.cashier.acall(bill="two"))
+            found = await asyncio.gather(
+                self.cashier.acall(bill="one"),
+                self.cashier.acall(bill="two"),
+            )
             return Prediction(answers=[each.answer for each in found])
 
     store, asked = MemoryStore(), []
@@ -821,5 +941,8 @@ def test_a_call_beside_a_question_ends_and_is_recorded_even_in_a_plain_asyncio_g
                 asyncio.run(run.aresume())
             else:
                 run.resume()
-    assert (sorted(asked), sorted(paid)) == ([("confirm", "one"), ("confirm", "two")], ["one", "two"])  # in any order
+    assert (sorted(asked), sorted(paid)) == (
+        [("confirm", "one"), ("confirm", "two")],
+        ["one", "two"],
+    )  # in any order
     assert run.prediction.answers == ["one", "two"]

@@ -66,7 +66,12 @@ def looping(tools: int = 1, *, usage: Usage | None = None, cost: float | None = 
 
 
 def looker(then: Callable[[], Any] = lambda: "seen", **keywords: Any) -> ReAct:
-    return ReAct("question -> answer", [Tool(then, "look", "Look.", effect="read")], native=True, **keywords)
+    return ReAct(
+        "question -> answer",
+        [Tool(then, "look", "Look.", effect="read")],
+        native=True,
+        **keywords,
+    )
 
 
 # -- limits ---------------------------------------------------------------------------------------------------------
@@ -85,13 +90,17 @@ def test_limits_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
 def test_a_misspelled_limit_is_refused_with_the_nearest_one() -> None:
     """Ours: it was a bare TypeError."""
     wrong: dict[str, Any] = {"step": 3}
-    with pytest.raises(ConfigurationError, match=r"`Limits` has no option `step`. Did you mean `steps`\?"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"`Limits` has no option `step`. Did you mean `steps`\?",
+    ):
         Limits(**wrong)
 
 
 def test_an_option_like_no_other_is_answered_with_those_that_there_are():
     with pytest.raises(
-        ConfigurationError, match=r"`Limits` has no option `request_limit`\. It has: `steps`, `tool_calls`, `tokens`, `cost`"
+        ConfigurationError,
+        match=r"`Limits` has no option `request_limit`\. It has: `steps`, `tool_calls`, `tokens`, `cost`",
     ):
         Limits(**dict[str, Any](request_limit=50))
 
@@ -107,14 +116,29 @@ def test_an_option_like_no_other_is_answered_with_those_that_there_are():
     ids=["steps", "tool_calls", "tokens", "cost"],
 )
 def test_a_limit_ends_an_agent_with_a_reason_and_an_extracted_answer(
-    driver: str, limits: Limits, model: Callable[[], ScriptedLM], seen: int
+    driver: str,
+    limits: Limits,
+    model: Callable[[], ScriptedLM],
+    seen: int,
 ) -> None:
     """A14, P77: no off by one; at the agent."""
     looks: list[str] = []
     with context(lm=model()):
-        prediction = carry(looker(lambda: looks.append("look"), limits=limits), driver, question="q").prediction
-    name = next(each for each in ("steps", "tool_calls", "tokens", "cost") if getattr(limits, each) is not None)
-    assert (prediction.answer, prediction.reason, len(looks)) == ("extracted", f"limits.{name}", seen)
+        prediction = carry(
+            looker(lambda: looks.append("look"), limits=limits),
+            driver,
+            question="q",
+        ).prediction
+    name = next(
+        each
+        for each in ("steps", "tool_calls", "tokens", "cost")
+        if getattr(limits, each) is not None
+    )
+    assert (prediction.answer, prediction.reason, len(looks)) == (
+        "extracted",
+        f"limits.{name}",
+        seen,
+    )
 
 
 @pytest.mark.parametrize("where", ["agent", "call", "run"])
@@ -131,7 +155,12 @@ def test_limits_are_given_to_the_agent_the_call_or_the_run(driver: str, where: s
 def test_both_modes_end_alike(mode: str) -> None:
     """A14."""
     steps = [STEPS[mode]("l", "look") for _ in range(2)]
-    agent = ReAct("question -> answer", [Tool(lambda: "seen", "look", "Look.")], native=mode == "native", limits=Limits(steps=2))
+    agent = ReAct(
+        "question -> answer",
+        [Tool(lambda: "seen", "look", "Look.")],
+        native=mode == "native",
+        limits=Limits(steps=2),
+    )
     with ScriptedLM([*steps, fields(reasoning="r", answer="a")]) as lm:
         assert agent(question="q", lm=lm).reason == "limits.steps"
 
@@ -140,14 +169,23 @@ def test_calls_of_one_turn_over_the_limit_are_not_run(driver: str) -> None:
     """A14: the model is told."""
     looks: list[str] = []
     with context(lm=looping(5)):
-        run = carry(looker(lambda: looks.append("look") or "seen", limits=Limits(tool_calls=3)), driver, question="q")
+        run = carry(
+            looker(lambda: looks.append("look") or "seen", limits=Limits(tool_calls=3)),
+            driver,
+            question="q",
+        )
     results = run.trajectory.steps[0].results
-    assert (len(looks), [result.is_error for result in results]) == (3, [False, False, False, True, True])
+    assert (len(looks), [result.is_error for result in results]) == (
+        3,
+        [False, False, False, True, True],
+    )
     assert "limit of tool calls" in str(results[4].content)
     assert [entry.kind for entry in run.journal.entries if entry.slot == "1.4"] == ["result"]
 
 
-def test_calls_that_a_lower_limit_refused_do_not_count_when_the_run_goes_on_with_more(driver: str) -> None:
+def test_calls_that_a_lower_limit_refused_do_not_count_when_the_run_goes_on_with_more(
+    driver: str,
+) -> None:
     """A14: they did not run."""
     ran: list[int] = []
 
@@ -157,7 +195,9 @@ def test_calls_that_a_lower_limit_refused_do_not_count_when_the_run_goes_on_with
         return Response("", calls) if at < 2 else fields(answer="x")
 
     program = Predict(
-        "question -> answer", tools=[Tool(lambda n: ran.append(n) or "sent", "send", "Send.", arg_types={"n": int})], native=True
+        "question -> answer",
+        tools=[Tool(lambda n: ran.append(n) or "sent", "send", "Send.", arg_types={"n": int})],
+        native=True,
     )
     with context(lm=ScriptedLM(by=answer)):
         with context(limits=Limits(tool_calls=1)):
@@ -198,7 +238,10 @@ def test_a_program_that_cannot_make_an_end_raises_and_goes_on_with_more(driver: 
     assert len(asked) == 2
 
 
-def test_the_clock_ends_a_run_and_a_replay_by_another_clock_ends_alike(driver: str, seconds: list[float]) -> None:
+def test_the_clock_ends_a_run_and_a_replay_by_another_clock_ends_alike(
+    driver: str,
+    seconds: list[float],
+) -> None:
     """A14, A11: that the time was over is journalled, as no replay could see it."""
     crash = [True]
 
@@ -220,8 +263,14 @@ def test_the_clock_ends_a_run_and_a_replay_by_another_clock_ends_alike(driver: s
         crash[0], seconds[0] = False, 0
         run = Run.from_json(run.to_json(), run.program)
         prediction = resume(run, driver).prediction
-    assert (prediction.answer, prediction.reason, len(run.trajectory.steps)) == ("extracted", "limits.wall_s", 3)
-    assert [entry.value for entry in run.journal.entries if entry.kind == "limit"] == [{"name": "wall_s", "limit": 10}]
+    assert (prediction.answer, prediction.reason, len(run.trajectory.steps)) == (
+        "extracted",
+        "limits.wall_s",
+        3,
+    )
+    assert [entry.value for entry in run.journal.entries if entry.kind == "limit"] == [
+        {"name": "wall_s", "limit": 10},
+    ]
 
 
 def test_the_end_that_a_program_makes_survives_a_crash(driver: str) -> None:
@@ -274,7 +323,12 @@ def test_tool_s_is_the_timeout_of_tools_without_one(driver: str) -> None:
         return ""
 
     with context(lm=looping()):
-        agent = ReAct("question -> answer", [Tool(wait, "look")], native=True, limits=Limits(tool_s=0.01, steps=1))
+        agent = ReAct(
+            "question -> answer",
+            [Tool(wait, "look")],
+            native=True,
+            limits=Limits(tool_s=0.01, steps=1),
+        )
         run = carry(agent, driver, question="q")
     assert "did not finish within 0.01 s" in run.trajectory["observation_0"]
 
@@ -308,7 +362,10 @@ def test_an_end_takes_a_few_calls_but_not_more_than_a_few() -> None:
                     if len(made) > 20:
                         raise
 
-    with context(lm=ScriptedLM(by=lambda _: Response(fields(b="B"), usage=Usage(1, 0, 0, 1))), limits=Limits(tokens=1)):
+    with context(
+        lm=ScriptedLM(by=lambda _: Response(fields(b="B"), usage=Usage(1, 0, 0, 1))),
+        limits=Limits(tokens=1),
+    ):
         run = Stubborn().start()
     assert isinstance(run.error, LimitReachedError)
     assert (run.usage.calls, len(made)) == (5, 21)
@@ -317,7 +374,9 @@ def test_an_end_takes_a_few_calls_but_not_more_than_a_few() -> None:
 def test_without_limits_there_is_no_budget() -> None:
     """Performance: nothing on the way of a step."""
     seen = []
-    with context(lm=ScriptedLM(by=lambda _: seen.append(settings.scope().frame) or Response(fields(b="B")))):
+    with context(
+        lm=ScriptedLM(by=lambda _: seen.append(settings.scope().frame) or Response(fields(b="B"))),
+    ):
         Predict("a -> b")(a="x")
     assert [frame.budget for frame in seen] == [None]
 
@@ -327,7 +386,10 @@ def test_what_is_spent_inside_is_spent_outside() -> None:
     outer = Budget(Limits(tokens=10, tool_calls=2))
     inner = Budget(Limits(tokens=5), outer)
     inner.spend(tokens=4, steps=1)
-    assert (inner.reached(), outer.spent()) == (None, {"steps": 1, "tool_calls": 0, "tokens": 4, "cost": 0.0})
+    assert (inner.reached(), outer.spent()) == (
+        None,
+        {"steps": 1, "tool_calls": 0, "tokens": 4, "cost": 0.0},
+    )
     assert [inner.take_calls(5), inner.take_calls(1), outer.tool_calls] == [2, 0, 2]
     inner.spend(tokens=1)
     reached = inner.reached()

@@ -8,9 +8,22 @@ from typing import Any
 import pytest
 from agent_script import native_step
 
-from ferrule import InputError, MemoryStore, Predict, ReAct, Response, Run, ScriptedLM, configure, context, inspect_history, progress, tool
+from ferrule import (
+    InputError,
+    MemoryStore,
+    Predict,
+    ReAct,
+    Response,
+    Run,
+    ScriptedLM,
+    configure,
+    context,
+    events,
+    inspect_history,
+    progress,
+    tool,
+)
 from ferrule.runs.observers import without_traces
-from ferrule.values.run import event as events
 
 
 def add(a: int, b: int) -> int:
@@ -19,7 +32,9 @@ def add(a: int, b: int) -> int:
 
 
 def lm() -> ScriptedLM:
-    return ScriptedLM([native_step("a", "add", {"a": 1, "b": 1}), native_step("e", "finish", {"answer": 2})])
+    return ScriptedLM(
+        [native_step("a", "add", {"a": 1, "b": 1}), native_step("e", "finish", {"answer": 2})],
+    )
 
 
 class Records:
@@ -67,7 +82,9 @@ def test_a_failing_callback_never_changes_the_result() -> None:
         raise ValueError("callback")
 
     with context(callbacks=[fails]), pytest.warns(RuntimeWarning, match="callback"):
-        assert ReAct("question -> answer: int", [add], native=True)(question="q", lm=lm()).answer == 2
+        assert (
+            ReAct("question -> answer: int", [add], native=True)(question="q", lm=lm()).answer == 2
+        )
 
 
 def test_inspect_history_prints_the_last_exchanges(capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,7 +119,9 @@ def test_inspect_history_prints_half_a_surrogate_pair_escaped() -> None:
     assert "answer \\ud83d" in out.getvalue()
 
 
-def test_inspect_history_prints_thoughts_and_no_line_for_an_empty_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_history_prints_thoughts_and_no_line_for_an_empty_text(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """Ours."""
     thought = Response(None, native_step("", "add", {"a": 1, "b": 1}).tool_calls, "I count")
     script = ScriptedLM([thought, native_step("", "finish", {"answer": 2})])
@@ -122,7 +141,9 @@ def test_progress_in_a_run_without_observers_goes_nowhere() -> None:
         progress("half", done=1, total=2)
         return n
 
-    script = ScriptedLM([native_step("s", "slow", {"n": 2}), native_step("e", "finish", {"answer": 2})])
+    script = ScriptedLM(
+        [native_step("s", "slow", {"n": 2}), native_step("e", "finish", {"answer": 2})],
+    )
     done = ReAct("question -> answer: int", [slow], native=True)(question="q", lm=script)
     assert done.trajectory.steps[0].results[0].content == "2"
 
@@ -145,12 +166,18 @@ def test_the_errors_of_a_group_keep_no_frames_alive_either() -> None:
 
 def test_every_event_has_its_time_and_the_end_says_the_status() -> None:
     seen: list[Any] = []
-    with context(lm=ScriptedLM(["[[ ## a ## ]]\n1\n\n[[ ## completed ## ]]"]), callbacks=[seen.append]):
+    with context(
+        lm=ScriptedLM(["[[ ## a ## ]]\n1\n\n[[ ## completed ## ]]"]),
+        callbacks=[seen.append],
+    ):
         Predict("q -> a")(q="?")
         with pytest.raises(InputError):
             Predict("q -> a")(other="?")
     assert all(event.at > 1_700_000_000 for event in seen)
-    assert [event.status for event in seen if isinstance(event, events.RunFinished)] == ["done", "failed"]
+    assert [event.status for event in seen if isinstance(event, events.RunFinished)] == [
+        "done",
+        "failed",
+    ]
 
 
 class Choosy:
@@ -184,7 +211,10 @@ def test_an_observer_whose_answer_cannot_be_used_receives_all_events() -> None:
     """O19."""
     observer = Choosy()
     observer.needed = True
-    with context(callbacks=[observer]), pytest.warns(RuntimeWarning, match="at the start of a run and was skipped"):
+    with (
+        context(callbacks=[observer]),
+        pytest.warns(RuntimeWarning, match="at the start of a run and was skipped"),
+    ):
         ReAct("question -> answer: int", [add], native=True)(question="q", lm=lm())
     assert {"ModelCalled", "StepFinished", "RunFinished"} <= {*observer.seen}
 
@@ -198,12 +228,16 @@ def test_an_observer_that_needs_nothing_of_a_run_receives_that_of_a_run_in_its_t
 
     def ask() -> str:
         """Ask another program."""
-        return Predict("question -> answer")(question="x", lm=ScriptedLM(["[[ ## answer ## ]]\nx"])).answer
+        return Predict("question -> answer")(
+            question="x",
+            lm=ScriptedLM(["[[ ## answer ## ]]\nx"]),
+        ).answer
 
     observer = OnlyInside()
     with context(callbacks=[observer]):
         ReAct("question -> answer: int", [ask], native=True)(
-            question="q", lm=ScriptedLM([native_step("a", "ask", {}), native_step("e", "finish", {"answer": 2})])
+            question="q",
+            lm=ScriptedLM([native_step("a", "ask", {}), native_step("e", "finish", {"answer": 2})]),
         )
     assert observer.seen == ["RunFinished"]
 
@@ -258,7 +292,11 @@ class Broken:
 def test_whatever_fails_in_an_observer_changes_neither_a_run_nor_a_decision() -> None:
     """O19: only its events and `open_run` were behind the wall."""
     pay = tool(require_confirmation=True)(add)
-    program, one, store = ReAct("question -> answer: int", [pay], native=True), Broken(), MemoryStore()
+    program, one, store = (
+        ReAct("question -> answer: int", [pay], native=True),
+        Broken(),
+        MemoryStore(),
+    )
 
     def decide() -> Any:
         program.start(question="q", store=store, run_id="r")
@@ -266,17 +304,24 @@ def test_whatever_fails_in_an_observer_changes_neither_a_run_nor_a_decision() ->
         run.answer(run.pending[0].approve())
         return run.resume()
 
-    with context(callbacks=[one], lm=lm()), pytest.warns(RuntimeWarning, match=r"an observer failed .* and was skipped") as warned:
+    with (
+        context(callbacks=[one], lm=lm()),
+        pytest.warns(RuntimeWarning, match=r"an observer failed .* and was skipped") as warned,
+    ):
         run = decide()
     assert run.prediction.answer == 2
     assert one.told > 0
-    assert {str(each.message).rpartition("ValueError")[2] for each in warned} == {"('idle')", "('open')", "('caller')"}
+    assert {str(each.message).rpartition("ValueError")[2] for each in warned} == {
+        "('idle')",
+        "('open')",
+        "('caller')",
+    }
 
 
 def test_an_idle_observer_receives_nothing_of_direct_calls_either() -> None:
     class Idle:
         is_idle = True
-        seen: list[str] = []  # noqa: RUF012
+        seen: list[str] = []
 
         def __call__(self, event: events.Event) -> None:
             self.seen.append(event.type)

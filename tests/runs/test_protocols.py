@@ -27,7 +27,10 @@ DOORS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
 def test_a_path_is_no_store(door: Callable[[Any], Any]) -> None:
     """Ours: 'str' object has no attribute 'create'."""
-    with pytest.raises(ConfigurationError, match=r"`store` takes a store, such as SQLiteStore\('x\.db'\); found 'x\.db'\."):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"`store` takes a store, such as SQLiteStore\('x\.db'\); found 'x\.db'\.",
+    ):
         door("x.db")
     assert LM.requests == []
 
@@ -38,8 +41,14 @@ def test_a_path_is_no_store(door: Callable[[Any], Any]) -> None:
         (Path("x.db"), r"such as SQLiteStore\('x\.db'\); found .*Path\('x\.db'\)"),
         (SQLiteStore, r"such as SQLiteStore\('ferrule\.db'\); found <class"),
         (None, r"such as SQLiteStore\('ferrule\.db'\); found None"),
-        ("postgresql://me:secret@host/db", r"such as PostgresStore\(\.\.\.\); found the address of one\.$"),
-        ("host=db password=secret", r"such as PostgresStore\(\.\.\.\); found the address of one\.$"),
+        (
+            "postgresql://me:secret@host/db",
+            r"such as PostgresStore\(\.\.\.\); found the address of one\.$",
+        ),
+        (
+            "host=db password=secret",
+            r"such as PostgresStore\(\.\.\.\); found the address of one\.$",
+        ),
     ],
     ids=["path", "class", "none", "url", "pairs"],
 )
@@ -51,7 +60,10 @@ def test_what_is_no_store_is_shown_unless_it_may_hold_a_password(given: Any, say
 
 @pytest.mark.parametrize("limit", [-1, 1.5, "3", True, float("nan"), 10**30])
 def test_a_limit_that_is_no_number_of_runs_is_refused(limit: Any) -> None:
-    with pytest.raises(ConfigurationError, match="`limit` is a whole number, 0 or more, or None for all runs; found "):
+    with pytest.raises(
+        ConfigurationError,
+        match="`limit` is a whole number, 0 or more, or None for all runs; found ",
+    ):
         Run.list(MemoryStore(), limit=limit)
 
 

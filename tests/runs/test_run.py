@@ -59,7 +59,9 @@ def call(program: Any, driver: str, **inputs: Any) -> Any:
 def model(answers: int | None = None) -> ScriptedLM:
     """A model that answers `b`, each answer of 10 and 5 tokens."""
     answer = Response(fields(b="B"), usage=Usage(10, 5, 0, 1))
-    return ScriptedLM([answer] * answers) if answers is not None else ScriptedLM(by=lambda _: answer)
+    return (
+        ScriptedLM([answer] * answers) if answers is not None else ScriptedLM(by=lambda _: answer)
+    )
 
 
 class Notify(Module):
@@ -80,7 +82,12 @@ def test_a_program_that_returns_nothing_runs_once(driver: str) -> None:
     with context(lm=model()):
         assert call(program, driver, to="ann") is None
         run = program.start(to="bob")
-        assert [run.prediction, run.prediction, run.usage.calls, len(run.trajectory.steps)] == [None, None, 1, 0]
+        assert [run.prediction, run.prediction, run.usage.calls, len(run.trajectory.steps)] == [
+            None,
+            None,
+            1,
+            0,
+        ]
     assert program.sent == ["ann", "bob"]
 
 
@@ -88,13 +95,22 @@ def test_a_program_that_returns_nothing_runs_once(driver: str) -> None:
 def test_a_run_is_loaded_with_its_program(program: Any) -> None:
     with closing(MemoryStore()) as store, context(lm=model()):
         Notify().start(to="ann", store=store, run_id="r")
-        with pytest.raises(ConfigurationError, match=r"A run is loaded with its program, such as `ReAct\(\.\.\.\)`; found"):
+        with pytest.raises(
+            ConfigurationError,
+            match=r"A run is loaded with its program, such as `ReAct\(\.\.\.\)`; found",
+        ):
             Run.load(store, "r", program)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-@pytest.mark.parametrize("lock", [(state, "_BEGINNING"), (questions, "_GRANTING")], ids=["begins", "grants"])
-def test_a_child_that_is_forked_while_a_thread_begins_a_run_or_uses_a_grant_runs_programs(lock: Any) -> None:
+@pytest.mark.parametrize(
+    "lock",
+    [(state, "_BEGINNING"), (questions, "_GRANTING")],
+    ids=["begins", "grants"],
+)
+def test_a_child_that_is_forked_while_a_thread_begins_a_run_or_uses_a_grant_runs_programs(
+    lock: Any,
+) -> None:
     """The thread does not live on in the child, which waited for it for ever."""
     module, name = lock
     held, forked = threading.Event(), threading.Event()
@@ -105,7 +121,11 @@ def test_a_child_that_is_forked_while_a_thread_begins_a_run_or_uses_a_grant_runs
             forked.wait(60)
 
     pay = Tool(lambda: "paid", "pay", require_confirmation=True)
-    steps = [native_step("", "pay"), native_step("", "pay"), native_step("", "finish", {"answer": "yes"})]
+    steps = [
+        native_step("", "pay"),
+        native_step("", "pay"),
+        native_step("", "finish", {"answer": "yes"}),
+    ]
     run = ReAct("task -> answer", [pay], lm=ScriptedLM(steps), native=True).start(task="x")
     thread = threading.Thread(target=hold)
     thread.start()
@@ -136,7 +156,10 @@ def test_a_run_that_was_done_when_it_was_loaded_may_be_read_by_several_threads()
                 return run.prediction, run.usage.calls, run.status
 
             with ThreadPoolExecutor(3) as pool:
-                found = [future.result(60) for future in [pool.submit(context_free, read) for _ in range(3)]]
+                found = [
+                    future.result(60)
+                    for future in [pool.submit(context_free, read) for _ in range(3)]
+                ]
             assert found == [(None, 1, "done")] * 3
             assert program.sent == ["ann"]
 
@@ -170,7 +193,9 @@ def test_a_loaded_run_may_be_read_by_a_tool_while_a_thread_makes_it_of_its_journ
         return run.prediction.b
 
     agent = ReAct("question -> answer", [reader], native=True)
-    agent.set_lm(ScriptedLM([native_step("r", "reader", {}), native_step("f", "finish", {"answer": "a"})]))
+    agent.set_lm(
+        ScriptedLM([native_step("r", "reader", {}), native_step("f", "finish", {"answer": "a"})]),
+    )
     assert agent(question="q").trajectory["observation_0"] == "B"
     first.join(60)
     assert not first.is_alive()
@@ -187,12 +212,16 @@ def test_reading_a_loaded_run_spends_nothing_of_the_readers_limits() -> None:
         return str(run.prediction)
 
     agent = ReAct("question -> answer", [reader], native=True, limits=Limits(tokens=10))
-    agent.set_lm(ScriptedLM([native_step("r", "reader", {}), native_step("f", "finish", {"answer": "a"})]))
+    agent.set_lm(
+        ScriptedLM([native_step("r", "reader", {}), native_step("f", "finish", {"answer": "a"})]),
+    )
     assert agent(question="q").reason is None
 
 
 @pytest.mark.parametrize("kind", ["forward", "validator"])
-def test_reading_a_run_that_is_done_asks_no_model_if_the_program_takes_another_step(kind: str) -> None:
+def test_reading_a_run_that_is_done_asks_no_model_if_the_program_takes_another_step(
+    kind: str,
+) -> None:
     """A2: it is replayed to its end, and does nothing new."""
     changed: list[bool] = []
     ask = Predict("a -> b")
@@ -215,7 +244,13 @@ def test_reading_a_run_that_is_done_asks_no_model_if_the_program_takes_another_s
     changed.append(True)
     lm = model(3)
     for migrate in (False, "restart_turn"):
-        with context(lm=lm), pytest.raises(ReplayMismatchError, match="recorded the end of a run that is done, now model") as caught:
+        with (
+            context(lm=lm),
+            pytest.raises(
+                ReplayMismatchError,
+                match="recorded the end of a run that is done, now model",
+            ) as caught,
+        ):
             _ = Run.from_json(text, program, migrate=migrate).prediction
         assert "restart_turn" not in str(caught.value)  # a run that is done does not continue
         assert "load the run with the version of the program that ended it" in str(caught.value)
@@ -234,7 +269,10 @@ def test_a_run_that_is_done_cannot_be_read_with_a_program_that_asks_a_person() -
     text = program.start().to_json()
     changed.append(True)
     run = Run.from_json(text, program)
-    with pytest.raises(ReplayMismatchError, match="recorded the end of a run that is done, now decision"):
+    with pytest.raises(
+        ReplayMismatchError,
+        match="recorded the end of a run that is done, now decision",
+    ):
         _ = run.prediction
     assert (run.status, run.pending) == ("done", ())
 
@@ -261,7 +299,10 @@ def test_reading_a_failed_run_leaves_its_error_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("kind", ["flow", "forward"])
-def test_a_run_that_is_cancelled_before_it_begins_does_nothing_until_it_is_resumed(driver: str, kind: str) -> None:
+def test_a_run_that_is_cancelled_before_it_begins_does_nothing_until_it_is_resumed(
+    driver: str,
+    kind: str,
+) -> None:
     """R15, A15."""
     program: Any = Notify() if kind == "forward" else Predict("a -> b")
     lm = model(1)
@@ -296,7 +337,9 @@ def test_a_cancellation_that_comes_while_a_run_is_taken_up_again_holds(status: s
             return super().take(*args, **keywords)
 
     with closing(Slow()) as store:
-        script = [native_step("p", "pay", {})] if status == "waiting" else [UnavailableError("down")]
+        script = (
+            [native_step("p", "pay", {})] if status == "waiting" else [UnavailableError("down")]
+        )
         with context(lm=ScriptedLM(script)):
             run = agent.start(question="q", store=store)
         assert run.status == status
@@ -385,7 +428,10 @@ class Team(Module):
         self.inner, self.ask = Inner(), Predict("a -> b")
 
     def spent(self, **parts: Prediction) -> Prediction:
-        return Prediction(calls={name: part.usage.calls for name, part in parts.items()}, tokens=parts["one"].usage.total_tokens)
+        return Prediction(
+            calls={name: part.usage.calls for name, part in parts.items()},
+            tokens=parts["one"].usage.total_tokens,
+        )
 
 
 class SyncTeam(Team):
@@ -405,17 +451,33 @@ class AsyncTeam(Team):
 
 
 @pytest.mark.parametrize("kind", [SyncTeam, AsyncTeam])
-def test_a_program_inside_a_run_has_its_own_part_of_the_usage(kind: type[Team], driver: str) -> None:
+def test_a_program_inside_a_run_has_its_own_part_of_the_usage(
+    kind: type[Team],
+    driver: str,
+) -> None:
     """Its prediction and its `RunFinished` count what it spent itself, and what programs inside it spent; those of the run count all."""
     store, told = MemoryStore(), []
     with context(lm=model(), callbacks=[told.append]):
-        run = asyncio.run(kind().astart(a="x", store=store)) if driver == "async" else kind().start(a="x", store=store)
-        assert run.prediction.toDict() == {"calls": {"one": 1, "two": 1, "several": 2}, "tokens": 15}
+        run = (
+            asyncio.run(kind().astart(a="x", store=store))
+            if driver == "async"
+            else kind().start(a="x", store=store)
+        )
+        assert run.prediction.toDict() == {
+            "calls": {"one": 1, "two": 1, "several": 2},
+            "tokens": 15,
+        }
         assert run.prediction.usage == run.usage == Usage(60, 30, 0, 6)
         again = Run.load(store, run.id, kind())
         assert again.prediction.toDict() == run.prediction.toDict()
-    ends = [(event.depth, event.as_json()["prediction"]) for event in told if event.type == "RunFinished"]
-    assert [(depth, form["usage"]["calls"]) for depth, form in ends if form is not None and depth < 2] == [(1, 1)] * 4 + [(0, 6)]
+    ends = [
+        (event.depth, event.as_json()["prediction"])
+        for event in told
+        if event.type == "RunFinished"
+    ]
+    assert [
+        (depth, form["usage"]["calls"]) for depth, form in ends if form is not None and depth < 2
+    ] == [(1, 1)] * 4 + [(0, 6)]
 
 
 class Cached(Module):
@@ -439,15 +501,26 @@ def test_a_prediction_that_was_made_elsewhere_keeps_its_usage(driver: str) -> No
         first, second = call(program, driver, a="x"), call(program, driver, a="x")
     assert [each.usage.total_tokens for each in (first, second, program.kept["x"])] == [30, 0, 15]
     assert first == second == program.kept["x"]
-    assert (first.messages, first.outputs.b, first.history) == (second.messages, "B", second.history)
+    assert (first.messages, first.outputs.b, first.history) == (
+        second.messages,
+        "B",
+        second.history,
+    )
 
 
 def test_an_agent_that_is_a_tool_has_its_own_part_of_the_usage(driver: str) -> None:
     told: list[Any] = []
     scout = ReAct("place -> report", [], native=True).as_tool("scout")
     guide = ReAct("question -> answer", [scout], native=True)
-    script = [("scout", {"place": "Rome"}), ("finish", {"report": "sunny"}), ("finish", {"answer": "Go."})]
-    answers = [Response("", (ToolCall(name=name, args=args),), usage=Usage(10, 5, 0, 1)) for name, args in script]
+    script = [
+        ("scout", {"place": "Rome"}),
+        ("finish", {"report": "sunny"}),
+        ("finish", {"answer": "Go."}),
+    ]
+    answers = [
+        Response("", (ToolCall(name=name, args=args),), usage=Usage(10, 5, 0, 1))
+        for name, args in script
+    ]
     with context(lm=ScriptedLM(answers), callbacks=[told.append]):
         call(guide, driver, question="Where?")
     assert [event.prediction.usage.calls for event in told if event.type == "RunFinished"] == [1, 3]
@@ -462,8 +535,8 @@ def test_usage_counts_what_a_program_has_spent_that_waits_inside_a_tool(driver: 
             [
                 Response("", native_step(*each).tool_calls, usage=Usage(10, 5, 0, 1))
                 for each in (("p", "pay", {}), ("f", "finish", {"done": "so"}))
-            ]
-        )
+            ],
+        ),
     )
     outer = ReAct("question -> answer", [inner.as_tool("helper")], native=True)
     outer.set_lm(
@@ -471,10 +544,12 @@ def test_usage_counts_what_a_program_has_spent_that_waits_inside_a_tool(driver: 
             [
                 Response("", native_step(*each).tool_calls, usage=Usage(10, 5, 0, 1))
                 for each in (("h", "helper", {"task": "t"}), ("f", "finish", {"answer": "a"}))
-            ]
-        )
+            ],
+        ),
     )
-    run = asyncio.run(outer.astart(question="q")) if driver == "async" else outer.start(question="q")
+    run = (
+        asyncio.run(outer.astart(question="q")) if driver == "async" else outer.start(question="q")
+    )
     assert (run.status, run.usage) == ("waiting", Usage(20, 10, 0, 2))
     run.answer(run.pending[0].approve())
     _ = asyncio.run(run.aresume()) if driver == "async" else run.resume()
@@ -533,8 +608,16 @@ def test_a_tool_that_raised_keeps_nobody_alive(driver: str) -> None:
 
     def caller() -> tuple[Any, weakref.ref[Held]]:
         local = Held()
-        with context(lm=ScriptedLM([native_step("b", "bad", {}), native_step("f", "finish", {"answer": "a"})])):
-            prediction = call(ReAct("question -> answer", [Tool(bad)], native=True), driver, question="q")
+        with context(
+            lm=ScriptedLM(
+                [native_step("b", "bad", {}), native_step("f", "finish", {"answer": "a"})],
+            ),
+        ):
+            prediction = call(
+                ReAct("question -> answer", [Tool(bad)], native=True),
+                driver,
+                question="q",
+            )
         return prediction, weakref.ref(local)
 
     gc.disable()
@@ -558,7 +641,11 @@ def test_a_tool_that_raised_leaves_alone_what_its_caller_is_dealing_with(driver:
     try:
         raise KeyError("mine")
     except KeyError as mine:
-        with context(lm=ScriptedLM([native_step("b", "bad", {}), native_step("f", "finish", {"answer": "a"})])):
+        with context(
+            lm=ScriptedLM(
+                [native_step("b", "bad", {}), native_step("f", "finish", {"answer": "a"})],
+            ),
+        ):
             call(ReAct("question -> answer", [Tool(bad)], native=True), driver, question="q")
         assert mine.__traceback__ is not None
 
@@ -568,7 +655,10 @@ def test_the_id_of_a_question_is_known_as_long_as_somebody_holds_its_run() -> No
     from ferrule import DecisionError, get_confirmation_status, respond_to_confirmation
 
     pay = Tool(lambda: "paid", "pay", require_confirmation=True)
-    with context(lm=ScriptedLM([native_step("p", "pay", {})])), pytest.raises(ConfirmationRequired) as raised:
+    with (
+        context(lm=ScriptedLM([native_step("p", "pay", {})])),
+        pytest.raises(ConfirmationRequired) as raised,
+    ):
         ReAct("question -> answer", [pay], native=True)(question="q")
     key = raised.value.confirmation_id
     assert get_confirmation_status(key) == "pending"
@@ -584,7 +674,7 @@ def test_a_run_that_has_not_begun_has_no_prediction() -> None:
     lm = ScriptedLM([])
     run = Predict("question -> answer").stream(question="q", lm=lm).run
     with pytest.raises(RunError, match="it has no prediction yet"):
-        run.prediction  # noqa: B018
+        run.prediction
     assert lm.requests == []
 
 
@@ -604,13 +694,21 @@ def test_deep_copies_of_what_holds_a_run_share_it_and_a_pickle_says_what_to_use(
     """Python's own error named a lock: `BatchResults` and a `ConfirmationRequired` could not be copied."""
     pay = Tool(lambda: "paid", "pay", "Pay.", require_confirmation=True)
     agent = ReAct("a -> b", [pay], native=True)
-    with context(lm=ScriptedLM([native_step("p", "pay")])), pytest.raises(ConfirmationRequired) as raised:
+    with (
+        context(lm=ScriptedLM([native_step("p", "pay")])),
+        pytest.raises(ConfirmationRequired) as raised,
+    ):
         agent(a="A")
     assert copy.deepcopy(raised.value).run is raised.value.run
     with context(lm=model()):
         results = Predict("a -> b").batch([{"a": 1}, {"a": 2}])
     again = copy.deepcopy(results)
-    assert (again, again.runs, again.usage, again.batch_id) == (results, results.runs, results.usage, results.batch_id)
+    assert (again, again.runs, again.usage, again.batch_id) == (
+        results,
+        results.runs,
+        results.usage,
+        results.batch_id,
+    )
     for held in (raised.value, results):
         with pytest.raises(TypeError, match=r"cannot pickle a `Run`: .* Use `run.to_json\(\)`"):
             pickle.dumps(held)

@@ -22,7 +22,17 @@ from agent_script import native_step
 from hypothesis import settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ferrule import Decision, DecisionError, ReAct, Response, Run, ScriptedLM, ToolCall, context, tool
+from ferrule import (
+    Decision,
+    DecisionError,
+    ReAct,
+    Response,
+    Run,
+    ScriptedLM,
+    ToolCall,
+    context,
+    tool,
+)
 from ferrule.runs.journal.encode import entry_text, read_entry
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
@@ -66,10 +76,25 @@ class _Case:
         opening, last = request.messages[1].text, request.messages[-1]
         if "who ## ]]" in opening:
             who = opening.split("who ## ]]")[1].split()[0]
-            return native_step("e", "finish", {"receipt": last.text}) if last.role == "tool" else native_step("p", "pay", {"name": who})
+            return (
+                native_step("e", "finish", {"receipt": last.text})
+                if last.role == "tool"
+                else native_step("p", "pay", {"name": who})
+            )
         if last.role == "tool":
-            return native_step("e", "finish", {"answer": [message.text for message in request.messages if message.role == "tool"]})
-        return Response("", tuple(ToolCall(name="cashier", args={"who": name}) for name in self.names))
+            return native_step(
+                "e",
+                "finish",
+                {
+                    "answer": [
+                        message.text for message in request.messages if message.role == "tool"
+                    ],
+                },
+            )
+        return Response(
+            "",
+            tuple(ToolCall(name="cashier", args={"who": name}) for name in self.names),
+        )
 
     def execute(self, driver: str) -> None:
         with context(lm=self.lm):
@@ -83,8 +108,12 @@ class _Case:
         again = Run(self.agent, (), {"question": "q"}, run_id=self.run.id)
         again.key = self.run.key
         again.journal = Journal(map(read_entry, map(entry_text, self.run.journal.entries)))
-        used = {entry.value.question_id for entry in again.journal.entries if entry.kind == "decision"}
-        again.answers = {each.question_id: each for each in self.given if each.question_id not in used}
+        used = {
+            entry.value.question_id for entry in again.journal.entries if entry.kind == "decision"
+        }
+        again.answers = {
+            each.question_id: each for each in self.given if each.question_id not in used
+        }
         return again
 
     def decide(self, which: int, how: str) -> None:
@@ -96,7 +125,10 @@ class _Case:
             case "edit" if question.kind == "confirm":
                 decision, end = question.approve(name=f"{name}!"), f"paid {name}!"
             case "deny":
-                decision, end = question.deny(), "A person decided against" if question.kind == "confirm" else "It is not known"
+                decision, end = (
+                    question.deny(),
+                    "A person decided against" if question.kind == "confirm" else "It is not known",
+                )
             case _:
                 decision, end = question.reply("said"), "said"
         self.run.answer(decision)
@@ -108,8 +140,14 @@ class _Case:
 
     def cancel(self) -> None:
         self.run.cancel()
-        used = {entry.value.question_id for entry in self.run.journal.entries if entry.kind == "decision"}
-        for decision in [each for each in self.given if each.question_id not in used]:  # these count for nothing any more
+        used = {
+            entry.value.question_id
+            for entry in self.run.journal.entries
+            if entry.kind == "decision"
+        }
+        for decision in [
+            each for each in self.given if each.question_id not in used
+        ]:  # these count for nothing any more
             self.given.remove(decision)
             if decision.question_id in self.pays:
                 self.approved[self.pays.pop(decision.question_id)] -= 1
@@ -132,13 +170,23 @@ class Runs(RuleBasedStateMachine):
         assert [question.call.args["name"] for question in case.run.pending] == names[:count]
 
     @precondition(lambda self: any(case.run.pending for case in self.cases))
-    @rule(which=_WHICH, question=_WHICH, how=strategies.sampled_from(["approve", "edit", "deny", "reply"]))
+    @rule(
+        which=_WHICH,
+        question=_WHICH,
+        how=strategies.sampled_from(["approve", "edit", "deny", "reply"]),
+    )
     def answer(self, which: int, question: int, how: str) -> None:
-        case = [case for case in self.cases if case.run.pending][which % sum(bool(case.run.pending) for case in self.cases)]
-        open_questions = {each.id for each in case.run.pending} - {each.question_id for each in case.given}
+        case = [case for case in self.cases if case.run.pending][
+            which % sum(bool(case.run.pending) for case in self.cases)
+        ]
+        open_questions = {each.id for each in case.run.pending} - {
+            each.question_id for each in case.given
+        }
         if not open_questions:
             return
-        case.run.pending = tuple(sorted(case.run.pending, key=lambda each: each.id not in open_questions))
+        case.run.pending = tuple(
+            sorted(case.run.pending, key=lambda each: each.id not in open_questions),
+        )
         case.decide(question % len(open_questions), how)
 
     @precondition(lambda self: any(case.given for case in self.cases))
@@ -192,12 +240,19 @@ class Runs(RuleBasedStateMachine):
     @invariant()
     def no_payment_without_an_approval_of_its_own(self) -> None:
         for case in self.cases:
-            assert all(count <= case.approved[name] for name, count in case.paid.items()), (case.paid, case.approved)
+            assert all(count <= case.approved[name] for name, count in case.paid.items()), (
+                case.paid,
+                case.approved,
+            )
 
     @invariant()
     def no_decision_is_used_twice(self) -> None:
         for case in self.cases:
-            used = [entry.value.question_id for entry in case.run.journal.entries if entry.kind == "decision"]
+            used = [
+                entry.value.question_id
+                for entry in case.run.journal.entries
+                if entry.kind == "decision"
+            ]
             assert len(used) == len(set(used))
             assert set(used) <= {each.question_id for each in case.given}
 
@@ -207,8 +262,14 @@ class Runs(RuleBasedStateMachine):
             if case.run.status == "done":
                 found = case.run.prediction.answer
                 assert len(found) == len(case.names)
-                assert all(case.ends[name] in text for name, text in zip(case.names, found, strict=True)), (found, case.ends)
-                assert all(case.paid[name] >= 1 for name in case.names if case.ends[name].startswith("paid"))
+                assert all(
+                    case.ends[name] in text for name, text in zip(case.names, found, strict=True)
+                ), (found, case.ends)
+                assert all(
+                    case.paid[name] >= 1
+                    for name in case.names
+                    if case.ends[name].startswith("paid")
+                )
 
     def teardown(self) -> None:
         for case in self.cases:

@@ -70,26 +70,47 @@ def agent(*tools: Any, **more: Any) -> ReAct:
 
 def test_a_turn_is_an_answer_with_its_calls_and_their_results() -> None:
     """W5."""
-    calls = (ToolCall(name="look", args={"order": "A"}, id="a", intention="see it"), ToolCall(name="look", args={"order": "?"}, id="b"))
+    calls = (
+        ToolCall(name="look", args={"order": "A"}, id="a", intention="see it"),
+        ToolCall(name="look", args={"order": "?"}, id="b"),
+    )
     first = Response("Let me see.", calls, "Hm.", usage=Usage(10, 5, calls=1), model="m", cost=0.5)
     beats = told(agent(), [first, finish()])
-    assert [(each.number, each.slot, each.text, each.reasoning) for each in beats] == [(0, "0", "Let me see.", "Hm."), (1, "2", "", "")]
+    assert [(each.number, each.slot, each.text, each.reasoning) for each in beats] == [
+        (0, "0", "Let me see.", "Hm."),
+        (1, "2", "", ""),
+    ]
     assert (beats[0].usage.total_tokens, beats[0].model, beats[0].cost) == (15, "m", 0.5)
     one, two = beats[0].calls
-    assert (one.name, one.intention, one.written, one.args, one.slot) == ("look", "see it", {"order": "A"}, {"order": "A"}, "1.0")
+    assert (one.name, one.intention, one.written, one.args, one.slot) == (
+        "look",
+        "see it",
+        {"order": "A"},
+        {"order": "A"},
+        "1.0",
+    )
     assert one.result is not None
     assert (one.result.content, one.result.is_error) == ("order A", False)
     assert two.result is not None
     assert two.result.is_error
     assert "no such order" in str(two.result.content)
     [ending] = beats[1].calls
-    assert (ending.name, ending.written, ending.begun, ending.result) == ("finish", {"answer": "done"}, False, None)
+    assert (ending.name, ending.written, ending.begun, ending.result) == (
+        "finish",
+        {"answer": "done"},
+        False,
+        None,
+    )
 
 
 def test_what_a_person_changed_stands_beside_what_the_model_wrote() -> None:
     """W5."""
     written = {"name": "refund", "args": {"order": "A", "euros": "30"}}
-    [first, _] = told(agent(), [written, finish()], decide=lambda asked: asked.approve(euros=12.0).signed("ann", "web"))
+    [first, _] = told(
+        agent(),
+        [written, finish()],
+        decide=lambda asked: asked.approve(euros=12.0).signed("ann", "web"),
+    )
     [call] = first.calls
     assert call.args == {"order": "A", "euros": 12.0}
     assert call.changes == {"euros": ("30", 12.0)}
@@ -101,9 +122,18 @@ def test_what_a_person_changed_stands_beside_what_the_model_wrote() -> None:
 
 def test_a_denied_call_has_its_decision_and_no_result() -> None:
     """W5."""
-    [first, _] = told(agent(), [{"name": "refund", "args": {"order": "A"}}, finish()], decide=lambda asked: asked.deny("no"))
+    [first, _] = told(
+        agent(),
+        [{"name": "refund", "args": {"order": "A"}}, finish()],
+        decide=lambda asked: asked.deny("no"),
+    )
     [call] = first.calls
-    assert (call.begun, call.result, [each.text for each in call.decisions], call.is_past) == (False, None, ["no"], True)
+    assert (call.begun, call.result, [each.text for each in call.decisions], call.is_past) == (
+        False,
+        None,
+        ["no"],
+        True,
+    )
 
 
 def test_equal_calls_of_one_answer_are_told_apart_by_their_ids() -> None:
@@ -113,10 +143,16 @@ def test_equal_calls_of_one_answer_are_told_apart_by_their_ids() -> None:
         {"name": "look", "args": {"order": "A"}},
         {"name": "refund", "args": {"order": "A"}},
     ]
-    decide = lambda asked: asked.deny("one is enough") if asked.call.id == "call_0" else asked.approve()  # noqa: E731
+    decide = lambda asked: (  # noqa: E731
+        asked.deny("one is enough") if asked.call.id == "call_0" else asked.approve()
+    )
     [first, _] = told(agent(), [calls, finish()], decide=decide)
     assert [each.name for each in first.calls] == ["refund", "look", "refund"]
-    assert [[one.kind for one in each.decisions] for each in first.calls] == [["deny"], [], ["approve"]]
+    assert [[one.kind for one in each.decisions] for each in first.calls] == [
+        ["deny"],
+        [],
+        ["approve"],
+    ]
     assert [each.result is not None for each in first.calls] == [False, True, True]
 
 
@@ -129,14 +165,21 @@ def test_calls_written_as_text_have_no_arguments_of_the_models() -> None:
 
 def test_what_an_agent_inside_a_call_did_is_folded_into_the_call() -> None:
     """W5: slots with `/`."""
-    inner = ReAct("question -> answer", [look], lm=ScriptedLM([{"name": "look", "args": {"order": "B"}}, finish("inside")]))
+    inner = ReAct(
+        "question -> answer",
+        [look],
+        lm=ScriptedLM([{"name": "look", "args": {"order": "B"}}, finish("inside")]),
+    )
     outer = agent(inner.as_tool(name="ask", description="Ask."))
     beats = told(outer, [{"name": "ask", "args": {"question": "q"}}, finish()])
     assert len(beats) == 2
     [call] = beats[0].calls
     assert call.result is not None
     assert call.result.content == "inside"
-    assert [(each.number, each.owner, each.program) for each in call.inside] == [(0, call.key, ""), (1, call.key, "")]
+    assert [(each.number, each.owner, each.program) for each in call.inside] == [
+        (0, call.key, ""),
+        (1, call.key, ""),
+    ]
     assert call.inside[0].calls[0].result is not None
 
 
@@ -163,7 +206,13 @@ def test_failures_and_limits_are_turns() -> None:
     assert failed.error == "UnavailableError: away"
     beats = told(
         agent(),
-        ScriptedLM(by=lambda request: Response(None, (ToolCall(name="look", args={"order": "A"}),), usage=Usage(10, 0))),
+        ScriptedLM(
+            by=lambda request: Response(
+                None,
+                (ToolCall(name="look", args={"order": "A"}),),
+                usage=Usage(10, 0),
+            ),
+        ),
         limits=Limits(tokens=15),
     )
     assert any("tokens=15" in each.limit for each in beats)
@@ -180,13 +229,21 @@ def test_times_are_those_of_the_entries_and_may_be_unknown() -> None:
 
 
 def rich() -> list[Any]:
-    inner = ReAct("question -> answer", [look], lm=ScriptedLM([{"name": "look", "args": {"order": "B"}}, finish("inside")]))
+    inner = ReAct(
+        "question -> answer",
+        [look],
+        lm=ScriptedLM([{"name": "look", "args": {"order": "B"}}, finish("inside")]),
+    )
     lm = [
         [{"name": "ask", "args": {"question": "q"}}, {"name": "refund", "args": {"order": "A", "euros": "2"}}, {"name": "look", "args": {"order": "?"}}],
         {"name": "nope", "args": {}},
         finish(),
     ]  # fmt: skip
-    return entries_in(agent(look, refund, inner.as_tool(name="ask", description="Ask.")), lm, decide=lambda asked: asked.approve())
+    return entries_in(
+        agent(look, refund, inner.as_tool(name="ask", description="Ask.")),
+        lm,
+        decide=lambda asked: asked.approve(),
+    )
 
 
 RICH = rich()
@@ -212,7 +269,11 @@ def test_no_order_of_entries_breaks_it(entries: list[Any]) -> None:
 
 
 def _all(beats: Any) -> list[Beat]:
-    return [found for beat in beats for found in (beat, *(each for call in beat.calls for each in _all(call.inside)))]
+    return [
+        found
+        for beat in beats
+        for found in (beat, *(each for call in beat.calls for each in _all(call.inside)))
+    ]
 
 
 @pytest.mark.parametrize("count", [50, 2_000])
@@ -223,7 +284,12 @@ def test_an_entry_costs_the_same_early_and_late(count: int) -> None:
 
     def numbered(entry: Any, turn: int) -> Any:
         act = turn * 2 + (entry.kind != "model")
-        return type(entry)(f"{act}.0" if entry.kind != "model" else str(act), entry.kind, entry.question, entry.value)
+        return type(entry)(
+            f"{act}.0" if entry.kind != "model" else str(act),
+            entry.kind,
+            entry.question,
+            entry.value,
+        )
 
     for turn in range(count):
         for entry in pair:

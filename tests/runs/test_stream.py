@@ -27,13 +27,13 @@ from ferrule import (
     Tool,
     context,
     emit_event,
+    events,
     is_cancelled,
     progress,
     tool,
 )
 from ferrule.runs import stream as stream_module
 from ferrule.runs.stream import EventStream
-from ferrule.values.run import event as events
 
 
 def add(a: int, b: int) -> int:
@@ -59,8 +59,16 @@ def collect(stream: EventStream, driver: str) -> list[events.Event]:
 @pytest.mark.parametrize("mode", ["text", "native"])
 def test_a_stream_tells_thoughts_calls_results_and_one_prediction(driver: str, mode: str) -> None:
     """U165: field deltas, tool start and end, exactly one final prediction."""
-    lm = ScriptedLM([STEPS[mode]("add them up", "add", {"a": 2, "b": 3}), STEPS[mode]("done", "finish", {"answer": 5})])
-    stream = ReAct("question -> answer: int", [add], native=mode == "native").stream(question="q", lm=lm)
+    lm = ScriptedLM(
+        [
+            STEPS[mode]("add them up", "add", {"a": 2, "b": 3}),
+            STEPS[mode]("done", "finish", {"answer": 5}),
+        ],
+    )
+    stream = ReAct("question -> answer: int", [add], native=mode == "native").stream(
+        question="q",
+        lm=lm,
+    )
     told = collect(stream, driver)
     kinds = [type(event).__name__ for event in told]
     assert kinds[0] == "RunStarted"
@@ -84,7 +92,11 @@ def test_field_deltas_join_to_the_value_without_markers(driver: str) -> None:
     """U165."""
     lm = ScriptedLM([fields(answer="one two three")])
     told = collect(Predict("question -> answer").stream(question="q", lm=lm), driver)
-    pieces = [event.text for event in told if isinstance(event, events.FieldDelta) and event.field == "answer"]
+    pieces = [
+        event.text
+        for event in told
+        if isinstance(event, events.FieldDelta) and event.field == "answer"
+    ]
     assert len(pieces) > 1
     assert "".join(pieces).strip() == "one two three"
 
@@ -93,7 +105,9 @@ def test_the_last_piece_of_a_value_is_told_when_the_text_ends(driver: str) -> No
     """U165: what might have become a marker is held back until then."""
     lm = ScriptedLM(["[[ ## answer ## ]]\nuse `x`"])
     told = collect(Predict("question -> answer").stream(question="q", lm=lm), driver)
-    assert "".join(event.text for event in told if isinstance(event, events.FieldDelta)) == "use `x`"
+    assert (
+        "".join(event.text for event in told if isinstance(event, events.FieldDelta)) == "use `x`"
+    )
 
 
 def test_tools_tell_progress_and_anything_else(driver: str) -> None:
@@ -112,12 +126,28 @@ def test_tools_tell_progress_and_anything_else(driver: str) -> None:
         progress("half", done=n / 2, total=n)
         return "done"
 
-    turn = [native_step("w", "work", {"n": 4}), native_step("w", "awork", {"n": 6}), native_step("e", "finish", {"answer": "x"})]
-    told = collect(ReAct("question -> answer", [work, awork], native=True).stream(question="q", lm=ScriptedLM(turn)), driver)
-    found = [(event.call_id, event.message, event.done, event.total) for event in told if isinstance(event, events.CallProgress)]
+    turn = [
+        native_step("w", "work", {"n": 4}),
+        native_step("w", "awork", {"n": 6}),
+        native_step("e", "finish", {"answer": "x"}),
+    ]
+    told = collect(
+        ReAct("question -> answer", [work, awork], native=True).stream(
+            question="q",
+            lm=ScriptedLM(turn),
+        ),
+        driver,
+    )
+    found = [
+        (event.call_id, event.message, event.done, event.total)
+        for event in told
+        if isinstance(event, events.CallProgress)
+    ]
     calls = [event.call.id for event in told if isinstance(event, events.CallStarted)]
     assert found == [(calls[0], "half", 2.0, 4), (calls[1], "half", 3.0, 6)]
-    assert [(event.name, event.payload) for event in told if isinstance(event, events.Custom)] == [("note", {"n": 4})]
+    assert [(event.name, event.payload) for event in told if isinstance(event, events.Custom)] == [
+        ("note", {"n": 4}),
+    ]
 
 
 def test_progress_and_emit_outside_a_run_do_nothing() -> None:
@@ -128,7 +158,13 @@ def test_progress_and_emit_outside_a_run_do_nothing() -> None:
 
 def test_a_failed_attempt_is_marked(driver: str) -> None:
     """U165, D35: what was streamed of it is void."""
-    told = collect(Predict("question -> answer").stream(question="q", lm=ScriptedLM(["junk", fields(answer="fine")])), driver)
+    told = collect(
+        Predict("question -> answer").stream(
+            question="q",
+            lm=ScriptedLM(["junk", fields(answer="fine")]),
+        ),
+        driver,
+    )
     kinds = [type(event).__name__ for event in told]
     failed = kinds.index("AttemptFailed")
     assert kinds[failed:].count("FieldDelta") >= 1
@@ -152,7 +188,11 @@ def test_a_stream_that_waits_for_a_person_ends_with_the_question(driver: str) ->
     assert stream.run.status == "waiting"
 
 
-def _agent_that_waits(reached: threading.Event, release: threading.Event, ran: list[str]) -> tuple[ReAct, ScriptedLM]:
+def _agent_that_waits(
+    reached: threading.Event,
+    release: threading.Event,
+    ran: list[str],
+) -> tuple[ReAct, ScriptedLM]:
     def first() -> str:
         """First."""
         reached.set()
@@ -164,7 +204,13 @@ def _agent_that_waits(reached: threading.Event, release: threading.Event, ran: l
         ran.append("second")
         return "second"
 
-    lm = ScriptedLM([native_step("1", "first", {}), native_step("2", "second", {}), native_step("e", "finish", {"answer": "x"})])
+    lm = ScriptedLM(
+        [
+            native_step("1", "first", {}),
+            native_step("2", "second", {}),
+            native_step("e", "finish", {"answer": "x"}),
+        ],
+    )
     return ReAct("question -> answer", [first, second], native=True), lm
 
 
@@ -252,7 +298,11 @@ class Waiting:
 @pytest.mark.parametrize("leave", ["break", "with", "close"])
 @pytest.mark.parametrize("calls", [1, 2])
 @pytest.mark.parametrize("nested", [False, True])
-def test_leaving_a_stream_cancels_its_async_tools_and_waits_for_them(leave: str, calls: int, nested: bool) -> None:
+def test_leaving_a_stream_cancels_its_async_tools_and_waits_for_them(
+    leave: str,
+    calls: int,
+    nested: bool,
+) -> None:
     """U165, U67: nothing goes on behind its back."""
     tools = [Waiting() for _ in range(calls)]
     own: list[Any] = [Tool(each.wait, f"wait_{i}") for i, each in enumerate(tools)]
@@ -305,7 +355,10 @@ def test_leaving_the_block_of_an_async_stream_waits_until_the_run_is_over() -> N
 
     async def main() -> tuple[str, list[str]]:
         agent = ReAct("question -> answer", [waiting.wait], native=True)
-        async with agent.astream(question="q", lm=ScriptedLM([native_step("w", "wait", {})])) as stream:
+        async with agent.astream(
+            question="q",
+            lm=ScriptedLM([native_step("w", "wait", {})]),
+        ) as stream:
             kept = aiter(stream)
             async for event in kept:
                 if isinstance(event, events.CallStarted):
@@ -363,7 +416,9 @@ def test_leaving_a_stream_cancels_all_before_it_waits_for_one() -> None:
 
 
 @pytest.mark.parametrize("where", ["thread", "observer", "tool"])
-def test_a_stream_that_is_closed_while_it_is_iterated_ends_with_the_runs_own_cancellation(where: str) -> None:
+def test_a_stream_that_is_closed_while_it_is_iterated_ends_with_the_runs_own_cancellation(
+    where: str,
+) -> None:
     """U165, A15: nobody's task is cancelled; and what is a part of the run does not wait for it."""
     waiting, stream = Waiting(), list[EventStream]()
 
@@ -397,7 +452,9 @@ def test_a_stream_that_is_closed_while_it_is_iterated_ends_with_the_runs_own_can
         _ = stream[0].prediction
 
 
-def test_an_async_stream_that_is_closed_while_it_is_iterated_cancels_the_run_and_not_the_consumer() -> None:
+def test_an_async_stream_that_is_closed_while_it_is_iterated_cancels_the_run_and_not_the_consumer() -> (
+    None
+):
     """U165, A15."""
     waiting = Waiting()
 
@@ -424,7 +481,9 @@ def test_a_stream_of_a_run_that_waits_does_not_go_on_once_it_is_closed() -> None
     did: list[str] = []
     pay = Tool(lambda: did.append("paid"), "pay", require_confirmation=True)
     agent = ReAct("question -> answer", [pay], native=True)
-    agent.set_lm(ScriptedLM([native_step("p", "pay", {}), native_step("f", "finish", {"answer": "a"})]))
+    agent.set_lm(
+        ScriptedLM([native_step("p", "pay", {}), native_step("f", "finish", {"answer": "a"})]),
+    )
     with pytest.raises(ConfirmationRequired) as asked:
         agent(question="q")
     with agent.stream(resume_state=asked.value) as stream:
@@ -474,7 +533,10 @@ def test_progress_that_nobody_listens_to_any_more_is_dropped() -> None:
 
     async def main() -> None:
         agent = ReAct("question -> answer", [slow], native=True)
-        async with agent.astream(question="q", lm=ScriptedLM([native_step("s", "slow", {})])) as stream:
+        async with agent.astream(
+            question="q",
+            lm=ScriptedLM([native_step("s", "slow", {})]),
+        ) as stream:
             async for event in stream:
                 if isinstance(event, events.CallStarted):
                     assert await asyncio.to_thread(began.wait, 10)
@@ -493,14 +555,18 @@ def test_a_stream_may_be_read_inside_an_async_tool() -> None:
         return "leaf"
 
     inner = ReAct("question -> answer", [leaf], native=True)
-    inner.set_lm(ScriptedLM([native_step("l", "leaf", {}), native_step("f", "finish", {"answer": "inner"})]))
+    inner.set_lm(
+        ScriptedLM([native_step("l", "leaf", {}), native_step("f", "finish", {"answer": "inner"})]),
+    )
 
     async def ask() -> str:
         """Ask the inner agent."""
         return inner.stream(question="q").prediction.answer
 
     outer = ReAct("question -> answer", [ask], native=True)
-    outer.set_lm(ScriptedLM([native_step("a", "ask", {}), native_step("f", "finish", {"answer": "outer"})]))
+    outer.set_lm(
+        ScriptedLM([native_step("a", "ask", {}), native_step("f", "finish", {"answer": "outer"})]),
+    )
     assert outer(question="q").trajectory["observation_0"] == "inner"
 
 
@@ -538,7 +604,10 @@ def test_a_streamed_text_step_has_no_marker_in_its_thoughts() -> None:
     """U165."""
     lm = ScriptedLM([text_step("a [[ b", "finish", {"answer": "x"})])
     told = list(ReAct("question -> answer", [add], native=False).stream(question="q", lm=lm))
-    assert "".join(event.text for event in told if isinstance(event, events.ThoughtDelta)).strip() == "a [[ b"
+    assert (
+        "".join(event.text for event in told if isinstance(event, events.ThoughtDelta)).strip()
+        == "a [[ b"
+    )
 
 
 def test_a_sync_stream_that_was_left_has_a_settled_status() -> None:
@@ -572,7 +641,9 @@ def test_an_async_stream_whose_block_is_left_before_it_is_iterated_asks_no_model
     assert lm.requests == []
 
 
-def test_on_windows_the_wait_for_an_event_ends_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_windows_the_wait_for_an_event_ends_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """So that Ctrl-C is noticed: there it does not end a wait."""
     waits: list[float | None] = []
 
@@ -585,6 +656,9 @@ def test_on_windows_the_wait_for_an_event_ends_now_and_then(monkeypatch: pytest.
 
     monkeypatch.setattr(stream_module, "SimpleQueue", Watched)
     monkeypatch.setattr(stream_module, "sys", SimpleNamespace(platform="win32"))
-    stream = Predict("question -> answer").stream(question="?", lm=ScriptedLM(["[[ ## answer ## ]]\n42"]))
+    stream = Predict("question -> answer").stream(
+        question="?",
+        lm=ScriptedLM(["[[ ## answer ## ]]\n42"]),
+    )
     assert isinstance(list(stream)[-1], events.RunFinished)
     assert None not in waits

@@ -11,7 +11,7 @@ from agent_script import native_step
 
 from ferrule import Context, ReAct, Response, ScriptedLM, Tool, ToolCall, context
 from ferrule.concurrency import deadline, offload
-from ferrule.values.run.event import CallStarted
+from ferrule.events import CallStarted
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -54,13 +54,19 @@ async def refuses() -> None:
 def test_a_tool_that_refuses_to_be_cancelled_does_not_hang_the_run(sync: bool, calls: int) -> None:
     """A14."""
     for said in answered(Tool(refuses, timeout_s=0.02), sync=sync, calls=calls):
-        assert "`refuses` did not finish within 0.02 s. It may still be running: it did not end when it was cancelled." in said
+        assert (
+            "`refuses` did not finish within 0.02 s. It may still be running: it did not end when it was cancelled."
+            in said
+        )
 
 
 def test_leaving_a_stream_does_not_wait_longer_than_the_limit_for_a_tool_that_refuses() -> None:
     """A14, U68."""
     agent = ReAct("question -> answer", [Tool(refuses, timeout_s=0.1)], native=True)
-    with context(lm=ScriptedLM([native_step("r", "refuses")])), agent.stream(question="q") as stream:
+    with (
+        context(lm=ScriptedLM([native_step("r", "refuses")])),
+        agent.stream(question="q") as stream,
+    ):
         for event in stream:
             if isinstance(event, CallStarted):
                 break
@@ -87,7 +93,9 @@ def test_more_calls_than_threads_are_all_done_in_time(sync: bool, pool: Any) -> 
 
 
 @pytest.mark.parametrize("timeout_s", [None, LONG])
-def test_a_generator_is_read_before_its_call_ends_and_without_blocking_the_loop(timeout_s: float | None) -> None:
+def test_a_generator_is_read_before_its_call_ends_and_without_blocking_the_loop(
+    timeout_s: float | None,
+) -> None:
     """P18: it was read on the loop, when its `Context` said already that nobody waits."""
     loop_went_on = threading.Event()
 
@@ -103,6 +111,8 @@ def test_a_generator_is_read_before_its_call_ends_and_without_blocking_the_loop(
 
     loop: Any = None
     agent = ReAct("question -> answer", [Tool(count, timeout_s=timeout_s)], native=True)
-    with context(lm=ScriptedLM([native_step("c", "count"), native_step("e", "finish", {"answer": "x"})])):
+    with context(
+        lm=ScriptedLM([native_step("c", "count"), native_step("e", "finish", {"answer": "x"})]),
+    ):
         prediction = asyncio.run(main())
     assert prediction.trajectory["observation_0"] == '["the loop goes on: True","over: False"]'

@@ -12,13 +12,25 @@ import pytest
 from shared_files import shared_file
 
 import ferrule
-from ferrule import InputField, OutputField, Predict, Response, ScriptedLM, Signature, Tool, ToolCalls, Type
+from ferrule import (
+    InputField,
+    OutputField,
+    Predict,
+    Response,
+    ScriptedLM,
+    Signature,
+    Tool,
+    ToolCalls,
+    Type,
+)
 
 PAGE = shared_file("seeds/002_56d3034a3c9c455f.txt")
 
 
 def lines(first: int, last: int) -> str:
-    return textwrap.dedent("\n".join(PAGE.read_text(encoding="utf-8").splitlines()[first - 1 : last]))
+    return textwrap.dedent(
+        "\n".join(PAGE.read_text(encoding="utf-8").splitlines()[first - 1 : last]),
+    )
 
 
 def printed(first: int, last: int) -> list[str]:
@@ -34,7 +46,10 @@ def test_the_example_makes_calls_of_a_list_of_dicts() -> None:
     namespace: dict[str, Any] = {"ToolCalls": ToolCalls}
     exec(lines(169, 173), namespace)
     calls = namespace["tool_calls"].tool_calls
-    assert [(call.name, call.args) for call in calls] == [("search", {"query": "hello"}), ("translate", {"text": "world"})]
+    assert [(call.name, call.args) for call in calls] == [
+        ("search", {"query": "hello"}),
+        ("translate", {"text": "world"}),
+    ]
 
 
 METHODS = {
@@ -71,13 +86,20 @@ def test_types_are_found_however_deep_they_stand() -> None:
     """D31: lines 110-114, with the printed `list[dict[str, Tool]]`."""
     annotation = eval("list[dict[str, Tool]]", {"Tool": Tool})
     assert Tool.extract_custom_type_from_annotation(annotation) == [Tool]
-    assert Type.extract_custom_type_from_annotation(dict[str, list[ToolCalls | Tool]]) == [ToolCalls, Tool]
+    assert Type.extract_custom_type_from_annotation(dict[str, list[ToolCalls | Tool]]) == [
+        ToolCalls,
+        Tool,
+    ]
 
 
 def test_format_is_compatible_with_openais_shape() -> None:
     """D30: lines 140-144; the same is dumped (lines 292-298)."""
     calls = ToolCalls.from_dict_list([{"name": "search", "args": {"query": "hello"}}])
-    assert calls.format() == {"tool_calls": [{"type": "function", "function": {"name": "search", "arguments": '{"query":"hello"}'}}]}
+    assert calls.format() == {
+        "tool_calls": [
+            {"type": "function", "function": {"name": "search", "arguments": '{"query":"hello"}'}},
+        ],
+    }
     assert calls.model_dump() == calls.format()
     assert ToolCalls.model_validate(json.loads(calls.model_dump_json())) == calls
 
@@ -98,7 +120,11 @@ def test_every_printed_form_of_input_is_taken(data: Any) -> None:
     assert ToolCalls.model_validate(data) == ToolCalls(tool_calls=[ferrule.ToolCall(**CALL)])
 
 
-@pytest.mark.parametrize("data", [None, 5, "search", {"name": 5}, {"tool_calls": 5}, [5]], ids=range(6))
+@pytest.mark.parametrize(
+    "data",
+    [None, 5, "search", {"name": 5}, {"tool_calls": 5}, [5]],
+    ids=range(6),
+)
 def test_anything_else_is_refused_in_the_printed_words(data: Any) -> None:
     """D28: line 333."""
     with pytest.raises(ValueError, match="Received invalid value for "):
@@ -135,7 +161,11 @@ def test_calls_are_an_output_of_a_signature() -> None:
     """D28: the summary (line 8): signature adaptation and reading the model's response."""
     lm = ScriptedLM([Response(tool_calls=(ferrule.ToolCall(**CALL),))])
     program = Predict("question, tools: list[Tool] -> calls: ToolCalls", native=True)
-    prediction = program(question="q", tools=[{"name": "search", "description": "", "parameters": {}}], lm=lm)
+    prediction = program(
+        question="q",
+        tools=[{"name": "search", "description": "", "parameters": {}}],
+        lm=lm,
+    )
     assert prediction.calls == ToolCalls.from_dict_list([CALL])
 
 
@@ -147,7 +177,11 @@ def test_calls_run_where_their_functions_are_named() -> None:
         return f"found {query}"
 
     calls = ToolCalls.from_dict_list([CALL, {"name": "nosuch", "args": {}}])
-    assert calls.tool_calls[0].execute({"search": search}) == calls.tool_calls[0].execute([Tool(search)]) == "found hello"
+    assert (
+        calls.tool_calls[0].execute({"search": search})
+        == calls.tool_calls[0].execute([Tool(search)])
+        == "found hello"
+    )
     with pytest.raises(ValueError, match="nosuch"):
         calls.tool_calls[1].execute([Tool(search)])
     assert [result.is_error for result in calls.execute_all([search])] == [False, True]

@@ -19,7 +19,13 @@ from mcp_leaks import nothing_left
 from shared_files import shared_file
 
 from ferrule import Grant, MCPServer, ReAct, ScriptedLM, connect_all, context
-from ferrule.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError, UnknownToolError
+from ferrule.errors import (
+    MCPConnectionError,
+    MCPError,
+    MCPProtocolError,
+    MCPTimeoutError,
+    UnknownToolError,
+)
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures(nothing_left.__name__)]
@@ -39,7 +45,13 @@ def raw(transport: str = "stdio", flags: str = "", **options):
             server = MCPServer.stdio(sys.executable, [SERVER, flags], **options)
         else:
             port = mcp_servers.free_port()
-            stack.enter_context(mcp_servers.listening([sys.executable, str(HTTP), str(SERVER), flags, transport, str(port)], {}, port))
+            stack.enter_context(
+                mcp_servers.listening(
+                    [sys.executable, str(HTTP), str(SERVER), flags, transport, str(port)],
+                    {},
+                    port,
+                ),
+            )
             make, path = (MCPServer.http, "mcp") if transport == "http" else (MCPServer.sse, "sse")
             server = make(f"http://127.0.0.1:{port}/{path}", **options)
         stack.callback(server.close)
@@ -48,7 +60,11 @@ def raw(transport: str = "stdio", flags: str = "", **options):
 
 def log_of(path: Path) -> list[dict]:
     """The messages that the pathological server wrote into its log."""
-    return [json.loads(line.split(" ", 2)[2]) for line in path.read_text().splitlines() if line[:2].isdigit()]
+    return [
+        json.loads(line.split(" ", 2)[2])
+        for line in path.read_text().splitlines()
+        if line[:2].isdigit()
+    ]
 
 
 # --- what a server may do wrong -------------------------------------------------------------------------------------------------------
@@ -71,7 +87,12 @@ def test_a_plain_server_works(transport: str) -> None:
     ],
     ids=["four_bad_tools", "odd_but_fine", "names", "a_banner_on_stdout"],
 )
-def test_a_bad_tool_is_left_out_and_the_others_stay(transport: str, flags: str, good: int, bad: set[str]) -> None:
+def test_a_bad_tool_is_left_out_and_the_others_stay(
+    transport: str,
+    flags: str,
+    good: int,
+    bad: set[str],
+) -> None:
     """M37: the call works as well, although the list is bad. (M32)"""
     with raw(transport, flags) as server:
         assert server.call("ok", {"x": "a"})["content"][0]["text"] == "ok"
@@ -93,7 +114,12 @@ def test_an_odd_result_comes_back_as_it_is(transport: str, wish: str) -> None:
     """M46, M49: the SDK's own models refuse these."""
     with raw(transport) as server:
         found = server.call("ok", {"x": wish})
-    expected = {"unkcontent": [{"type": "video", "data": "x"}], "empty": [], "nocontent": None, "liststruct": []}
+    expected = {
+        "unkcontent": [{"type": "video", "data": "x"}],
+        "empty": [],
+        "nocontent": None,
+        "liststruct": [],
+    }
     assert found.get("content") == expected[wish]
 
 
@@ -117,7 +143,10 @@ def test_a_result_that_is_too_large_for_sse_is_an_error_and_the_next_call_works(
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_server_that_never_answers_the_handshake_is_given_up(transport: str) -> None:
     """M11."""
-    with raw(transport, "hanginit", connect_timeout_s=2.5) as server, pytest.raises(MCPTimeoutError, match=r"`raw` \(handshake\)") as error:
+    with (
+        raw(transport, "hanginit", connect_timeout_s=2.5) as server,
+        pytest.raises(MCPTimeoutError, match=r"`raw` \(handshake\)") as error,
+    ):
         server.connect()
     assert (error.value.server, error.value.phase) == ("raw", "handshake")
 
@@ -140,7 +169,10 @@ def test_a_server_that_dies_of_the_newer_question_is_started_again_without_it() 
 
 def test_a_server_that_cannot_start_tells_its_exit_code_and_last_words() -> None:
     """M13."""
-    with raw("stdio", "crashstart") as server, pytest.raises(MCPConnectionError, match=r"code 3.*missing API_KEY"):
+    with (
+        raw("stdio", "crashstart") as server,
+        pytest.raises(MCPConnectionError, match=r"code 3.*missing API_KEY"),
+    ):
         server.connect()
 
 
@@ -152,28 +184,54 @@ def test_a_stderr_without_a_file_is_no_matter(stderr: str) -> None:
         f"server = MCPServer.stdio(sys.executable, [{str(SERVER)!r}])\n"
         "print(server.call('ok')['content'][0]['text'])"
     )
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True).stdout == "ok\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        ).stdout
+        == "ok\n"
+    )
 
 
 # --- calls --------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_a_server_that_dies_in_a_call_may_have_executed_it_and_the_next_call_works(transport: str, tmp_path: Path, monkeypatch) -> None:
+def test_a_server_that_dies_in_a_call_may_have_executed_it_and_the_next_call_works(
+    transport: str,
+    tmp_path: Path,
+    monkeypatch,
+) -> None:
     """M20, M22, M24: what may have run is not sent again."""
     monkeypatch.setenv("RAWLOG", str(tmp_path / "log"))
     options = {"env": {"RAWLOG": str(tmp_path / "log")}} if transport == "stdio" else {}
     with raw(transport, **options) as server:
         with pytest.raises(MCPConnectionError, match="may have been executed") as error:
             server.call("die")
-        assert (error.value.server, error.value.tool, error.value.phase, error.value.may_have_run) == ("raw", "die", "call", True)
+        assert (
+            error.value.server,
+            error.value.tool,
+            error.value.phase,
+            error.value.may_have_run,
+        ) == ("raw", "die", "call", True)
         assert server.call("ok")["content"][0]["text"] == "ok"
-    deaths = [each for each in log_of(tmp_path / "log") if each.get("method") == "tools/call" and each["params"]["name"] == "die"]
+    deaths = [
+        each
+        for each in log_of(tmp_path / "log")
+        if each.get("method") == "tools/call" and each["params"]["name"] == "die"
+    ]
     assert len(deaths) == 1
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_a_call_that_takes_too_long_is_given_up_and_the_connection_stays(transport: str, tmp_path: Path, monkeypatch) -> None:
+def test_a_call_that_takes_too_long_is_given_up_and_the_connection_stays(
+    transport: str,
+    tmp_path: Path,
+    monkeypatch,
+) -> None:
     """M26: the server is told."""
     monkeypatch.setenv("RAWLOG", str(tmp_path / "log"))
     options = {"env": {"RAWLOG": str(tmp_path / "log")}} if transport == "stdio" else {}
@@ -242,7 +300,11 @@ def test_a_status_is_in_the_error(transport: str, wish: str, status: int, ran: b
     with raw(transport) as server:
         with pytest.raises(MCPConnectionError, match=f"HTTP {status}") as error:
             server.call("ok", {"x": wish})
-        assert (error.value.status, error.value.retry_after_s, error.value.may_have_run) == (status, 7.0, ran)
+        assert (error.value.status, error.value.retry_after_s, error.value.may_have_run) == (
+            status,
+            7.0,
+            ran,
+        )
         assert server.call("ok")["content"]
 
 
@@ -257,7 +319,10 @@ def test_a_page_in_the_place_of_an_answer_is_an_error() -> None:
 
 @pytest.mark.parametrize("transport", ["http", "sse"])
 @pytest.mark.parametrize("wish", ["drop", "half"])
-def test_a_connection_that_breaks_off_is_an_error_and_never_a_cancellation(transport: str, wish: str) -> None:
+def test_a_connection_that_breaks_off_is_an_error_and_never_a_cancellation(
+    transport: str,
+    wish: str,
+) -> None:
     """M20."""
     with raw(transport) as server:
         with pytest.raises(MCPConnectionError) as error:
@@ -352,7 +417,11 @@ def test_ctrl_c_ends_a_sync_call(tmp_path: Path) -> None:
         "try:\n    server.call('slow', {'s': 30})\n"
         "except KeyboardInterrupt:\n    print(server.call('ok')['content'][0]['text'], flush=True)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
         assert process.stdout.readline() == "go\n"
         for _ in range(3_000):
             if '"slow"' in (tmp_path / "log").read_text():
@@ -396,7 +465,11 @@ def test_a_server_that_never_tells_is_asked_now_and_then(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "rule",
-    [{"allow": ["ok", "slow"]}, {"deny": "d*"}, {"deny": lambda definition: definition.name == "die"}],
+    [
+        {"allow": ["ok", "slow"]},
+        {"deny": "d*"},
+        {"deny": lambda definition: definition.name == "die"},
+    ],
     ids=["allow", "deny", "rule"],
 )
 def test_a_filtered_tool_is_neither_listed_nor_called(rule: dict) -> None:
@@ -446,9 +519,11 @@ def test_three_servers_are_closed_in_any_order_from_other_threads_and_tasks() ->
         assert servers[1].call("ok")["content"]  # and made anew when it is used again
 
 
-def test_a_sync_call_on_the_background_loop_itself_is_refused_and_does_not_hang(monkeypatch) -> None:
-    from ferrule.bridges.mcp.client import mcp_server as mcp_client
+def test_a_sync_call_on_the_background_loop_itself_is_refused_and_does_not_hang(
+    monkeypatch,
+) -> None:
     from ferrule.concurrency.offload import run_async
+    from ferrule.mcp_bridge.client import mcp_server as mcp_client
 
     monkeypatch.setattr(mcp_client, "_LOOP_ANSWERS_WITHIN_S", 1)
     with raw() as server:
@@ -479,7 +554,11 @@ def test_a_script_that_never_closes_ends_by_itself_and_leaves_no_child(flags: st
         f"server = MCPServer.stdio(sys.executable, [{str(SERVER)!r}, {flags!r}])\n"
         "server.connect(); print(server.core.link._connection._channel.child.pid, flush=True); sys.exit(7)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
         pid = int(process.stdout.readline())
         assert process.wait(timeout=60) == 7
     assert is_gone(pid)
@@ -492,7 +571,11 @@ def test_a_server_ends_when_its_parent_is_killed() -> None:
         f"server = MCPServer.stdio(sys.executable, [{str(SERVER)!r}])\n"
         "server.connect(); print(server.core.link._connection._channel.child.pid, flush=True); time.sleep(60)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
         pid = int(process.stdout.readline())
         process.kill()
     for _ in range(600):
@@ -502,7 +585,10 @@ def test_a_server_ends_when_its_parent_is_killed() -> None:
     pytest.fail("the server outlives its parent")
 
 
-@pytest.mark.skipif((3, 12) <= sys.version_info < (3, 12, 3), reason="this Python starts no threads at exit (CPython issue 113964)")
+@pytest.mark.skipif(
+    (3, 12) <= sys.version_info < (3, 12, 3),
+    reason="this Python starts no threads at exit (CPython issue 113964)",
+)
 @pytest.mark.parametrize("when", ["before_it_is_made", "before_it_is_connected"])
 def test_a_server_that_is_used_while_the_process_ends_leaves_no_child(when: str) -> None:
     """M8: what is registered after the server was made may still use it; later nothing is started any more."""
@@ -515,21 +601,35 @@ def test_a_server_that_is_used_while_the_process_ends_leaves_no_child(when: str)
         f"server = MCPServer.stdio(sys.executable, [{str(SERVER)!r}, 'ignoreeof,ignoreterm'])\n"
         f"{'atexit.register(use)' if when == 'before_it_is_connected' else ''}\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     if when == "before_it_is_made":
         assert "the process is ending" in done.stdout
     else:
         assert is_gone(int(done.stdout))
 
 
-def test_a_child_that_comes_when_the_process_is_ending_is_killed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_comes_when_the_process_is_ending_is_killed_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """M8."""
-    from ferrule.bridges.mcp.transport import stdio as mcp_stdio
+    from ferrule.mcp_bridge.transport import stdio as mcp_stdio
 
     monkeypatch.setattr(mcp_stdio, "is_leaving", lambda: True)
 
     async def start() -> int | None:
-        child = await mcp_stdio.Child.start("s", sys.executable, ["-c", "import time; time.sleep(60)"], {}, None)
+        child = await mcp_stdio.Child.start(
+            "s",
+            sys.executable,
+            ["-c", "import time; time.sleep(60)"],
+            {},
+            None,
+        )
         assert await child._gone(20)
         await child.close(0)
         return child.exit_code
@@ -539,7 +639,11 @@ def test_a_child_that_comes_when_the_process_is_ending_is_killed_at_once(monkeyp
 
 def test_a_wrapper_leaves_no_grandchild() -> None:
     """M10: a shell that starts the server and waits for it."""
-    server = MCPServer.stdio("sh", ["-c", f"'{sys.executable}' '{SERVER}' ignoreeof,ignoreterm; true"], name="wrapped")
+    server = MCPServer.stdio(
+        "sh",
+        ["-c", f"'{sys.executable}' '{SERVER}' ignoreeof,ignoreterm; true"],
+        name="wrapped",
+    )
     server.connect()
     group = server.core.link._connection._channel.child.pid
     server.close()
@@ -562,7 +666,13 @@ def test_a_fork_makes_a_connection_of_its_own_and_leaves_the_other_alone() -> No
         "if not pid:\n    print('child', server.call('ok')['content'][0]['text'], flush=True); sys.exit(0)\n"
         "assert os.waitpid(pid, 0)[1] == 0\nprint('parent', server.call('ok')['content'][0]['text'])\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert (done.stdout, done.stderr) == ("child ok\nparent ok\n", "")
 
 
@@ -581,7 +691,12 @@ def test_several_servers_start_at_the_same_time(tmp_path: Path) -> None:
     """M17: each lets us wait for an answer; the second is started before the first was given up."""
     log = tmp_path / "log"
     with contextlib.ExitStack() as stack:
-        with connect_all([stack.enter_context(raw("stdio", "hangdiscover", env={"RAWLOG": str(log)})) for _ in range(3)]):
+        with connect_all(
+            [
+                stack.enter_context(raw("stdio", "hangdiscover", env={"RAWLOG": str(log)}))
+                for _ in range(3)
+            ],
+        ):
             lines = log.read_text().splitlines()
         shakes = next(number for number, line in enumerate(lines) if '"initialize"' in line)
         assert sum(line.startswith("pid") for line in lines[:shakes]) > 1
@@ -621,7 +736,10 @@ def test_an_idle_server_is_left_in_peace(tmp_path: Path) -> None:
 
 def test_the_errors_are_of_one_family() -> None:
     """M19."""
-    assert all(issubclass(each, MCPError) for each in (MCPConnectionError, MCPTimeoutError, MCPProtocolError))
+    assert all(
+        issubclass(each, MCPError)
+        for each in (MCPConnectionError, MCPTimeoutError, MCPProtocolError)
+    )
 
 
 DIES_ONCE = """
@@ -649,9 +767,16 @@ for line in sys.stdin:
 
 
 @pytest.mark.parametrize("hint", ["readOnlyHint", "idempotentHint", "openWorldHint"])
-def test_only_what_reads_or_is_idempotent_is_called_again_after_a_loss(hint: str, tmp_path: Path) -> None:
+def test_only_what_reads_or_is_idempotent_is_called_again_after_a_loss(
+    hint: str,
+    tmp_path: Path,
+) -> None:
     """M24."""
-    server = MCPServer.stdio(sys.executable, ["-c", DIES_ONCE, str(tmp_path / "mark"), hint], name="s")
+    server = MCPServer.stdio(
+        sys.executable,
+        ["-c", DIES_ONCE, str(tmp_path / "mark"), hint],
+        name="s",
+    )
     try:
         _ = server.tools
         if hint == "openWorldHint":
@@ -664,9 +789,17 @@ def test_only_what_reads_or_is_idempotent_is_called_again_after_a_loss(hint: str
         server.close()
 
 
-def test_a_tool_that_changes_after_it_was_approved_for_good_is_asked_about_again(tmp_path: Path) -> None:
+def test_a_tool_that_changes_after_it_was_approved_for_good_is_asked_about_again(
+    tmp_path: Path,
+) -> None:
     """P72: `rug` of the pathological server. M62: seen on refresh."""
-    rug = MCPServer.stdio(sys.executable, [SERVER, "rug"], name="raw", lock=tmp_path / "ferrule.lock", confirm=True)
+    rug = MCPServer.stdio(
+        sys.executable,
+        [SERVER, "rug"],
+        name="raw",
+        lock=tmp_path / "ferrule.lock",
+        confirm=True,
+    )
     steps = [{"name": "ok", "args": {"x": x}} for x in ("a", "rug", "b")]
     with context(lm=ScriptedLM(steps)):
         run = ReAct("task -> answer", [rug]).start(task="x")

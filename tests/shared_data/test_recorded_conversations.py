@@ -7,7 +7,17 @@ from typing import Any
 
 from shared_files import shared_file
 
-from ferrule import History, InputField, OutputField, Predict, ScriptedLM, ScriptError, Signature, Tool, ToolCall
+from ferrule import (
+    History,
+    InputField,
+    OutputField,
+    Predict,
+    ScriptedLM,
+    ScriptError,
+    Signature,
+    Tool,
+    ToolCall,
+)
 from ferrule.values.conversation.exchange import Response
 
 CONVERSATIONS = shared_file("data/transcripts/airline_gpt4o.jsonl")
@@ -31,7 +41,10 @@ class Airline:
 
     def tools(self) -> list[Tool]:
         declared = [each["function"] for each in json.loads(TOOLS.read_text())]
-        return [Tool(each["name"], each["description"], self._replay(each["name"]), each["parameters"]) for each in declared]
+        return [
+            Tool(each["name"], each["description"], self._replay(each["name"]), each["parameters"])
+            for each in declared
+        ]
 
     def _replay(self, name: str) -> Any:
         def replayed(**arguments: Any) -> str:
@@ -53,24 +66,37 @@ def turns(messages: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 
 def recorded_answer(message: dict[str, Any]) -> Response:
-    return Response(message["content"], tuple(ToolCall.read(call) for call in message.get("tool_calls") or ()))
+    return Response(
+        message["content"],
+        tuple(ToolCall.read(call) for call in message.get("tool_calls") or ()),
+    )
 
 
 def conversations() -> list[list[dict[str, Any]]]:
-    return [json.loads(line)["messages"] for line in CONVERSATIONS.read_text(encoding="utf-8").splitlines()]
+    return [
+        json.loads(line)["messages"]
+        for line in CONVERSATIONS.read_text(encoding="utf-8").splitlines()
+    ]
 
 
 def drive(messages: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
     """Drive one conversation and check every answer and result on the way; returns the calls that ran."""
     airline = Airline([message["content"] for message in messages if message["role"] == "tool"])
-    chat = Predict(Chat.with_instructions(messages[0]["content"]), tools=airline.tools(), native=True, max_turns=30)
+    chat = Predict(
+        Chat.with_instructions(messages[0]["content"]),
+        tools=airline.tools(),
+        native=True,
+        max_turns=30,
+    )
     history = History(messages=[])
     for turn in turns(messages):
         said = [message for message in turn if message["role"] == "assistant"]
         results = [message["content"] for message in turn if message["role"] == "tool"]
         lm = ScriptedLM([recorded_answer(message) for message in said])
         run = chat.start(history=history, message=turn[0]["content"], lm=lm)
-        assert [result.content for step in run.trajectory.steps for result in step.results] == results
+        assert [
+            result.content for step in run.trajectory.steps for result in step.results
+        ] == results
         if turn[-1]["role"] != "assistant":  # the recording ends before the model's answer
             assert isinstance(run.error, ScriptError)
             break
@@ -103,10 +129,16 @@ def test_the_history_holds_the_conversation_as_it_was_said() -> None:
     for turn in turns(messages)[:3]:
         answers = [message for message in turn if message["role"] == "assistant"]
         done += len(answers)
-        prediction = chat(history=history, message=turn[0]["content"], lm=ScriptedLM([recorded_answer(each) for each in answers]))
+        prediction = chat(
+            history=history,
+            message=turn[0]["content"],
+            lm=ScriptedLM([recorded_answer(each) for each in answers]),
+        )
         history = prediction.history
     kept = [message for message in prediction.messages if message.role == "assistant"]
-    assert [message.text for message in kept] == [message["content"] or "" for message in said[:done]]
+    assert [message.text for message in kept] == [
+        message["content"] or "" for message in said[:done]
+    ]
     assert [call.id for message in kept for call in message.tool_calls] == [
         call["id"] for message in said[:done] for call in message.get("tool_calls") or ()
     ]

@@ -22,7 +22,13 @@ def test_no_schema_of_the_airline_tools_is_widened() -> None:
 def test_no_schema_of_the_tools_of_recorded_outputs_is_widened() -> None:
     """C4, P54."""
     text = shared_file("data/model_outputs/text_calls.jsonl").read_text(encoding="utf-8")
-    tools = [tool.get("function", tool) for line in text.splitlines() for tool in json.loads(line)["tools"]]
+    tools = [
+        tool.get("function", tool)
+        for line in text.splitlines()
+        for tool in json.loads(line)["tools"]
+    ]
     schemas = {json.dumps(each["parameters"]): each["parameters"] for each in tools}
     found = {name: judged(each, 1) for name, each in schemas.items()}
-    assert [each for each in found.items() if each[1][1] or each[1][0] not in {"exact", "rewritten"}] == []
+    assert [
+        each for each in found.items() if each[1][1] or each[1][0] not in {"exact", "rewritten"}
+    ] == []

@@ -24,12 +24,21 @@ from ferrule import ConfirmationRequired, ScriptedLM, Tool, context
 
 PAGE = shared_file("seeds/001_4233c0cd0996408d.txt")
 
-_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+_OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
 
 
 def calculator(text: str, *_: Any) -> float:
     def value(node: Any) -> float:
-        return node.value if isinstance(node, ast.Constant) else _OPERATORS[type(node.op)](value(node.left), value(node.right))
+        return (
+            node.value
+            if isinstance(node, ast.Constant)
+            else _OPERATORS[type(node.op)](value(node.left), value(node.right))
+        )
 
     return value(ast.parse(text, mode="eval").body)
 
@@ -41,14 +50,22 @@ def executed(*ranges: tuple[int, int], lm: Any = None, **names: Any) -> dict[str
 
 def printed(first: int, last: int) -> str:
     """Lines of the page, first to last."""
-    return textwrap.dedent("\n".join(PAGE.read_text(encoding="utf-8").splitlines()[first - 1 : last]))
+    return textwrap.dedent(
+        "\n".join(PAGE.read_text(encoding="utf-8").splitlines()[first - 1 : last]),
+    )
 
 
 def executed_text(code: str, *, lm: Any = None, **names: Any) -> dict[str, Any]:
-    code = code.replace("from udspy.adapter import", "from udspy import").replace("from udspy import", "from ferrule import")
+    code = code.replace("from udspy.adapter import", "from udspy import").replace(
+        "from udspy import",
+        "from ferrule import",
+    )
     namespace: dict[str, Any] = {"eval": calculator, "__name__": "page", **names}
     with context(lm=lm):
-        found = eval(compile(code, "page", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True), namespace)
+        found = eval(
+            compile(code, "page", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True),
+            namespace,
+        )
         if inspect.iscoroutine(found):
             asyncio.run(found)
     return namespace
@@ -69,7 +86,10 @@ def test_a_tool_that_needs_confirmation_asks_before_it_runs(tmp_path: Path) -> N
     made = executed((58, 70), (374, 389))
     with pytest.raises(ConfirmationRequired) as raised:
         made["delete_file"](path=str(victim))
-    assert raised.value.question == f'Confirm execution of delete_file with args: {{"path":"{victim}"}}? (yes/no)'
+    assert (
+        raised.value.question
+        == f'Confirm execution of delete_file with args: {{"path":"{victim}"}}? (yes/no)'
+    )
     with pytest.raises(ConfirmationRequired, match="Confirm execution of delete_all_files"):
         asyncio.run(made["delete_all_files"].acall(directory=str(tmp_path)))
     assert victim.exists()
@@ -77,10 +97,19 @@ def test_a_tool_that_needs_confirmation_asks_before_it_runs(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("said", "left", "observed"),
-    [("yes", [], "Deleted all files in"), ("no", ["a", "b"], "decided against"), ("other", ["a", "b"], "Deleted all files in")],
+    [
+        ("yes", [], "Deleted all files in"),
+        ("no", ["a", "b"], "decided against"),
+        ("other", ["a", "b"], "Deleted all files in"),
+    ],
     ids=["yes", "no", "modified"],
 )
-def test_a_confirmation_goes_as_its_six_steps_say(tmp_path: Path, said: str, left: list[str], observed: str) -> None:
+def test_a_confirmation_goes_as_its_six_steps_say(
+    tmp_path: Path,
+    said: str,
+    left: list[str],
+    observed: str,
+) -> None:
     """U70, U78, U81, U84, U103, U169: lines 374-401. The sixth only by an explicit grant: see U80."""
     (tmp_path / "here").mkdir()
     (tmp_path / "other").mkdir()
@@ -90,10 +119,14 @@ def test_a_confirmation_goes_as_its_six_steps_say(tmp_path: Path, said: str, lef
     asks = native_step("clean up", "delete_all_files", {"directory": str(tmp_path / "here")})
     script = [asks, native_step("again", "delete_all_files", {"directory": str(tmp_path / "here")})]
     response = json.dumps({"directory": str(tmp_path / "other")}) if said == "other" else said
-    with ScriptedLM([*script, native_step("done", "finish", {"answer": "ok"})]) as lm, context(lm=lm):
+    with (
+        ScriptedLM([*script, native_step("done", "finish", {"answer": "ok"})]) as lm,
+        context(lm=lm),
+    ):
         agent = ferrule.ReAct("task -> answer", [made["delete_all_files"]])
         with pytest.raises(
-            ConfirmationRequired, match=r'Confirm execution of delete_all_files with args: \{"directory":.*\}\? \(yes/no\)'
+            ConfirmationRequired,
+            match=r'Confirm execution of delete_all_files with args: \{"directory":.*\}\? \(yes/no\)',
         ) as raised:
             agent(task="clean")
         with pytest.raises(ConfirmationRequired) as again:  # the same call asks again
@@ -181,7 +214,9 @@ def test_dspy_style_access(capsys: pytest.CaptureFixture[str]) -> None:
     executed((454, 460), tool=ferrule.tool, Field=Field)
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "Search tool"
-    assert ast.literal_eval(shown[1]) == {"query": {"type": "string", "description": "Search query"}}
+    assert ast.literal_eval(shown[1]) == {
+        "query": {"type": "string", "description": "Search query"},
+    }
 
 
 def test_errors_as_strings_are_ordinary_results() -> None:
@@ -191,7 +226,11 @@ def test_errors_as_strings_are_ordinary_results() -> None:
     made = executed((487, 491), (497, 502), tool=ferrule.tool, Field=Field)
     assert made["divide"](a=1, b=0) == "Error: Cannot divide by zero"
     assert made["search_users"].name == "search_users"
-    assert list(made["user_management"].args) == ["action", "query", "data"]  # too many responsibilities, and a tool all the same
+    assert list(made["user_management"].args) == [
+        "action",
+        "query",
+        "data",
+    ]  # too many responsibilities, and a tool all the same
 
 
 def test_the_fragments_of_good_practice_make_tools() -> None:
@@ -200,9 +239,21 @@ def test_the_fragments_of_good_practice_make_tools() -> None:
 
     head = f"{printed(474, 477).rstrip()} -> str:\n    return query\n"
     assert printed(482, 482).startswith("@tool(")
-    for decorator, name, asks in ((printed(466, 469), "search_papers", False), (printed(482, 482), "delete", True)):
-        made = executed_text(f"{decorator.rstrip()}\n{head}", tool=ferrule.tool, Field=Field, Optional=Optional)["search"]
-        assert (made.name, made.require_confirmation, made.parameters["required"]) == (name, asks, ["query"])
+    for decorator, name, asks in (
+        (printed(466, 469), "search_papers", False),
+        (printed(482, 482), "delete", True),
+    ):
+        made = executed_text(
+            f"{decorator.rstrip()}\n{head}",
+            tool=ferrule.tool,
+            Field=Field,
+            Optional=Optional,
+        )["search"]
+        assert (made.name, made.require_confirmation, made.parameters["required"]) == (
+            name,
+            asks,
+            ["query"],
+        )
         assert made.args["year"]["description"] == "Publication year"
 
 
@@ -218,9 +269,15 @@ def test_the_constructor_takes_what_is_printed() -> None:
 
     plain = Tool(**{**made.arguments, "func": work})
     assert (plain.name, plain.description, plain.require_confirmation) == ("work", "Work.", False)
-    assert Tool(work, "n", "d") == Tool(work, name="n", description="d") == Tool(work, "n", desc="d")
+    assert (
+        Tool(work, "n", "d") == Tool(work, name="n", description="d") == Tool(work, "n", desc="d")
+    )
     words = ast.literal_eval(printed(173, 177))
-    assert {name: each["description"] for name, each in Tool(work, args=words).args.items() if name in words} == words
+    assert {
+        name: each["description"]
+        for name, each in Tool(work, args=words).args.items()
+        if name in words
+    } == words
 
 
 def test_the_decorator_takes_what_is_printed() -> None:
@@ -246,10 +303,20 @@ def test_the_printed_classes_attributes_and_methods_are_there() -> None:
     made = executed((103, 109))["tool"]
     for name in shown.__annotations__:
         assert hasattr(made, name), name
-    assert set(shown.__annotations__) == {"func", "name", "description", "require_confirmation", "parameters", "desc", "args"}
+    assert set(shown.__annotations__) == {
+        "func",
+        "name",
+        "description",
+        "require_confirmation",
+        "parameters",
+        "desc",
+        "args",
+    }
     assert made.desc == made.description
     for name in ("__call__", "acall", "to_openai_schema"):
-        assert inspect.iscoroutinefunction(getattr(Tool, name)) is inspect.iscoroutinefunction(getattr(shown, name)), name
+        assert inspect.iscoroutinefunction(getattr(Tool, name)) is inspect.iscoroutinefunction(
+            getattr(shown, name),
+        ), name
 
 
 def test_a_tool_loads_the_calculator() -> None:
@@ -262,7 +329,10 @@ def test_a_tool_loads_the_calculator() -> None:
     with ScriptedLM(script) as lm:
         made = executed((543, 584), lm=lm)
     assert made["result"].answer == "130938"
-    assert [made["result"].trajectory[f"observation_{i}"] for i in range(2)] == ["Calculator loaded successfully", "130938"]
+    assert [made["result"].trajectory[f"observation_{i}"] for i in range(2)] == [
+        "Calculator loaded successfully",
+        "130938",
+    ]
     assert [each["function"]["name"] for each in lm.requests[0].tools].count("calculator") == 0
     assert [each["function"]["name"] for each in lm.requests[1].tools].count("calculator") == 1
     assert set(made["agent"].tools) == {"load_calculator", "finish", "user_clarification"}
@@ -280,9 +350,23 @@ def test_tools_are_loaded_by_category(category: str, told: str, loaded: set[str]
     """U151, U152, U156, U169: lines 596-612."""
     from pydantic import Field
 
-    made = {name: Tool(lambda text: text, name, name) for name in ("calculator", "statistics", "search", "scrape")}
-    load = executed((596, 612), tool=ferrule.tool, module_callback=ferrule.module_callback, Field=Field, **made)["load_tools"]
-    with ScriptedLM([native_step("", "load_tools", {"category": category}), native_step("", "finish", {"answer": "x"})]) as lm:
+    made = {
+        name: Tool(lambda text: text, name, name)
+        for name in ("calculator", "statistics", "search", "scrape")
+    }
+    load = executed(
+        (596, 612),
+        tool=ferrule.tool,
+        module_callback=ferrule.module_callback,
+        Field=Field,
+        **made,
+    )["load_tools"]
+    with ScriptedLM(
+        [
+            native_step("", "load_tools", {"category": category}),
+            native_step("", "finish", {"answer": "x"}),
+        ],
+    ) as lm:
         result = ferrule.ReAct("question -> answer", [load])(question="?", lm=lm)
     assert result.trajectory["observation_0"] == told
     names = [[each["function"]["name"] for each in request.tools] for request in lm.requests]

@@ -21,10 +21,10 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-import ferrule  # noqa: E402
-from ferrule import SQLiteStore  # noqa: E402
-from ferrule.testing import ScriptedLM  # noqa: E402
-from stores.programs import CRASHED, HALL, SAVED, STORES, Scenario, asked_of, outcome  # noqa: E402
+import ferrule
+from ferrule import SQLiteStore
+from ferrule.testing import ScriptedLM
+from stores.programs import CRASHED, HALL, SAVED, STORES, Scenario, asked_of, outcome
 
 LEFT = {"waiting": {"waiting"}, "crashed": {"running"}, "ended": {"done", "failed", "cancelled"}}
 
@@ -51,13 +51,24 @@ def die(*_: Any) -> None:
 def crash(path: Path, name: str) -> None:
     """Start a run whose process does not come to its end."""
     scenario = CRASHED[name]
-    start(SQLiteStore(path), name, scenario, [*scenario.script[: scenario.asked], die], Fatal(scenario.dies_at))
+    start(
+        SQLiteStore(path),
+        name,
+        scenario,
+        [*scenario.script[: scenario.asked], die],
+        Fatal(scenario.dies_at),
+    )
 
 
 def start(store: SQLiteStore, name: str, scenario: Scenario, script: Any, deps: list[str]) -> None:
     """Start one run and leave it."""
     with tempfile.TemporaryDirectory() as folder, ferrule.context(lm=ScriptedLM(script)):
-        run = scenario.made(Path(folder)).start(store=store, run_id=name, deps=deps, **scenario.inputs())
+        run = scenario.made(Path(folder)).start(
+            store=store,
+            run_id=name,
+            deps=deps,
+            **scenario.inputs(),
+        )
         if scenario.before is not None:
             for question in run.pending:
                 run.answer(scenario.before(question))
@@ -79,7 +90,9 @@ def leave(store: SQLiteStore, path: Path, of: str, name: str, scenario: Scenario
 def settle(path: Path) -> None:
     """Name no machine in the leases of dead processes, let them run out, and make one small file of the store."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        db.execute("UPDATE runs SET owner = 'a machine pid 1', until = updated_at WHERE owner IS NOT NULL")
+        db.execute(
+            "UPDATE runs SET owner = 'a machine pid 1', until = updated_at WHERE owner IS NOT NULL",
+        )
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         db.execute("VACUUM")
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -106,7 +119,11 @@ def save(name: str) -> None:
         asked_of(program, SAVED[name])  # a server's tools are known once it was asked
         program.save(path)
         text = path.read_text()
-        for word, instead in ((sys.executable, "python3"), (str(HALL), "asking_server.py"), (folder, ".")):
+        for word, instead in (
+            (sys.executable, "python3"),
+            (str(HALL), "asking_server.py"),
+            (folder, "."),
+        ):
             text = text.replace(json.dumps(word)[1:-1], instead)
         path.write_text(text)
 
@@ -135,7 +152,11 @@ def expect() -> None:
             program = each.fresh(Path(folder))
             each.dress(program)
             expected["saved"][name] = asked_of(program, each)
-    lines = [f" {json.dumps(f'{of}/{name}')}: {json.dumps(end)}" for of, found in expected.items() for name, end in found.items()]
+    lines = [
+        f" {json.dumps(f'{of}/{name}')}: {json.dumps(end)}"
+        for of, found in expected.items()
+        for name, end in found.items()
+    ]
     (HERE / "expected.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
@@ -147,4 +168,7 @@ if __name__ == "__main__":
             expect()
         case _:
             make()
-            subprocess.run([sys.executable, __file__, "--expected"], check=True)  # a fresh process: nothing of the runs is in its memory
+            subprocess.run(
+                [sys.executable, __file__, "--expected"],
+                check=True,
+            )  # a fresh process: nothing of the runs is in its memory

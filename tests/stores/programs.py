@@ -52,7 +52,9 @@ if TYPE_CHECKING:
     from ferrule import Decision, Question, Store
 
 HALL = Path(__file__).parents[1] / "asking_server.py"
-DOT = Image(data="iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+DOT = Image(
+    data="iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==",
+)
 YEARS_100_S = 3_155_760_000.0
 
 
@@ -181,7 +183,9 @@ def lock() -> object:
 
     @module_callback
     def change(context: Any) -> str:
-        context.module.init_module(tools=[each for name, each in context.module.tools.items() if name != "wipe"])
+        context.module.init_module(
+            tools=[each for name, each in context.module.tools.items() if name != "wipe"],
+        )
         return "unloaded wipe"
 
     return change
@@ -207,7 +211,10 @@ def worker() -> ReAct:
 
 def office() -> ReAct:
     """An agent with an agent as a tool."""
-    cashier = ReAct("bill -> receipt", [pay, charge], native=True).as_tool("cashier", "Pays one bill.")
+    cashier = ReAct("bill -> receipt", [pay, charge], native=True).as_tool(
+        "cashier",
+        "Pays one bill.",
+    )
     return ReAct("bills: list[str] -> summary", [cashier, write], native=True)
 
 
@@ -219,7 +226,11 @@ def painter() -> ReAct:
 def careful() -> ReAct:
     """A policy that asks about large amounts, with a time limit that has not passed."""
     rules = Policy(
-        [ask("pay", amount=ferrule.gt(100), expires_s=YEARS_100_S), ferrule.allow("pay"), ferrule.deny("charge", reason="no charges")]
+        [
+            ask("pay", amount=ferrule.gt(100), expires_s=YEARS_100_S),
+            ferrule.allow("pay"),
+            ferrule.deny("charge", reason="no charges"),
+        ],
     )
     return ReAct("task -> answer", [pay, charge], native=True, policy=rules)
 
@@ -245,7 +256,11 @@ def shelved() -> ReAct:
         """Unload all of them."""
         return Unload("ops.*")
 
-    return ReAct("task -> answer", Toolbox([fetch, drop], shelf=[Tool(wipe.func, "ops.wipe", require_confirmation=True)]), native=True)
+    return ReAct(
+        "task -> answer",
+        Toolbox([fetch, drop], shelf=[Tool(wipe.func, "ops.wipe", require_confirmation=True)]),
+        native=True,
+    )
 
 
 def limited() -> ReAct:
@@ -260,7 +275,12 @@ def hall(log: Path) -> ReAct:
 
 def hall_server(log: Path) -> MCPServer:
     """The server; its calls are lines in a file."""
-    return MCPServer.stdio(sys.executable, [str(HALL), "legacy", str(log)], name="hall", ask_in_runs=True)
+    return MCPServer.stdio(
+        sys.executable,
+        [str(HALL), "legacy", str(log)],
+        name="hall",
+        ask_in_runs=True,
+    )
 
 
 class Team(Module):
@@ -303,7 +323,12 @@ def step(name: str, /, **args: Any) -> str:
 
 def said(**outputs: str) -> str:
     """Outputs in the text protocol."""
-    return "\n\n".join([*(f"[[ ## {name} ## ]]\n{value}" for name, value in outputs.items()), "[[ ## completed ## ]]"])
+    return "\n\n".join(
+        [
+            *(f"[[ ## {name} ## ]]\n{value}" for name, value in outputs.items()),
+            "[[ ## completed ## ]]",
+        ],
+    )
 
 
 @dataclass(frozen=True)
@@ -348,7 +373,11 @@ def ticket() -> dict[str, Any]:
 
 def pictures() -> dict[str, Any]:
     """Inputs of `painter` and `captioner`."""
-    return {"photo": DOT, "more": [DOT, Image(url="https://example.org/dot.png")], "color": Color(name="red")}
+    return {
+        "photo": DOT,
+        "more": [DOT, Image(url="https://example.org/dot.png")],
+        "color": Color(name="red"),
+    }
 
 
 DONE = call("finish", answer="done")
@@ -468,26 +497,48 @@ def outcome(store: Store, name: str, scenario: Scenario, folder: Path) -> dict[s
             rests.append(rest(run))
         end = ended(run.prediction) if run.status == "done" else None
     log = folder / "hall.log"
-    served = [line for line in log.read_text().splitlines() if line.startswith("call")] if log.exists() else []
-    return {"rests": rests, "effects": effects, "served": served, "asked": len(lm.requests), "end": end}
+    served = (
+        [line for line in log.read_text().splitlines() if line.startswith("call")]
+        if log.exists()
+        else []
+    )
+    return {
+        "rests": rests,
+        "effects": effects,
+        "served": served,
+        "asked": len(lm.requests),
+        "end": end,
+    }
 
 
 def rest(run: Run) -> list[Any]:
     """How a run stands: its status, its error's class, and its questions."""
-    questions = [[each.kind, each.call.name, dict(each.call.args), each.path] for each in run.pending]
+    questions = [
+        [each.kind, each.call.name, dict(each.call.args), each.path] for each in run.pending
+    ]
     return [run.status, type(run.error).__name__ if run.error is not None else None, questions]
 
 
 def ended(prediction: Any) -> dict[str, Any]:
     """A prediction: its outputs, why it ended, and a digest of the conversation."""
     outputs = json.loads(prediction.to_json()) if hasattr(prediction, "to_json") else prediction
-    return {"outputs": outputs, "reason": prediction.reason, "messages": digest(prediction.messages or ())}
+    return {
+        "outputs": outputs,
+        "reason": prediction.reason,
+        "messages": digest(prediction.messages or ()),
+    }
 
 
 def digest(messages: Any) -> str:
     """The conversation in 16 digits."""
     plain = [
-        [each.role, [each.content] if isinstance(each.content, str) else [part.model_dump() for part in each.content], each.tool_call_id]
+        [
+            each.role,
+            [each.content]
+            if isinstance(each.content, str)
+            else [part.model_dump() for part in each.content],
+            each.tool_call_id,
+        ]
         + [[made.name, made.args, made.id] for made in each.tool_calls]
         for each in messages
     ]
@@ -519,27 +570,43 @@ def asked_of(program: Any, saved: Saved) -> dict[str, Any]:
             for question in run.pending:
                 run.answer(question.approve())
             run.resume()
-    sent = [[digest(request.messages), [each["function"]["name"] for each in request.tools]] for request in lm.requests]
+    sent = [
+        [digest(request.messages), [each["function"]["name"] for each in request.tools]]
+        for request in lm.requests
+    ]
     return {"end": ended(run.prediction), "effects": effects, "sent": sent}
 
 
 def _with_demos(program: Any) -> None:
-    program.demos = [{"photo": DOT, "more": None, "color": {"name": "blue"}, "caption": "a point"}, {"caption": "no picture"}]
+    program.demos = [
+        {"photo": DOT, "more": None, "color": {"name": "blue"}, "caption": "a point"},
+        {"caption": "no picture"},
+    ]
     program.signature = program.signature.with_instructions("Describe pictures in two words.")
     program.config["temperature"] = 0.5
 
 
 def _with_words(program: Any) -> None:
-    program.react.signature = program.react.signature.with_instructions(f"{program.react.signature.instructions}\nBe brief.")
+    program.react.signature = program.react.signature.with_instructions(
+        f"{program.react.signature.instructions}\nBe brief.",
+    )
 
 
 def _team(program: Team) -> None:
     program.plan.demos = [{"task": "Eat.", "steps": ["cook", "eat"]}]
-    program._judge.signature = program._judge.signature.with_updated_fields("verdict", desc="good or bad")
+    program._judge.signature = program._judge.signature.with_updated_fields(
+        "verdict",
+        desc="good or bad",
+    )
 
 
 SAVED = {
     "captioner": Saved(lambda _: captioner(), _with_demos, [said(caption="a dot")], pictures),
-    "hall": Saved(lambda folder: hall(folder / "hall.log"), _with_words, [call("pay", what="rent"), DONE], task()),
+    "hall": Saved(
+        lambda folder: hall(folder / "hall.log"),
+        _with_words,
+        [call("pay", what="rent"), DONE],
+        task(),
+    ),
     "team": Saved(lambda _: Team(), _team, WAITING["team"].script, WAITING["team"].inputs),
 }

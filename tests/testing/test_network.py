@@ -16,7 +16,14 @@ from ferrule.errors import ContextOverflowError, RateLimitError, UnavailableErro
 from ferrule.models.hosted import LM
 from ferrule.models.model import BaseLM
 from ferrule.testing import NetworkBlockedError, OfflineLM, ScriptedLM, block_network, serve
-from ferrule.values.conversation.exchange import Capabilities, Declarations, Delta, Request, Response, Usage
+from ferrule.values.conversation.exchange import (
+    Capabilities,
+    Declarations,
+    Delta,
+    Request,
+    Response,
+    Usage,
+)
 from ferrule.values.conversation.message import Message, Messages
 
 ADD = {
@@ -24,13 +31,19 @@ ADD = {
     "function": {
         "name": "add",
         "description": "Add two integers.",
-        "parameters": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]},
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+            "required": ["a", "b"],
+        },
     },
 }
 ASKED = Request(Messages([Message("user", "add 3 and 4")]), Declarations([ADD]))
 EVERYTHING = Response(
     "thinking aloud",
-    ScriptedLM([[{"name": "add", "args": {"a": 1, "b": "ü"}}, {"name": "add"}]]).complete(ASKED).tool_calls,
+    ScriptedLM([[{"name": "add", "args": {"a": 1, "b": "ü"}}, {"name": "add"}]])
+    .complete(ASKED)
+    .tool_calls,
     "hm hm",
     "tool_calls",
     None,
@@ -51,7 +64,13 @@ WAYS = {
 ways = pytest.mark.parametrize("ask", WAYS.values(), ids=WAYS.keys())
 
 
-def posted(served, body: bytes | None, path: str = "/v1/chat/completions", method: str = "POST", **headers: str) -> tuple[int, dict]:
+def posted(
+    served,
+    body: bytes | None,
+    path: str = "/v1/chat/completions",
+    method: str = "POST",
+    **headers: str,
+) -> tuple[int, dict]:
     connection = http.client.HTTPConnection(served.base_url.split("/")[2], timeout=20)
     try:
         connection.request(method, path, body, headers)
@@ -67,7 +86,11 @@ def test_a_served_model_answers_as_it_does_itself(ask):
     with serve(ScriptedLM(by=lambda request: EVERYTHING)) as served:
         found = ask(served.lm())
         assert found == Response(
-            **{name: getattr(EVERYTHING, name) for name in ("text", "tool_calls", "reasoning", "finish_reason", "usage")}, model="served"
+            **{
+                name: getattr(EVERYTHING, name)
+                for name in ("text", "tool_calls", "reasoning", "finish_reason", "usage")
+            },
+            model="served",
         )
         [body] = served.requests
     assert body["tools"] == [ADD]
@@ -145,7 +168,10 @@ def test_it_lists_its_model():
     with serve(OfflineLM()) as served:
         assert posted(served, None, "/v1/models", "GET") == (
             200,
-            {"object": "list", "data": [{"id": "offline", "object": "model", "created": 0, "owned_by": "ferrule"}]},
+            {
+                "object": "list",
+                "data": [{"id": "offline", "object": "model", "created": 0, "owned_by": "ferrule"}],
+            },
         )
 
 
@@ -194,7 +220,9 @@ def test_a_body_of_unknown_length_is_411():
 
 @ways
 @pytest.mark.parametrize(
-    "error", [RateLimitError("slow"), ContextOverflowError("long"), UnavailableError("gone")], ids=["rate", "overflow", "gone"]
+    "error",
+    [RateLimitError("slow"), ContextOverflowError("long"), UnavailableError("gone")],
+    ids=["rate", "overflow", "gone"],
 )
 def test_errors_of_the_model_reach_the_client(ask, error):
     """L4, L9."""
@@ -274,8 +302,14 @@ OUTSIDE = {
     "lookup": lambda: socket.getaddrinfo("example.com", 80),
     "lookup_bytes": lambda: socket.getaddrinfo(b"example.com", 80),
     "connect_ex": lambda: unconnected(lambda each: each.connect_ex(("192.0.2.1", 80))),
-    "datagram": lambda: unconnected(lambda each: each.sendto(b"x", ("192.0.2.1", 53)), socket.SOCK_DGRAM),
-    "datagram_flags": lambda: unconnected(lambda each: each.sendto(b"x", 0, ("192.0.2.1", 53)), socket.SOCK_DGRAM),
+    "datagram": lambda: unconnected(
+        lambda each: each.sendto(b"x", ("192.0.2.1", 53)),
+        socket.SOCK_DGRAM,
+    ),
+    "datagram_flags": lambda: unconnected(
+        lambda each: each.sendto(b"x", 0, ("192.0.2.1", 53)),
+        socket.SOCK_DGRAM,
+    ),
     "lm": lambda: LM("http://192.0.2.1/v1", model="m")("hi"),
     "lm_by_name": lambda: LM("openai/gpt-5-mini", api_key="x")("hi"),
     "async_lm_by_name": lambda: asyncio.run(LM("openai/gpt-5-mini", api_key="x").acall("hi")),
@@ -290,7 +324,13 @@ def unconnected(act, kind=socket.SOCK_STREAM):
 @pytest.mark.parametrize("reach", OUTSIDE.values(), ids=OUTSIDE.keys())
 def test_nothing_leaves_this_machine(reach):
     """L8."""
-    with block_network(), pytest.raises(NetworkBlockedError, match=r"192\.0\.2\.1|2001:db8::1|example\.com|api\.openai\.com"):
+    with (
+        block_network(),
+        pytest.raises(
+            NetworkBlockedError,
+            match=r"192\.0\.2\.1|2001:db8::1|example\.com|api\.openai\.com",
+        ),
+    ):
         reach()
 
 
@@ -317,13 +357,19 @@ def test_loopback_and_unix_sockets_stay_open(tmp_path, monkeypatch):
 
 def test_the_door_opens_again_also_when_nested():
     """L8."""
-    before = {name: socket.socket.__dict__.get(name) for name in ("connect", "connect_ex", "sendto")}, socket.getaddrinfo
+    before = (
+        {name: socket.socket.__dict__.get(name) for name in ("connect", "connect_ex", "sendto")},
+        socket.getaddrinfo,
+    )
     with block_network():
         with pytest.raises(KeyError), block_network():
             raise KeyError
         with pytest.raises(NetworkBlockedError):
             socket.getaddrinfo("example.com", 80)
-    assert ({name: socket.socket.__dict__.get(name) for name in ("connect", "connect_ex", "sendto")}, socket.getaddrinfo) == before
+    assert (
+        {name: socket.socket.__dict__.get(name) for name in ("connect", "connect_ex", "sendto")},
+        socket.getaddrinfo,
+    ) == before
 
 
 # -- the module -------------------------------------------------------------------------------------------------
@@ -346,7 +392,10 @@ def test_other_names_are_not():
 def test_it_runs_as_a_process(name):
     """L9."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "ferrule.testing", "--lm", name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "ferrule.testing", "--lm", name],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         assert process.stdout is not None

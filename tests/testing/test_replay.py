@@ -10,14 +10,31 @@ from ferrule.errors import ConfigurationError, RateLimitError, ScriptError
 from ferrule.testing.replay import RecordLM, ReplayLM
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.values.calls.call import CallFault, ToolCall
-from ferrule.values.conversation.exchange import Capabilities, Declarations, Delta, Request, Response, Shape, Usage
+from ferrule.values.conversation.exchange import (
+    Capabilities,
+    Declarations,
+    Delta,
+    Request,
+    Response,
+    Shape,
+    Usage,
+)
 from ferrule.values.conversation.message import Message, Messages
 
-TOOL = {"type": "function", "function": {"name": "add", "description": "Add.", "parameters": {"type": "object"}}}
+TOOL = {
+    "type": "function",
+    "function": {"name": "add", "description": "Add.", "parameters": {"type": "object"}},
+}
 FULL = Response(
     "text \ud800 ü",
     (
-        ToolCall(name="add", args={"a": [1, {"b": None}]}, id="c", intention="why", repairs=("code_fence",)),
+        ToolCall(
+            name="add",
+            args={"a": [1, {"b": None}]},
+            id="c",
+            intention="why",
+            repairs=("code_fence",),
+        ),
         ToolCall(name="add", id="d", fault=CallFault("invalid_tool_call_arguments", "bad", "{")),
     ),
     "hm",
@@ -31,7 +48,10 @@ FULL = Response(
 
 
 def asking(text: str = "hi", **keywords) -> Request:
-    return Request(Messages([Message("system", "Be nice.\nUse tools."), Message("user", text)]), **keywords)
+    return Request(
+        Messages([Message("system", "Be nice.\nUse tools."), Message("user", text)]),
+        **keywords,
+    )
 
 
 async def collected(stream) -> list:
@@ -47,7 +67,11 @@ def test_what_was_recorded_is_replayed(tmp_path):
     replay = ReplayLM(path)
     assert replay.complete(asking("a")) == FULL
     assert replay("b") == "b"
-    assert (replay.name, replay.capabilities) == (lm.name, capabilities) == ("scripted", lm.capabilities)
+    assert (
+        (replay.name, replay.capabilities)
+        == (lm.name, capabilities)
+        == ("scripted", lm.capabilities)
+    )
 
 
 @pytest.mark.parametrize("way", ["complete", "acomplete", "stream", "astream"])
@@ -99,10 +123,18 @@ def test_a_miss_shows_the_nearest_recording_as_a_diff(tmp_path):
     """L8."""
     path = tmp_path / "a.jsonl"
     lm = RecordLM(ScriptedLM(["a", "b"]), path)
-    lm.complete(asking("What is two and two?", tools=Declarations([TOOL]), settings={"temperature": 0}))
+    lm.complete(
+        asking("What is two and two?", tools=Declarations([TOOL]), settings={"temperature": 0}),
+    )
     lm("something quite different")
     with pytest.raises(ScriptError) as caught:
-        ReplayLM(path).complete(asking("What is two and three?", tools=Declarations([TOOL]), settings={"temperature": 0}))
+        ReplayLM(path).complete(
+            asking(
+                "What is two and three?",
+                tools=Declarations([TOOL]),
+                settings={"temperature": 0},
+            ),
+        )
     text = str(caught.value)
     assert "-user: What is two and two?" in text
     assert "+user: What is two and three?" in text
@@ -185,7 +217,9 @@ def test_threads_write_whole_lines(tmp_path):
     """Ours."""
     path = tmp_path / "a.jsonl"
     lm = RecordLM(ScriptedLM(by=lambda request: request.messages[-1].text * 2000), path)
-    threads = [threading.Thread(target=lambda n=n: [lm(f"{n} {i}") for i in range(20)]) for n in range(6)]
+    threads = [
+        threading.Thread(target=lambda n=n: [lm(f"{n} {i}") for i in range(20)]) for n in range(6)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

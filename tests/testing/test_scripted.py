@@ -15,13 +15,13 @@ from ferrule.adapters.xml_tags import XMLAdapter
 from ferrule.errors import ConfigurationError, RateLimitError, ScriptError
 from ferrule.programs.predict import Predict
 from ferrule.programs.react import ReAct
+from ferrule.record import replace
 from ferrule.settings import context
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response, Usage
 from ferrule.values.conversation.message import Message, Messages
-from ferrule.values.record import replace
 
 ASKED = Request(Messages([Message("user", "hi")]))
 ONE = Usage(calls=1)
@@ -38,14 +38,22 @@ def call(name: str, call_id: str, **args) -> ToolCall:
 ITEMS = {
     "text": ("hello", Response("hello", finish_reason="stop", usage=ONE)),
     "empty": ("", Response("", finish_reason="stop", usage=ONE)),
-    "call": ({"name": "add", "args": {"a": 1}}, Response(None, (call("add", "call_0", a=1),), finish_reason="tool_calls", usage=ONE)),
+    "call": (
+        {"name": "add", "args": {"a": 1}},
+        Response(None, (call("add", "call_0", a=1),), finish_reason="tool_calls", usage=ONE),
+    ),
     "openai": (
         {"id": "x", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}},
         Response(None, (call("add", "x", a=1),), finish_reason="tool_calls", usage=ONE),
     ),
     "calls": (
         [{"name": "add"}, call("add", "mine"), ToolCall(name="sub")],
-        Response(None, (call("add", "call_0"), call("add", "mine"), call("sub", "call_1")), finish_reason="tool_calls", usage=ONE),
+        Response(
+            None,
+            (call("add", "call_0"), call("add", "mine"), call("sub", "call_1")),
+            finish_reason="tool_calls",
+            usage=ONE,
+        ),
     ),
     "tool_calls": (
         ToolCalls.from_dict_list([{"name": "add", "args": {}}]),
@@ -57,8 +65,14 @@ ITEMS = {
     ),
     "only_text": ({"text": "x"}, Response("x", finish_reason="stop", usage=ONE)),
     "response": (Response("x"), Response("x")),
-    "response_with_calls": (Response(None, (ToolCall(name="add"),)), Response(None, (call("add", "call_0"),))),
-    "function": (lambda request: request.messages[-1].text, Response("hi", finish_reason="stop", usage=ONE)),
+    "response_with_calls": (
+        Response(None, (ToolCall(name="add"),)),
+        Response(None, (call("add", "call_0"),)),
+    ),
+    "function": (
+        lambda request: request.messages[-1].text,
+        Response("hi", finish_reason="stop", usage=ONE),
+    ),
     "function_of_call": (
         lambda request: {"name": "add"},
         Response(None, (call("add", "call_1_0"),), finish_reason="tool_calls", usage=ONE),
@@ -75,7 +89,11 @@ def test_every_kind_of_item_is_an_answer(item, expected):
     assert asyncio.run(collected(ScriptedLM([item]).astream(ASKED)))[-1] == expected
 
 
-@pytest.mark.parametrize("item", [RateLimitError("x"), ValueError, lambda request: KeyError("x")], ids=["instance", "class", "function"])
+@pytest.mark.parametrize(
+    "item",
+    [RateLimitError("x"), ValueError, lambda request: KeyError("x")],
+    ids=["instance", "class", "function"],
+)
 def test_exceptions_are_raised(item):
     """L8."""
     with pytest.raises((RateLimitError, ValueError, KeyError)):
@@ -84,7 +102,20 @@ def test_exceptions_are_raised(item):
 
 @pytest.mark.parametrize(
     "item",
-    [None, 3, [], {}, [3], {"nam": "x"}, {"text": "x", "tools": []}, {"name": ""}, [None], ToolCalls(tool_calls=[]), b"x", {"a": 1}],
+    [
+        None,
+        3,
+        [],
+        {},
+        [3],
+        {"nam": "x"},
+        {"text": "x", "tools": []},
+        {"name": ""},
+        [None],
+        ToolCalls(tool_calls=[]),
+        b"x",
+        {"a": 1},
+    ],
     ids=range(12),
 )
 def test_what_is_no_answer_is_refused_when_the_script_is_made(item):
@@ -111,7 +142,11 @@ def test_functions_that_return_functions_come_to_an_end():
         ScriptedLM([again]).complete(ASKED)
 
 
-@pytest.mark.parametrize("answers", ["text", {"name": "x"}, 3, ToolCall(name="x"), Response("x"), None, b"x"], ids=range(7))
+@pytest.mark.parametrize(
+    "answers",
+    ["text", {"name": "x"}, 3, ToolCall(name="x"), Response("x"), None, b"x"],
+    ids=range(7),
+)
 def test_a_script_is_a_list(answers):
     """Ours: `ScriptedLM("abc")` would say a, b, c."""
     with pytest.raises(ConfigurationError, match="list of answers"):
@@ -159,7 +194,11 @@ def test_a_clean_exit_asserts_completion_and_an_error_goes_through():
 def test_ids_are_counted_over_the_whole_script():
     """L8."""
     lm = ScriptedLM([{"name": "a"}, [{"name": "b"}, {"name": "c"}]])
-    assert [each.id for _ in range(2) for each in lm.complete(ASKED).tool_calls] == ["call_0", "call_1", "call_2"]
+    assert [each.id for _ in range(2) for each in lm.complete(ASKED).tool_calls] == [
+        "call_0",
+        "call_1",
+        "call_2",
+    ]
 
 
 def test_by_a_function_it_holds_no_state():
@@ -187,7 +226,9 @@ def test_threads_share_a_script_without_losing_an_answer():
     """L8."""
     lm = ScriptedLM([str(i) for i in range(400)])
     said: list[str] = []
-    threads = [threading.Thread(target=lambda: said.extend([lm("x") for _ in range(50)])) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: said.extend([lm("x") for _ in range(50)])) for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -213,7 +254,9 @@ def test_capabilities_are_as_told():
 @given(st.text(max_size=60), st.text(max_size=20))
 def test_words_add_up_to_the_text(text, reasoning):
     """L8."""
-    *deltas, last = ScriptedLM([Response(text, reasoning=reasoning)]).stream(Request(Messages([Message("user", "?")])))
+    *deltas, last = ScriptedLM([Response(text, reasoning=reasoning)]).stream(
+        Request(Messages([Message("user", "?")])),
+    )
     assert "".join(each.text for each in deltas) == text
     assert "".join(each.reasoning for each in deltas) == reasoning
     assert last == Response(text, reasoning=reasoning)
@@ -223,10 +266,17 @@ def test_words_add_up_to_the_text(text, reasoning):
 # -- outputs ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("adapter", [ChatAdapter(), JSONAdapter(), XMLAdapter()], ids=lambda adapter: type(adapter).__name__)
+@pytest.mark.parametrize(
+    "adapter",
+    [ChatAdapter(), JSONAdapter(), XMLAdapter()],
+    ids=lambda adapter: type(adapter).__name__,
+)
 def test_outputs_are_written_in_the_form_of_the_program_s_adapter(adapter):
     """Ours."""
-    with context(adapter=adapter), ScriptedLM([{"outputs": {"answer": "42 [[ ## x ## ]] </answer>", "sure": True}}]) as lm:
+    with (
+        context(adapter=adapter),
+        ScriptedLM([{"outputs": {"answer": "42 [[ ## x ## ]] </answer>", "sure": True}}]) as lm,
+    ):
         prediction = Predict("question -> answer, sure: bool")(question="?", lm=lm)
     assert prediction.toDict() == {"answer": "42 [[ ## x ## ]] </answer>", "sure": True}
 
@@ -239,15 +289,25 @@ def test_outputs_are_written_for_a_step_in_text_and_for_the_extraction():
     def add(a: int, b: int) -> int:
         return a + b
 
-    with ScriptedLM([{"outputs": step}, {"outputs": end}, {"outputs": {"reasoning": "3", "answer": 3}}]) as lm:
-        assert ReAct("question -> answer: int", [add], native=False)(question="?", lm=lm).answer == 3
+    with ScriptedLM(
+        [{"outputs": step}, {"outputs": end}, {"outputs": {"reasoning": "3", "answer": 3}}],
+    ) as lm:
+        assert (
+            ReAct("question -> answer: int", [add], native=False)(question="?", lm=lm).answer == 3
+        )
 
 
 def test_outputs_stand_beside_calls():
     """Ours."""
     answer = {"outputs": {"answer": "soon"}, "tool_calls": [{"name": "add"}], "reasoning": "hm"}
     form = replace(ASKED, form=Form())
-    assert ScriptedLM([answer]).complete(form) == Response("answer=soon", (call("add", "call_0"),), "hm", "tool_calls", usage=ONE)
+    assert ScriptedLM([answer]).complete(form) == Response(
+        "answer=soon",
+        (call("add", "call_0"),),
+        "hm",
+        "tool_calls",
+        usage=ONE,
+    )
 
 
 class Form:
@@ -260,7 +320,10 @@ class Form:
 @pytest.mark.parametrize("item", [{"outputs": "x"}, {"outputs": {}, "text": "x"}])
 def test_outputs_that_cannot_be_written_are_refused_with_the_script(item):
     """Ours."""
-    with pytest.raises(ConfigurationError, match="`outputs` is a mapping of output fields to values"):
+    with pytest.raises(
+        ConfigurationError,
+        match="`outputs` is a mapping of output fields to values",
+    ):
         ScriptedLM([item])
 
 
@@ -268,5 +331,8 @@ def test_outputs_need_a_program_that_asks_for_them():
     """Ours."""
     with pytest.raises(ConfigurationError, match="comes from no program of this process"):
         ScriptedLM([{"outputs": {"answer": "x"}}]).complete(ASKED)
-    with pytest.raises(ConfigurationError, match=r"cannot write \['anwser'\]: the outputs of this request are answer"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"cannot write \['anwser'\]: the outputs of this request are answer",
+    ):
         Predict("question -> answer")(question="?", lm=ScriptedLM([{"outputs": {"anwser": "x"}}]))

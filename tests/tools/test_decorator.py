@@ -40,7 +40,10 @@ def nothing_ran() -> None:
 def test_a_function_asks_before_it_runs_and_stays_a_function() -> None:
     """A8, U69."""
     assert rm.__name__ == "rm"
-    with pytest.raises(ConfirmationRequired, match=r'Confirm execution of rm with args: \{"path":"a","deep":false\}') as raised:
+    with pytest.raises(
+        ConfirmationRequired,
+        match=r'Confirm execution of rm with args: \{"path":"a","deep":false\}',
+    ) as raised:
         rm("a")
     assert RAN == []
     respond_to_confirmation(raised.value.confirmation_id, data={"deep": True})
@@ -70,12 +73,20 @@ def test_an_async_function_stays_async() -> None:
     assert asyncio.run(carry()) == "a"
 
 
-@pytest.mark.parametrize("make", [tool(), Tool, lambda f: confirm_first(tool(rm.__wrapped__))], ids=["decorator", "constructor", "tool"])
+@pytest.mark.parametrize(
+    "make",
+    [tool(), Tool, lambda f: confirm_first(tool(rm.__wrapped__))],
+    ids=["decorator", "constructor", "tool"],
+)
 def test_a_tool_made_of_it_asks_by_itself(make) -> None:
     """A8: in a program the question is the run's, as with `require_confirmation=True`."""
     made = make(rm)
     assert made.require_confirmation is True
-    with context(lm=ScriptedLM([native_step("", "rm", {"path": "a"}), native_step("", "finish", {"answer": "ok"})])):
+    with context(
+        lm=ScriptedLM(
+            [native_step("", "rm", {"path": "a"}), native_step("", "finish", {"answer": "ok"})],
+        ),
+    ):
         agent = ReAct("task -> answer", [made])
         with pytest.raises(ConfirmationRequired) as raised:
             agent(task="x")
@@ -89,7 +100,10 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("made", "options"), [(Tool, ["func_or_name", "callable", *OPTIONS]), (tool, OPTIONS)])
+@pytest.mark.parametrize(
+    ("made", "options"),
+    [(Tool, ["func_or_name", "callable", *OPTIONS]), (tool, OPTIONS)],
+)
 def test_help_shows_every_option(made, options):
     """ours: `help(ferrule.Tool)` and `help(ferrule.tool)`."""
     assert set(options) <= set(inspect.signature(made).parameters)
@@ -102,7 +116,13 @@ def test_a_decorated_function_takes_every_option_that_a_tool_takes():
     """ours."""
     of_tool = inspect.signature(Tool).parameters
     of_decorator = inspect.signature(tool).parameters
-    assert of_tool.keys() - of_decorator.keys() >= {"func_or_name", "positional", "func", "callable", "mcp"}
+    assert of_tool.keys() - of_decorator.keys() >= {
+        "func_or_name",
+        "positional",
+        "func",
+        "callable",
+        "mcp",
+    }
     assert all(of_decorator[each].default == of_tool[each].default for each in OPTIONS)
     with pytest.raises(ToolDefinitionError, match="`confirm`"):
         tool(confirm=True)(len)

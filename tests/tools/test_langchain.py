@@ -27,7 +27,10 @@ class TestLangChain:
         assert (made.name, made.description) == ("multiply", "Multiply two numbers.")
         assert made.parameters == {
             "type": "object",
-            "properties": {"a": {"type": "integer"}, "b": {"type": "integer", "default": 2, "description": "the second"}},
+            "properties": {
+                "a": {"type": "integer"},
+                "b": {"type": "integer", "default": 2, "description": "the second"},
+            },
             "required": ["a"],
             "additionalProperties": False,
         }
@@ -82,8 +85,20 @@ class TestLangChain:
 
     def test_one_with_a_dict_for_its_schema(self):
         """D12."""
-        schema = {"type": "object", "title": "Odd", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
-        made = Tool.from_langchain(tools.StructuredTool.from_function(func=lambda x: x, name="odd", description="Odd.", args_schema=schema))
+        schema = {
+            "type": "object",
+            "title": "Odd",
+            "properties": {"x": {"type": "integer"}},
+            "required": ["x"],
+        }
+        made = Tool.from_langchain(
+            tools.StructuredTool.from_function(
+                func=lambda x: x,
+                name="odd",
+                description="Odd.",
+                args_schema=schema,
+            ),
+        )
         assert made.args == {"x": {"type": "integer"}}
         assert made(x="3") == 3
 
@@ -126,11 +141,18 @@ class TestLangChain:
         """Every call failed, and the model read that a field is missing which it cannot pass."""
 
         @tools.tool
-        def recall(x: int, user: Annotated[str, tools.InjectedToolArg], number: Annotated[str, tools.InjectedToolCallId]) -> str:
+        def recall(
+            x: int,
+            user: Annotated[str, tools.InjectedToolArg],
+            number: Annotated[str, tools.InjectedToolCallId],
+        ) -> str:
             """Recall."""
             return f"{x}{user}{number}"
 
-        with pytest.raises(ToolDefinitionError, match=r"`recall` .* `user`, `number`.*`ctx: Context`"):
+        with pytest.raises(
+            ToolDefinitionError,
+            match=r"`recall` .* `user`, `number`.*`ctx: Context`",
+        ):
             Tool.from_langchain(recall)
 
     def test_its_errors_reach_the_caller(self):
@@ -168,7 +190,15 @@ def test_anything_else_is_refused():
 def test_langchain_is_not_imported_by_the_room():
     """F2, architecture."""
     program = "import sys, ferrule.tools.toolbox; from ferrule.tools.tool import Tool; Tool(len)(obj=[1]); print([n for n in sys.modules if n.startswith(('langchain', 'jsonschema', 'docstring_parser', 'json_repair', 'asyncio.base'))])"
-    found = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() in {"[]", "['asyncio.base_events']", "['asyncio.base_futures']"} or "langchain" not in found.stdout
+    found = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (
+        found.stdout.strip() in {"[]", "['asyncio.base_events']", "['asyncio.base_futures']"}
+        or "langchain" not in found.stdout
+    )
     assert "jsonschema" not in found.stdout
     assert "docstring_parser" not in found.stdout

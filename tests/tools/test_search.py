@@ -18,12 +18,19 @@ class Server:
         raise NotImplementedError
 
     async def call_tool(self, name, arguments=None):
-        return {"content": [{"type": "text", "text": f"{name} {json.dumps(arguments)}"}], "isError": name == "git_fail"}
+        return {
+            "content": [{"type": "text", "text": f"{name} {json.dumps(arguments)}"}],
+            "isError": name == "git_fail",
+        }
 
 
 def remote(name, description="", **options):
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    return Tool.from_mcp_tool(Server(), {"name": name, "description": description, "inputSchema": schema}, **{"confirm": False, **options})
+    return Tool.from_mcp_tool(
+        Server(),
+        {"name": name, "description": description, "inputSchema": schema},
+        **{"confirm": False, **options},
+    )
 
 
 TOOLS = [
@@ -36,7 +43,10 @@ TOOLS = [
 def test_a_list_of_one_line_each():
     """M44."""
     search, *_ = defer_tools(TOOLS)
-    assert search() == "git_log: Shows the log.\ngit_commit: Records changes to the repository.\nfetch: Gets a page, its log too."
+    assert (
+        search()
+        == "git_log: Shows the log.\ngit_commit: Records changes to the repository.\nfetch: Gets a page, its log too."
+    )
     assert search(query="log") == "git_log: Shows the log.\nfetch: Gets a page, its log too."
     assert search(query="Commit CHANGES") == "git_commit: Records changes to the repository."
     assert search(query="zebra") == "No tool matches these words."
@@ -83,7 +93,13 @@ def test_without_a_run_that_offers_it_calls_are_passed_on_and_checked():
 
 def test_consent_is_asked_for_as_the_tool_itself_would():
     """M57, M44: nothing is opened by going round."""
-    call = defer_tools([remote("free"), remote("asks", confirm=True), remote("big", confirm=lambda each: lambda args: args["n"] > 5)])[2]
+    call = defer_tools(
+        [
+            remote("free"),
+            remote("asks", confirm=True),
+            remote("big", confirm=lambda each: lambda args: args["n"] > 5),
+        ],
+    )[2]
     assert call(name="free", arguments={"n": 1}).content == 'free {"n": 1}'
     assert call(name="big", arguments={"n": 5}).content == 'big {"n": 5}'
     for name, n in (("asks", 1), ("big", 6)):
@@ -106,7 +122,13 @@ def test_call_tool_asks_for_what_is_destructive_and_not_for_what_only_reads() ->
     def wipe(path: str) -> str:
         return path
 
-    tools = [Tool(look, effect="read", require_confirmation="destructive"), Tool(wipe, effect="once", require_confirmation="destructive")]
+    tools = [
+        Tool(look, effect="read", require_confirmation="destructive"),
+        Tool(wipe, effect="once", require_confirmation="destructive"),
+    ]
     call_tool = defer_tools(tools)[-1]
-    asks = {name: needs_person(call_tool, {"name": name, "arguments": {"path": "a"}}) for name in ("look", "wipe", "absent")}
+    asks = {
+        name: needs_person(call_tool, {"name": name, "arguments": {"path": "a"}})
+        for name in ("look", "wipe", "absent")
+    }
     assert asks == {"look": False, "wipe": True, "absent": False}

@@ -39,7 +39,12 @@ def definition(name, **more):
 
 def test_the_tools_of_a_server_in_its_order():
     """M35, M39."""
-    made = make_tools([definition("b"), definition("a")], Server("s"), "s", rules=ConversionRules(trust=True))
+    made = make_tools(
+        [definition("b"), definition("a")],
+        Server("s"),
+        "s",
+        rules=ConversionRules(trust=True),
+    )
     assert [(each.name, each.mcp_server) for each in made] == [("b", "s"), ("a", "s")]
     assert made[1]() == "a on s"
 
@@ -62,8 +67,16 @@ def test_tools_of_several_servers_and_local_ones_together():
         return "here"
 
     made = separate_names([*first, Tool(local), *second])
-    assert [each.name for each in made] == ["one__find", "one_only", "local", "two__find", "two__local"]
-    assert {each.name for each in separate_names([*second, Tool(local), *first])} == {each.name for each in made}  # whichever comes first
+    assert [each.name for each in made] == [
+        "one__find",
+        "one_only",
+        "local",
+        "two__find",
+        "two__local",
+    ]
+    assert {each.name for each in separate_names([*second, Tool(local), *first])} == {
+        each.name for each in made
+    }  # whichever comes first
     box = Toolbox(made)
     assert [box["one__find"](), box["two__find"](), box["two__local"](), box["local"]()] == [
         "find on one",
@@ -95,7 +108,12 @@ def test_a_tool_that_only_knows_its_server_is_connected_to_it():
 
 def test_dspys_name_for_it():
     """D39."""
-    assert asyncio.run(convert_mcp_tool(Server("s"), {"name": "t", "inputSchema": {"type": "object"}}).acall()) == "t on s"
+    assert (
+        asyncio.run(
+            convert_mcp_tool(Server("s"), {"name": "t", "inputSchema": {"type": "object"}}).acall(),
+        )
+        == "t on s"
+    )
 
 
 def test_tokens_by_server():
@@ -122,7 +140,14 @@ def test_equal_names_of_two_servers_are_told_apart_and_of_one_are_refused():
     """P67, M39."""
     from ferrule.errors import DuplicateToolError
 
-    box = Toolbox([*make_tools([definition("a")], None, "one"), *make_tools([definition("a")], None, "two")])
+    box = Toolbox(
+        [*make_tools([definition("a")], None, "one"), *make_tools([definition("a")], None, "two")],
+    )
     assert box.names == ("one__a", "two__a")
     with pytest.raises(DuplicateToolError):
-        Toolbox([*make_tools([definition("a")], None, "one"), *make_tools([definition("a")], None, "one")])
+        Toolbox(
+            [
+                *make_tools([definition("a")], None, "one"),
+                *make_tools([definition("a")], None, "one"),
+            ],
+        )

@@ -20,9 +20,13 @@ SHELF = Shelf(
         Tool(create_invoice, "billing.createInvoice"),
         Tool(lambda: "", "billing.refund", "Pay the money of an order back."),
         Tool(lambda: "", "crm.find_customer", "Look somebody up by name."),
-        Tool(lambda: "", "ops.status", "Say which orders of the shop are late, and whether the shop is up."),
+        Tool(
+            lambda: "",
+            "ops.status",
+            "Say which orders of the shop are late, and whether the shop is up.",
+        ),
         Tool(lambda: "", "odd[name]", "A name with brackets."),
-    ]
+    ],
 )
 
 
@@ -41,7 +45,10 @@ def names(query: str, limit: int = 5) -> list[str]:
         ("is the shop up?", "ops.status"),
     ],
 )
-def test_a_tool_is_found_by_its_name_its_description_and_its_parameters(query: str, first: str) -> None:
+def test_a_tool_is_found_by_its_name_its_description_and_its_parameters(
+    query: str,
+    first: str,
+) -> None:
     """F6; names in any spelling, and more important than the rest."""
     assert names(query)[0] == first
 
@@ -61,11 +68,26 @@ def test_the_best_come_first_and_no_more_than_asked_for() -> None:
 @pytest.mark.parametrize(
     ("tools", "query", "first"),
     [
-        ({"status": "Say what is up, what is down, and what is late today.", "other": "The status."}, "status", "status"),
+        (
+            {
+                "status": "Say what is up, what is down, and what is late today.",
+                "other": "The status.",
+            },
+            "status",
+            "status",
+        ),
         ({"a": "alpha alpha alpha", "b": "beta", "c": "alpha", "d": "alpha"}, "alpha beta", "b"),
-        ({"a": "send and then do very many other things of all kinds", "b": "send it"}, "send", "b"),
+        (
+            {"a": "send and then do very many other things of all kinds", "b": "send it"},
+            "send",
+            "b",
+        ),
     ],
-    ids=["a_name_beats_a_description", "a_rare_word_beats_a_frequent_one", "a_short_text_beats_a_long_one"],
+    ids=[
+        "a_name_beats_a_description",
+        "a_rare_word_beats_a_frequent_one",
+        "a_short_text_beats_a_long_one",
+    ],
 )
 def test_what_says_more_comes_first(tools: dict[str, str], query: str, first: str) -> None:
     """BM25."""
@@ -73,7 +95,11 @@ def test_what_says_more_comes_first(tools: dict[str, str], query: str, first: st
     assert shelf.search(query, 1)[0].name == first
 
 
-@pytest.mark.parametrize("query", ["", "zzz", "?!", "的"], ids=["nothing", "unknown", "no_words", "other_script"])
+@pytest.mark.parametrize(
+    "query",
+    ["", "zzz", "?!", "的"],
+    ids=["nothing", "unknown", "no_words", "other_script"],
+)
 def test_what_shares_no_word_is_not_found(query: str) -> None:
     """Ours."""
     assert names(query) == []
@@ -127,7 +153,9 @@ def test_a_shelf_is_a_set_of_tools() -> None:
     assert repr(Shelf(list(SHELF)[:2])) == "Shelf([billing.createInvoice, billing.refund])"
 
 
-def test_a_search_while_the_tools_are_replaced_leaves_no_old_index(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_while_the_tools_are_replaced_leaves_no_old_index(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A shelf belongs to all runs of a program: one may list its servers again while another searches."""
     old, new = Tool(lambda: "", "alpha", "Find birds."), Tool(lambda: "", "beta", "Find birds.")
     shelf, split = Shelf([old]), module._words

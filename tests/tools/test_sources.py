@@ -77,7 +77,14 @@ class TestOneFile:
 
     @pytest.mark.parametrize(
         "text",
-        ["1/0", "def (", "raise type('Odd', (Exception,), {})('x')", "import no_such_module_here", "from .area import area", "\x00"],
+        [
+            "1/0",
+            "def (",
+            "raise type('Odd', (Exception,), {})('x')",
+            "import no_such_module_here",
+            "from .area import area",
+            "\x00",
+        ],
     )
     def test_a_broken_file_is_none_with_a_warning_that_names_the_error(self, folder, text):
         """P27, P33: relative imports are such an error."""
@@ -86,12 +93,21 @@ class TestOneFile:
             assert Tool.from_file(path) is None
 
     @pytest.mark.parametrize(
-        "text", ["raise SystemExit", "import sys\nsys.exit('no key')", "from pathlib import Path\nraise SystemExit(Path)"]
+        "text",
+        [
+            "raise SystemExit",
+            "import sys\nsys.exit('no key')",
+            "from pathlib import Path\nraise SystemExit(Path)",
+        ],
     )
     def test_a_file_that_would_end_the_process_is_an_error(self, folder, text):
         """Ours: a script is no tool, so it is not skipped."""
         path = put(folder, "odd.py", text)
-        for load in (partial(Tool.from_file, path), partial(Tool.from_file, path, strict=True), partial(Tool.load, folder)):
+        for load in (
+            partial(Tool.from_file, path),
+            partial(Tool.from_file, path, strict=True),
+            partial(Tool.load, folder),
+        ):
             with pytest.raises(ToolLoadError, match=r"`odd\.py` could not be loaded: SystemExit"):
                 load()
 
@@ -140,7 +156,10 @@ class TestFolder:
         with pytest.raises(ToolLoadError, match=r"broken\.py"):
             Tool.load(folder, strict=True)
 
-    @pytest.mark.parametrize("name", ["../area", "..", "sub/area", "/etc/passwd", "a\\b", "", ".", 3, "C:\\x"])
+    @pytest.mark.parametrize(
+        "name",
+        ["../area", "..", "sub/area", "/etc/passwd", "a\\b", "", ".", 3, "C:\\x"],
+    )
     def test_names_cannot_leave_the_folder(self, folder, name):
         """P29."""
         (folder / "sub").mkdir()
@@ -148,7 +167,11 @@ class TestFolder:
         with pytest.raises(ToolLoadError):
             Tool.load(folder / "sub", name)
 
-    def test_links_to_a_place_outside_are_refused_by_name_and_told_in_a_folder(self, folder, tmp_path_factory):
+    def test_links_to_a_place_outside_are_refused_by_name_and_told_in_a_folder(
+        self,
+        folder,
+        tmp_path_factory,
+    ):
         """P29."""
         outside = put(tmp_path_factory.mktemp("outside"), "area.py", AREA)
         (folder / "linked.py").symlink_to(outside)
@@ -173,7 +196,11 @@ class TestFolder:
 
     def test_duplicate_names_across_files_are_an_error(self, folder):
         """P31."""
-        put(folder, "zone.py", "from ferrule.tools.decorator import tool\n@tool(name='area')\ndef zone(): ...\n")
+        put(
+            folder,
+            "zone.py",
+            "from ferrule.tools.decorator import tool\n@tool(name='area')\ndef zone(): ...\n",
+        )
         with pytest.raises(DuplicateToolError, match="`area`"):
             Tool.load(folder)
         with pytest.raises(DuplicateToolError):

@@ -1,4 +1,3 @@
-# ruff: noqa: N803, PLR0917, UP045  the odd signatures are what is tested
 import asyncio
 import contextvars
 import copy
@@ -63,7 +62,10 @@ class TestDecorator:
     def test_gives_a_tool_with_name_and_description(self):
         """U1, U16, U20."""
         assert isinstance(calculator, Tool)
-        assert (calculator.name, calculator.description, calculator.desc) == ("calculator", *["Perform arithmetic operations"] * 2)
+        assert (calculator.name, calculator.description, calculator.desc) == (
+            "calculator",
+            *["Perform arithmetic operations"] * 2,
+        )
         assert calculator.func.__name__ == "calculator"
         assert calculator.require_confirmation is False
 
@@ -151,7 +153,10 @@ class TestDecorator:
         assert counter.other is decorated
         assert counter.other(4) == 8
 
-    @pytest.mark.skipif(sys.version_info >= (3, 13), reason="a classmethod wraps no other descriptor from Python 3.13 on")
+    @pytest.mark.skipif(
+        sys.version_info >= (3, 13),
+        reason="a classmethod wraps no other descriptor from Python 3.13 on",
+    )
     def test_below_a_classmethod_it_binds_the_class(self):
         """U46: a model would have to fill `cls`."""
 
@@ -180,7 +185,14 @@ class TestDecorator:
 class TestConstructor:
     def test_takes_udspys_arguments(self):
         """U10, U11."""
-        made = Tool(add, "adder", "Adds", require_confirmation=True, desc="Adds", args={"a": "the first"})
+        made = Tool(
+            add,
+            "adder",
+            "Adds",
+            require_confirmation=True,
+            desc="Adds",
+            args={"a": "the first"},
+        )
         assert (made.name, made.desc, made.require_confirmation) == ("adder", "Adds", True)
         assert Tool(add, desc="Adds").description == "Adds"
 
@@ -191,7 +203,14 @@ class TestConstructor:
 
     def test_takes_dspys_arguments_by_position_and_by_name(self):
         """D1, D2."""
-        by_position = Tool(add, "adder", "Adds", {"a": {"type": "integer", "minimum": 0}}, {"a": int}, {"a": "the first"})
+        by_position = Tool(
+            add,
+            "adder",
+            "Adds",
+            {"a": {"type": "integer", "minimum": 0}},
+            {"a": int},
+            {"a": "the first"},
+        )
         by_name = Tool(
             func=add,
             name="adder",
@@ -201,7 +220,11 @@ class TestConstructor:
             arg_desc={"a": "the first"},
         )
         assert by_position == by_name
-        assert by_position.args["a"] == {"type": "integer", "minimum": 0, "description": "the first"}
+        assert by_position.args["a"] == {
+            "type": "integer",
+            "minimum": 0,
+            "description": "the first",
+        }
 
     def test_takes_what_api_md_calls_its_first_argument(self):
         """api.md, signatures."""
@@ -213,7 +236,13 @@ class TestConstructor:
         schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
         for made in (
             Tool("adder", "Adds", add, schema, "server"),
-            Tool(name="adder", description="Adds", callable=add, schema=schema, mcp_server="server"),
+            Tool(
+                name="adder",
+                description="Adds",
+                callable=add,
+                schema=schema,
+                mcp_server="server",
+            ),
         ):
             assert (made.name, made.description, made.mcp_server) == ("adder", "Adds", "server")
             assert made.parameters == schema
@@ -301,21 +330,31 @@ class TestConstructor:
         made = Tool(add, args={"a": "the first"})
         assert made.parameters == {
             "type": "object",
-            "properties": {"a": {"type": "integer", "description": "the first"}, "b": {"type": "integer", "default": 1}},
+            "properties": {
+                "a": {"type": "integer", "description": "the first"},
+                "b": {"type": "integer", "default": 1},
+            },
             "required": ["a"],
         }
 
     def test_schemas_of_single_arguments_replace_the_inferred_ones_and_are_checked(self):
         """U13, U15, D2."""
         made = Tool(add, args={"a": {"type": "integer", "maximum": 3}})
-        assert made.args == {"a": {"type": "integer", "maximum": 3}, "b": {"type": "integer", "default": 1}}
+        assert made.args == {
+            "a": {"type": "integer", "maximum": 3},
+            "b": {"type": "integer", "default": 1},
+        }
         assert made(a="3") == 4
         with pytest.raises(ToolArgumentsError, match="a: 4 is over the maximum 3"):
             made(a=4)
 
     def test_a_whole_schema_is_recognised_in_args(self):
         """U13, U15."""
-        schema = {"type": "object", "properties": {"a": {"type": "integer", "enum": [1, 2]}}, "required": ["a"]}
+        schema = {
+            "type": "object",
+            "properties": {"a": {"type": "integer", "enum": [1, 2]}},
+            "required": ["a"],
+        }
         made = Tool(add, args=schema)
         assert made.parameters == schema
         assert made(a=2) == 3
@@ -330,7 +369,10 @@ class TestConstructor:
         def make(type: str, properties: dict) -> str:
             return type
 
-        made = Tool(make, args={"type": "object", "properties": {"type": "object", "description": "what it has"}})
+        made = Tool(
+            make,
+            args={"type": "object", "properties": {"type": "object", "description": "what it has"}},
+        )
         assert made.args["type"] == {"type": "string", "description": "object"}
 
     def test_manual_args_may_name_more_where_the_function_takes_kwargs(self):
@@ -340,7 +382,10 @@ class TestConstructor:
             return kwargs
 
         made = Tool(free, args={"x": "a number", "y": {"type": "integer", "default": 3}})
-        assert made.parameters["properties"] == {"x": {"description": "a number"}, "y": {"type": "integer", "default": 3}}
+        assert made.parameters["properties"] == {
+            "x": {"description": "a number"},
+            "y": {"type": "integer", "default": 3},
+        }
         assert made.parameters["required"] == ["x"]
         assert made(x=1, y="2", z=3) == {"x": 1, "y": 2, "z": 3}
         with pytest.raises(ToolArgumentsError, match="x: is missing"):
@@ -379,7 +424,11 @@ class TestConstructor:
         assert made.arg_types == {"page": int, "where": str}
         assert made.arg_desc == {"page": "which page", "where": "another word"}
         assert made.args["page"] == {"type": "integer", "minimum": 1, "description": "which page"}
-        assert made.args["where"] == {"type": "string", "default": "here", "description": "another word"}
+        assert made.args["where"] == {
+            "type": "string",
+            "default": "here",
+            "description": "another word",
+        }
 
 
 class TestAsAValue:
@@ -429,9 +478,18 @@ class TestAsAValue:
         """ours: `model_copy` never keeps what was made of the old fields."""
         made = Tool(add)
         _ = made.declaration
-        assert made.model_copy(update={"description": "Sums."}).desc == made.model_copy(update={"desc": "Sums."}).description == "Sums."
+        assert (
+            made.model_copy(update={"description": "Sums."}).desc
+            == made.model_copy(update={"desc": "Sums."}).description
+            == "Sums."
+        )
         other = made.model_copy(update={"name": "plus", "effect": "read"})
-        assert (other.name, other.wire_name, other.declaration["function"]["name"], other.effect) == ("plus", "plus", "plus", "read")
+        assert (
+            other.name,
+            other.wire_name,
+            other.declaration["function"]["name"],
+            other.effect,
+        ) == ("plus", "plus", "plus", "read")
         assert other(1, 2) == 3
 
     def test_that_was_made_by_its_name_takes_another_function(self):
@@ -500,12 +558,20 @@ class TestAsAValue:
         TypeAdapter(dict).dump_json(state)
 
     def test_a_declaration_in_anthropics_form_keeps_its_schema(self):
-        made = Tool.of({"name": "find", "description": "Find.", "input_schema": {"type": "object", "properties": {"q": {}}}})
+        made = Tool.of(
+            {
+                "name": "find",
+                "description": "Find.",
+                "input_schema": {"type": "object", "properties": {"q": {}}},
+            },
+        )
         assert list(made.args) == ["q"]
 
     def test_a_field_of_tools_takes_what_can_become_one(self):
         """E2, E4."""
-        found = TypeAdapter(list[Tool]).validate_python([add, decorated, {"name": "far", "parameters": {}}])
+        found = TypeAdapter(list[Tool]).validate_python(
+            [add, decorated, {"name": "far", "parameters": {}}],
+        )
         assert [each.name for each in found] == ["add", "decorated", "far"]
         assert found[1] is decorated
         with pytest.raises(ValidationError):
@@ -537,9 +603,18 @@ class TestSchema:
         """U21, U22, D11, E3."""
         wanted = {
             "type": "function",
-            "function": {"name": "calculator", "description": "Perform arithmetic operations", "parameters": CALCULATOR},
+            "function": {
+                "name": "calculator",
+                "description": "Perform arithmetic operations",
+                "parameters": CALCULATOR,
+            },
         }
-        assert calculator.declaration == calculator.to_openai_schema() == calculator.format_as_litellm_function_call() == wanted
+        assert (
+            calculator.declaration
+            == calculator.to_openai_schema()
+            == calculator.format_as_litellm_function_call()
+            == wanted
+        )
         assert calculator.declaration is calculator.declaration
 
     def test_arguments_with_a_default_are_not_required_and_say_it(self):
@@ -581,7 +656,10 @@ class TestSchema:
 
         made = Tool(grow)
         assert made.parameters["$defs"].keys() == {"Node"}
-        assert made(tree={"value": "1", "kids": [{"value": 2}]}) == Node(value=1, kids=[Node(value=2)])
+        assert made(tree={"value": "1", "kids": [{"value": 2}]}) == Node(
+            value=1,
+            kids=[Node(value=2)],
+        )
         with pytest.raises(ToolArgumentsError, match=r"tree\.kids\.0\.value"):
             made(tree={"value": 1, "kids": [{"value": "x"}]})
         assert len(made.format()) < 1000
@@ -653,7 +731,11 @@ class TestSchema:
 
         def nothing(): ...
 
-        assert Tool(nothing).to_dict()["properties"]["arguments"] == {"type": "object", "properties": {}, "required": []}
+        assert Tool(nothing).to_dict()["properties"]["arguments"] == {
+            "type": "object",
+            "properties": {},
+            "required": [],
+        }
 
     def test_the_form_of_one_call_of_a_recursive_schema_resolves(self):
         """P34, P53."""
@@ -663,7 +745,11 @@ class TestSchema:
 
         shape = Tool(grow).to_dict()
         check = Draft202012Validator(shape)
-        call = {"intention": "to see", "name": "grow", "arguments": {"tree": {"value": 1, "kids": [{"value": 2}]}}}
+        call = {
+            "intention": "to see",
+            "name": "grow",
+            "arguments": {"tree": {"value": 1, "kids": [{"value": 2}]}},
+        }
         assert check.is_valid(call)
         call["arguments"]["tree"]["kids"][0]["value"] = "x"
         assert not check.is_valid(call)
@@ -688,24 +774,47 @@ class TestCalling:
         class User(BaseModel):
             name: str
 
-        def greet(users: list[list[User]], boss: Optional[User] = None, by: dict[str, User] | None = None, one: User | int = 3):
+        def greet(
+            users: list[list[User]],
+            boss: Optional[User] = None,
+            by: dict[str, User] | None = None,
+            one: User | int = 3,
+        ):
             return users, boss, by, one
 
-        got = Tool(greet)(users=[[{"name": "a"}]], boss={"name": "b"}, by={"k": {"name": "c"}}, one={"name": "d"})
+        got = Tool(greet)(
+            users=[[{"name": "a"}]],
+            boss={"name": "b"},
+            by={"k": {"name": "c"}},
+            one={"name": "d"},
+        )
         assert got == ([[User(name="a")]], User(name="b"), {"k": User(name="c")}, User(name="d"))
         assert Tool(greet)(users=[[User(name="a")]])[0] == [[User(name="a")]]
 
     def test_models_of_annotations_that_are_strings_arrive_as_instances(self):
         """P17: written in quotes, or by `from __future__ import annotations`."""
 
-        def quoted(users: "list[Node]", boss: "Optional[Node]" = None, by: "dict[str, Node] | None" = None, one: "Node | str" = "x"):
+        def quoted(
+            users: "list[Node]",
+            boss: "Optional[Node]" = None,
+            by: "dict[str, Node] | None" = None,
+            one: "Node | str" = "x",
+        ):
             return users, boss, by, one
 
         space = {"Node": Node, "Optional": Optional}
         head = "users: list[Node], boss: Optional[Node] = None, by: dict[str, Node] | None = None, one: Node | str = 'x'"
-        exec(f"from __future__ import annotations\ndef late({head}):\n    return users, boss, by, one", space)
+        exec(
+            f"from __future__ import annotations\ndef late({head}):\n    return users, boss, by, one",
+            space,
+        )
         for function in (quoted, space["late"]):
-            got = Tool(function)(users=[{"value": 1}], boss={"value": 2}, by={"k": {"value": 3}}, one={"value": 4})
+            got = Tool(function)(
+                users=[{"value": 1}],
+                boss={"value": 2},
+                by={"k": {"value": 3}},
+                one={"value": 4},
+            )
             assert got == ([Node(value=1)], Node(value=2), {"k": Node(value=3)}, Node(value=4))
 
     def test_wrong_arguments_name_tool_and_parameter_and_run_nothing(self):
@@ -738,7 +847,12 @@ class TestCalling:
     def test_mutable_defaults_are_not_shared(self):
         """U51."""
 
-        def collect(x: int, into: list = [], more: dict = Field(default={}), fresh: list = Field(default_factory=list)):  # noqa: B006, B008
+        def collect(
+            x: int,
+            into: list = [],
+            more: dict = Field(default={}),
+            fresh: list = Field(default_factory=list),
+        ):
             for each in (into, fresh):
                 each.append(x)
             more[x] = x
@@ -788,7 +902,15 @@ class TestCalling:
             return title
 
         made = Tool(odd)
-        names = ["title", "default", "examples", "definitions", "additionalProperties", "properties", "required"]
+        names = [
+            "title",
+            "default",
+            "examples",
+            "definitions",
+            "additionalProperties",
+            "properties",
+            "required",
+        ]
         assert list(made.args) == names
         assert all(f'"{name}"' in made.format() for name in names)
         assert made("t", 1, [], {}, True) == "t"
@@ -867,7 +989,11 @@ class TestCalling:
 
     def test_of_a_declared_tool_says_that_there_is_no_function(self):
         """P19."""
-        remote = Tool("far", "Far away", schema={"type": "object", "properties": {"x": {"type": "integer"}}})
+        remote = Tool(
+            "far",
+            "Far away",
+            schema={"type": "object", "properties": {"x": {"type": "integer"}}},
+        )
         with pytest.raises(ToolError, match="no function here"):
             remote(x=1)
         with pytest.raises(ToolError, match="no function here"):
@@ -945,7 +1071,9 @@ class TestSeed004:
         def named_self(self: int):
             return self
 
-        assert asyncio.run(Tool(named_self).call("agent", self=3)) == 3  # not seed 004's form: an argument like any other
+        assert (
+            asyncio.run(Tool(named_self).call("agent", self=3)) == 3
+        )  # not seed 004's form: an argument like any other
 
     def test_checks_before_it_runs(self):
         """P16."""
@@ -960,7 +1088,11 @@ class TestSeed004:
 
 
 class TestConfirmation:
-    @pytest.mark.parametrize("needs", [True, "destructive", lambda args: args["a"] > 1], ids=["true", "word", "function"])
+    @pytest.mark.parametrize(
+        "needs",
+        [True, "destructive", lambda args: args["a"] > 1],
+        ids=["true", "word", "function"],
+    )
     def test_a_direct_call_asks_before_anything_runs(self, needs):
         """U59, U69, U70, U74, U76."""
         ran = []
@@ -970,10 +1102,17 @@ class TestConfirmation:
 
         made = Tool(act, require_confirmation=needs)
         before = threading.active_count()
-        for call in (lambda: made(a="2"), lambda: asyncio.run(made.acall(a="2")), lambda: asyncio.run(made.call(None, a=2))):
+        for call in (
+            lambda: made(a="2"),
+            lambda: asyncio.run(made.acall(a="2")),
+            lambda: asyncio.run(made.call(None, a=2)),
+        ):
             with pytest.raises(ConfirmationRequired) as caught:
                 call()
-            assert caught.value.question == 'Confirm execution of act with args: {"a":2,"b":"x"}? (yes/no)'
+            assert (
+                caught.value.question
+                == 'Confirm execution of act with args: {"a":2,"b":"x"}? (yes/no)'
+            )
             assert caught.value.tool_call.name == "act"
             assert caught.value.tool_call.args == {"a": 2, "b": "x"}
         assert threading.active_count() == before
@@ -995,7 +1134,12 @@ class TestConfirmation:
         def act(when: datetime, raw: bytes, many: set[str], tree: Node): ...
 
         with pytest.raises(ConfirmationRequired) as caught:
-            Tool(act, require_confirmation=True)(when=datetime(2024, 1, 2), raw=b"\xff", many={"b", "a"}, tree=Node(value=1))  # noqa: DTZ001
+            Tool(act, require_confirmation=True)(
+                when=datetime(2024, 1, 2),  # noqa: DTZ001
+                raw=b"\xff",
+                many={"b", "a"},
+                tree=Node(value=1),
+            )
         assert caught.value.tool_call.args["many"] == ["a", "b"]
 
 

@@ -65,7 +65,11 @@ def test_a_name_that_collides_with_anothers_wire_name_is_refused():
         Toolbox([Tool(other, "a_dot_b"), Tool(add, "a.b")])
 
 
-@pytest.mark.parametrize("wrong", [3, None, "add", {"add": add}, [3], ["add"], [None]], ids=range(7))
+@pytest.mark.parametrize(
+    "wrong",
+    [3, None, "add", {"add": add}, [3], ["add"], [None]],
+    ids=range(7),
+)
 def test_what_is_no_list_of_tools_is_refused(wrong):
     """U119."""
     with pytest.raises(ToolDefinitionError):
@@ -74,7 +78,10 @@ def test_what_is_no_list_of_tools_is_refused(wrong):
 
 def test_a_single_tool_is_no_list_of_tools():
     """It is a pydantic model, which can be read like a list of its fields."""
-    with pytest.raises(ToolDefinitionError, match=r"Tools come as a list of tools or functions, found Tool\('add'\)"):
+    with pytest.raises(
+        ToolDefinitionError,
+        match=r"Tools come as a list of tools or functions, found Tool\('add'\)",
+    ):
         Toolbox(Tool(add))
 
 
@@ -85,7 +92,10 @@ def test_faults_of_a_definition_surface_when_it_is_built():
 
     def odd(thing: Opaque): ...
 
-    with pytest.raises(ToolDefinitionError, match="`odd` cannot become a tool: the type of `thing`"):
+    with pytest.raises(
+        ToolDefinitionError,
+        match="`odd` cannot become a tool: the type of `thing`",
+    ):
         Toolbox([odd])
 
 
@@ -125,7 +135,12 @@ def test_as_tool_takes_every_usual_form():
     assert Tool.of(add) == made
     parameters = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
     flat = Tool.of({"name": "far", "description": "Far.", "parameters": parameters})
-    assert flat == Tool.of({"type": "function", "function": {"name": "far", "description": "Far.", "parameters": parameters}})
+    assert flat == Tool.of(
+        {
+            "type": "function",
+            "function": {"name": "far", "description": "Far.", "parameters": parameters},
+        },
+    )
     assert flat == Tool.of(flat.declaration)
     assert flat.parameters == parameters
     for wrong in (3, None, {}, {"name": 3}, {"function": {}}, "add", b"add"):

@@ -43,7 +43,10 @@ def what_must_check(event: Event) -> str:
         case CallRefused(call=call, result=result):
             assert_type(call, ToolCall)
             assert_type(result, ToolResult)
-    assert_type((event.type, event.path, event.depth, event.number, event.at), tuple[str, str, int, int, float])
+    assert_type(
+        (event.type, event.path, event.depth, event.number, event.at),
+        tuple[str, str, int, int, float],
+    )
     assert_type(event.as_json(), dict[str, Any])
     return event.run_id
 

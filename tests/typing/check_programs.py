@@ -59,10 +59,22 @@ def what_must_check() -> None:
     Predict(QA)
     ReAct(Signature("a, b: int -> c"), tools=())
     Predict(
-        "question -> answer: int", tools=[search, plain], auto_execute_tools=False, max_turns=3, demos=[{"question": "q"}], temperature=0
+        "question -> answer: int",
+        tools=[search, plain],
+        auto_execute_tools=False,
+        max_turns=3,
+        demos=[{"question": "q"}],
+        temperature=0,
     )
     ChainOfThought(QA, temperature=0)
-    agent = ReAct(QA, [search, plain], 5, native=True, limits=Limits(same_error=2), enable_user_clarification=False)
+    agent = ReAct(
+        QA,
+        [search, plain],
+        5,
+        native=True,
+        limits=Limits(same_error=2),
+        enable_user_clarification=False,
+    )
     typed = QA.model_construct(answer="a", scores=[1.0])
     assert_type(typed.answer, str)
     assert_type(typed.scores, list[float])

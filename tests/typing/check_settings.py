@@ -6,7 +6,20 @@ from collections.abc import AsyncIterator, Iterator
 from typing import assert_type
 
 import ferrule
-from ferrule import LM, BaseLM, ChatAdapter, Delta, JSONAdapter, Request, Response, ScriptedLM, XMLAdapter, configure, context, settings
+from ferrule import (
+    LM,
+    BaseLM,
+    ChatAdapter,
+    Delta,
+    JSONAdapter,
+    Request,
+    Response,
+    ScriptedLM,
+    XMLAdapter,
+    configure,
+    context,
+    settings,
+)
 
 
 class Shouting(BaseLM):
@@ -21,15 +34,25 @@ def what_must_check() -> None:
     configure(lm=LM("openai/gpt-5-mini", temperature=0), adapter=JSONAdapter(), callbacks=[print])
     with context(lm=Shouting(), adapter=ChatAdapter(fallback=XMLAdapter())):
         ferrule.settings.configure(allow_tool_async_sync_conversion=True)
-    settings.lm  # noqa: B018
+    settings.lm
     assert_type(Shouting()("hi"), str)
     assert_type(LM("ollama/qwen3").copy(temperature=1), LM)
-    request = Request(ferrule.Messages([ferrule.Message("user", "hi")]), tools=[ferrule.Tool(print).to_openai_schema()])
+    request = Request(
+        ferrule.Messages([ferrule.Message("user", "hi")]),
+        tools=[ferrule.Tool(print).to_openai_schema()],
+    )
     assert_type(Shouting().complete(request), Response)
     assert_type(Shouting().stream(request), Iterator[Delta | Response])
     assert_type(Shouting().astream(request), AsyncIterator[Delta | Response])
     ScriptedLM(
-        ["text", {"name": "f", "args": {}}, [ferrule.ToolCall(name="f")], Response("x"), ValueError("no"), lambda asked: asked.digest]
+        [
+            "text",
+            {"name": "f", "args": {}},
+            [ferrule.ToolCall(name="f")],
+            Response("x"),
+            ValueError("no"),
+            lambda asked: asked.digest,
+        ],
     )
     assert_type(LM("openai/gpt-5-mini", timeout_s=3, temperature=0), LM)
     assert_type(LM(model="openai/gpt-5-mini", timeout_s=3, temperature=0), LM)
@@ -43,6 +66,6 @@ def what_must_not() -> None:
     LM("openai/gpt-5-mini", timeout_s="3")  # type: ignore[call-overload]
     Response(3)  # type: ignore[arg-type]
     ChatAdapter(repairs="3")  # type: ignore[arg-type]
-    ferrule.nothing  # type: ignore[attr-defined]  # noqa: B018
+    ferrule.nothing  # type: ignore[attr-defined]
     answer: int = Shouting()("hi")  # type: ignore[assignment]
     del answer

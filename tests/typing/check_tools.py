@@ -14,7 +14,14 @@ def add(a: int, b: int = 2) -> int:
     return a + b
 
 
-@tool(name="wipe", desc="Wipe.", require_confirmation=True, effect="once", timeout_s=3, concurrent=False)
+@tool(
+    name="wipe",
+    desc="Wipe.",
+    require_confirmation=True,
+    effect="once",
+    timeout_s=3,
+    concurrent=False,
+)
 def wipe(disk: str) -> bool:
     """Wipe."""
     return bool(disk)

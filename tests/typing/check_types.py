@@ -107,7 +107,10 @@ async def every_entry_returns_them() -> None:
     agent = ReAct(Invoice, [buy])
     assert_type(await agent.acall(text="x"), Prediction[Invoice])
     assert_type(agent.start(text="x"), Run[Invoice])
-    assert_type(await agent.astart(text="x", store=MemoryStore(), run_id="r", deps=Shop()), Run[Invoice])
+    assert_type(
+        await agent.astart(text="x", store=MemoryStore(), run_id="r", deps=Shop()),
+        Run[Invoice],
+    )
     assert_type(agent.start(text="x").prediction.outputs.lines, list[Line])
     assert_type(agent.start(text="x").resume().prediction.outputs.total, float)
     assert_type(agent.stream(text="x"), EventStream[Invoice])
@@ -115,25 +118,46 @@ async def every_entry_returns_them() -> None:
     assert_type(agent.batch([{"text": "x"}], deps=Shop()), BatchResults[Invoice])
     assert_type(await agent.abatch([{"text": "x"}]), BatchResults[Invoice])
     assert_type(agent.batch([{"text": "x"}])[0], Prediction[Invoice])
-    assert_type(agent.batch([{"text": "x"}], return_exceptions=True, timeout=3)[0], Prediction[Invoice] | BaseException)
-    assert_type((await agent.abatch([{"text": "x"}], return_exceptions=bool(agent)))[0], Prediction[Invoice] | BaseException)
+    assert_type(
+        agent.batch([{"text": "x"}], return_exceptions=True, timeout=3)[0],
+        Prediction[Invoice] | BaseException,
+    )
+    assert_type(
+        (await agent.abatch([{"text": "x"}], return_exceptions=bool(agent)))[0],
+        Prediction[Invoice] | BaseException,
+    )
     results, failed, errors = agent.batch([{"text": "x"}], return_failed_examples=True, deps=Shop())
     assert_type(results[0], Prediction[Invoice] | None)
     assert_type((failed, errors), tuple[list[Mapping[str, Any]], list[BaseException]])
-    assert_type((await agent.abatch([{"text": "x"}], return_failed_examples=True))[0], BatchResults[Invoice, None])
+    assert_type(
+        (await agent.abatch([{"text": "x"}], return_failed_examples=True))[0],
+        BatchResults[Invoice, None],
+    )
     assert_type(agent.bind(text="x")(deps=Shop()), Prediction[Invoice])
     assert_type(agent.bind(text="x").start(store=MemoryStore()), Run[Invoice])
     assert_type(agent.resume("yes", None), Prediction[Invoice])
     assert_type(await agent.aresume("yes", None), Prediction[Invoice])
-    assert_type(run_until_done(agent, {"text": "x"}, decide=lambda question: question.approve()), Prediction[Invoice])
-    assert_type(await arun_until_done(agent, {"text": "x"}, decide=lambda question: question.approve()), Prediction[Invoice])
+    assert_type(
+        run_until_done(agent, {"text": "x"}, decide=lambda question: question.approve()),
+        Prediction[Invoice],
+    )
+    assert_type(
+        await arun_until_done(agent, {"text": "x"}, decide=lambda question: question.approve()),
+        Prediction[Invoice],
+    )
     assert_type(Run[Invoice].load(MemoryStore(), "r", agent), Run[Invoice])
     assert_type(agent.load_run(MemoryStore(), "r"), Run[Invoice])
     paid = Predict(Paid, lm=ScriptedLM([]))
-    assert_type(await gather(agent.acall(text="x"), paid.acall(text="x")), tuple[Prediction[Invoice], Prediction[Paid]])
+    assert_type(
+        await gather(agent.acall(text="x"), paid.acall(text="x")),
+        tuple[Prediction[Invoice], Prediction[Paid]],
+    )
     assert_type(await gather(*[paid.acall(text=each) for each in "xy"]), list[Prediction[Paid]])
     assert_type(Predict(Invoice)(text="x", lm=ScriptedLM([])), Prediction[Invoice])
-    assert_type(Predict(Invoice)(text="x", config={"temperature": 0}, demos=[]), Prediction[Invoice])
+    assert_type(
+        Predict(Invoice)(text="x", config={"temperature": 0}, demos=[]),
+        Prediction[Invoice],
+    )
     assert_type(Predict(Invoice)(text="x", max_turns=3), Prediction[Invoice])
     assert_type(agent(text="x", max_iters=3), Prediction[Invoice])
     assert_type(agent(resume_state=None), Prediction[Invoice])
@@ -148,12 +172,22 @@ def without_a_class_everything_is_any() -> None:
     assert_type(ReAct(Signature("a -> b"), [])(a="x").outputs, Any)
 
 
-def programs_are_passed_on(predict: Predict[Invoice], agent: ReAct[Invoice, Shop], some: Module, run: Run[Invoice]) -> None:
+def programs_are_passed_on(
+    predict: Predict[Invoice],
+    agent: ReAct[Invoice, Shop],
+    some: Module,
+    run: Run[Invoice],
+) -> None:
     assert_type(predict(text="x").outputs.total, float)
     assert_type(agent(text="x", deps=Shop()).outputs.total, float)
     assert_type(agent.start(text="x", deps=Shop()).prediction.outputs.lines, list[Line])
     assert_type(run.prediction.outputs.total, float)
-    programs_are_passed_on(Predict(Invoice), ReAct(Invoice, [buy]), Desk(), ReAct(Invoice, [buy]).start(text="x"))
+    programs_are_passed_on(
+        Predict(Invoice),
+        ReAct(Invoice, [buy]),
+        Desk(),
+        ReAct(Invoice, [buy]).start(text="x"),
+    )
     programs_are_passed_on(predict, agent, agent, run)
     kept: Predict[Invoice] = Predict(Invoice)
     several: list[Module] = [predict, agent, kept, Desk()]
@@ -161,7 +195,13 @@ def programs_are_passed_on(predict: Predict[Invoice], agent: ReAct[Invoice, Shop
 
 
 def lambdas_and_tested_functions_have_types() -> None:
-    Policy([allow("buy", n=lambda n: n < 3), ask("buy", n=gt(3), owner="ann"), deny("buy", n=lambda n: n > 9)])
+    Policy(
+        [
+            allow("buy", n=lambda n: n < 3),
+            ask("buy", n=gt(3), owner="ann"),
+            deny("buy", n=lambda n: n > 9),
+        ],
+    )
     tool(require_confirmation=lambda args: args["n"] > 3)
     Tool(len, require_confirmation=lambda args: args["obj"] == "")
     Tool(len, require_confirmation=ask(obj="secret*"))
@@ -186,18 +226,18 @@ def what_must_not_check(agent: ReAct[Invoice, Shop]) -> None:
     predict.bind(txt="x")  # type: ignore[call-arg]
     ReAct(Invoice, [buy])(txt="x")  # type: ignore[call-overload]
     ChainOfThought(Invoice).acall(txt="x")  # type: ignore[call-overload]
-    predict(text="x").outputs.lnes  # type: ignore[attr-defined]  # noqa: B018
+    predict(text="x").outputs.lnes  # type: ignore[attr-defined]
     predict(text="x").outputs.lines[0].article + 1  # type: ignore[operator]
     number: int = predict(text="x").outputs.lines  # type: ignore[assignment]
     del number
-    predict(text="x").usage.lines  # type: ignore[attr-defined]  # noqa: B018
+    predict(text="x").usage.lines  # type: ignore[attr-defined]
     agent(text="x", deps="no shop")  # type: ignore[arg-type]
     agent(text="x")  # type: ignore[call-arg]
     agent.start(text="x", deps="no shop")  # type: ignore[arg-type]
     agent.stream(text="x", deps="no shop")  # type: ignore[arg-type]
     agent.batch([], deps="no shop")  # type: ignore[call-overload]
     agent.batch([], timeout="soon")  # type: ignore[call-overload]
-    agent.batch([], return_exceptions=True)[0].outputs  # type: ignore[union-attr]  # noqa: B018
+    agent.batch([], return_exceptions=True)[0].outputs  # type: ignore[union-attr]
     agent.bind(text="x")(deps="no shop")  # type: ignore[arg-type]
     buy(1, Context(deps="no shop"))  # type: ignore[arg-type]
     buy.func("one", Context(deps=Shop()))  # type: ignore[arg-type]
@@ -218,4 +258,4 @@ def what_should_not_check_but_does(agent: ReAct[Invoice, Shop]) -> None:
     # A type that is written down says nothing of the inputs.
     agent(txt="x", deps=Shop())
     # The outputs of `prediction` itself are not known, as any name may be one.
-    Predict(Invoice)(text="x").lnes  # noqa: B018
+    Predict(Invoice)(text="x").lnes

@@ -8,8 +8,20 @@ import re
 from rich.console import Console
 
 import ferrule
-from ferrule import ChainOfThought, MemoryStore, Module, Predict, Prediction, ReAct, Run, ScriptedLM, Tool, ToolCall, ToolResult
-from ferrule.values.run.outcome import Step, Trajectory
+from ferrule import (
+    ChainOfThought,
+    MemoryStore,
+    Module,
+    Predict,
+    Prediction,
+    ReAct,
+    Run,
+    ScriptedLM,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
+from ferrule.values.outcome import Step, Trajectory
 
 
 def add(a: int, b: int) -> int:
@@ -26,11 +38,22 @@ class Research(Module):
         return self.find(topic=topic)
 
 
-STEPS = Trajectory([Step("I add.", (ToolCall(name="add", args={"a": 1, "b": 2}),), (ToolResult("add", "<b>3</b>"),))])
+STEPS = Trajectory(
+    [
+        Step(
+            "I add.",
+            (ToolCall(name="add", args={"a": 1, "b": 2}),),
+            (ToolResult("add", "<b>3</b>"),),
+        ),
+    ],
+)
 
 
 def run() -> Run:
-    script = [{"name": "add", "args": {"a": 1, "b": 2}}, {"name": "finish", "args": {"answer": "<script>3"}}]
+    script = [
+        {"name": "add", "args": {"a": 1, "b": 2}},
+        {"name": "finish", "args": {"answer": "<script>3"}},
+    ]
     with ferrule.context(lm=ScriptedLM(script)):
         return ReAct("question -> answer", [add]).start(question="1 + 2?")
 
@@ -46,14 +69,27 @@ def test_a_program_shows_its_signature_its_tools_and_the_programs_inside():
     assert repr(ReAct("question -> answer", [add])) == "ReAct('question -> answer', tools=[add])"
     assert repr(ChainOfThought("question -> answer")) == "ChainOfThought('question -> answer')"
     assert repr(ChainOfThought("q -> a", tools=[add])) == "ChainOfThought('q -> a', tools=[add])"
-    assert repr(Research()) == "Research(find=Predict('topic -> facts'), parts[0].predict=Predict('facts -> reasoning, answer'))"
+    assert (
+        repr(Research())
+        == "Research(find=Predict('topic -> facts'), parts[0].predict=Predict('facts -> reasoning, answer'))"
+    )
 
 
 def test_no_repr_shows_an_address_in_memory():
     agent = ReAct("question -> answer", [add])
     bound = agent.bind(question="1 + 2?")
     assert repr(bound) == "ReAct('question -> answer', tools=[add]).bind(question='1 + 2?')"
-    for value in (agent, Research(), Tool(add), bound, bound.stream(), MemoryStore(), STEPS, run(), ScriptedLM([])):
+    for value in (
+        agent,
+        Research(),
+        Tool(add),
+        bound,
+        bound.stream(),
+        MemoryStore(),
+        STEPS,
+        run(),
+        ScriptedLM([]),
+    ):
         assert not re.search("0x[0-9a-f]{6}", repr(value)), repr(value)
 
 

@@ -75,19 +75,31 @@ def test_an_error_that_a_tool_raises_through_shows_the_tools_line():
     call = [{"name": "is_positive", "args": {"number": 7}}]
     with ferrule.context(lm=ScriptedLM(call)), pytest.raises(ToolStop) as caught:
         agent(question="?")
-    assert frames(caught.value) == ["test_an_error_that_a_tool_raises_through_shows_the_tools_line", "is_positive"]
+    assert frames(caught.value) == [
+        "test_an_error_that_a_tool_raises_through_shows_the_tools_line",
+        "is_positive",
+    ]
     with ferrule.context(lm=ScriptedLM(call)), pytest.raises(ToolStop) as caught:
         list(agent.stream(question="?"))
-    assert frames(caught.value) == ["test_an_error_that_a_tool_raises_through_shows_the_tools_line", "is_positive"]
+    assert frames(caught.value) == [
+        "test_an_error_that_a_tool_raises_through_shows_the_tools_line",
+        "is_positive",
+    ]
     with ferrule.context(lm=ScriptedLM(call)), pytest.raises(ToolStop) as caught:
         agent.batch([{"question": "?"}])
-    assert frames(caught.value) == ["test_an_error_that_a_tool_raises_through_shows_the_tools_line", "is_positive"]
+    assert frames(caught.value) == [
+        "test_an_error_that_a_tool_raises_through_shows_the_tools_line",
+        "is_positive",
+    ]
 
 
 def test_a_tool_called_directly_shows_the_caller_and_the_function():
     with pytest.raises(ToolStop) as caught:
         Tool(is_positive)(number=7)
-    assert frames(caught.value) == ["test_a_tool_called_directly_shows_the_caller_and_the_function", "is_positive"]
+    assert frames(caught.value) == [
+        "test_a_tool_called_directly_shows_the_caller_and_the_function",
+        "is_positive",
+    ]
     with pytest.raises(ferrule.ToolArgumentsError) as wrong:
         Tool(is_positive)(number="many")
     assert frames(wrong.value) == ["test_a_tool_called_directly_shows_the_caller_and_the_function"]
@@ -113,7 +125,11 @@ def test_a_fault_of_ferrule_itself_keeps_its_frames(monkeypatch):
         raise KeyError("a bug")
         yield
 
-    code = compile("def fails(self, **inputs):\n    raise KeyError('a bug')\n    yield\n", ferrule.programs.predict.__file__, "exec")
+    code = compile(
+        "def fails(self, **inputs):\n    raise KeyError('a bug')\n    yield\n",
+        ferrule.programs.predict.__file__,
+        "exec",
+    )
     names: dict = {}
     exec(code, names)
     monkeypatch.setattr(PredictClass, "flow", names["fails"])
@@ -145,9 +161,15 @@ def test_a_package_that_is_reached_by_a_link_shows_the_same(tmp_path):
     except OSError:
         pytest.skip("links are not allowed here")
     program = "import traceback\nimport ferrule\ntry:\n    ferrule.Predict('a -> b')(c=1)\nexcept ferrule.InputError as error:\n    "
-    program += "print(ferrule.__file__)\n    print(len(traceback.extract_tb(error.__traceback__)))\n"
+    program += (
+        "print(ferrule.__file__)\n    print(len(traceback.extract_tb(error.__traceback__)))\n"
+    )
     found = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(link)}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(link)},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     file, frames_shown = found.stdout.splitlines()
     assert (file.startswith(str(link)), frames_shown) == (True, "1")
@@ -162,4 +184,6 @@ def test_a_run_that_cannot_be_stored_shows_the_line_of_the_call():
     assert frames(caught.value) == ["test_a_run_that_cannot_be_stored_shows_the_line_of_the_call"]
     with pytest.raises(ferrule.StoreError, match="already") as submitted:
         Broken().submit(store=store, run_id="r", text="{")
-    assert frames(submitted.value) == ["test_a_run_that_cannot_be_stored_shows_the_line_of_the_call"]
+    assert frames(submitted.value) == [
+        "test_a_run_that_cannot_be_stored_shows_the_line_of_the_call",
+    ]

@@ -21,7 +21,10 @@ class SkippedFile(pytest.Module):
     """A file of tests that needs `ferrule[ui]`."""
 
     def collect(self) -> Any:
-        pytest.skip("the page needs ferrule[ui]: pip install 'ferrule[ui]'", allow_module_level=True)
+        pytest.skip(
+            "the page needs ferrule[ui]: pip install 'ferrule[ui]'",
+            allow_module_level=True,
+        )
 
 
 @pytest.fixture

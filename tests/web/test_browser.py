@@ -45,10 +45,12 @@ def tab(chromium: Any, address: str, app: Any) -> Iterator[Any]:
         yield page
 
 
-class person:  # noqa: N801  a `with` block that reads as a sentence
+class person:
     def __init__(self, chromium: Any, address: str, app: Any, name: str, **options: Any) -> None:
         self.context = chromium.new_context(base_url=address, **options)
-        self.context.add_init_script("addEventListener('securitypolicyviolation', (event) => console.error('policy', event.blockedURI))")
+        self.context.add_init_script(
+            "addEventListener('securitypolicyviolation', (event) => console.error('policy', event.blockedURI))",
+        )
         self.address, self.link, self.wrong = address, app.links[name], []
 
     def __enter__(self) -> Any:
@@ -56,9 +58,19 @@ class person:  # noqa: N801  a `with` block that reads as a sentence
 
         expect.set_options(timeout=15_000)
         page = self.context.new_page()
-        page.on("console", lambda message: self.wrong.append(message.text) if message.type == "error" else None)
+        page.on(
+            "console",
+            lambda message: self.wrong.append(message.text) if message.type == "error" else None,
+        )
         page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        page.on("request", lambda request: self.wrong.append(request.url) if not request.url.startswith((self.address, "data:")) else None)
+        page.on(
+            "request",
+            lambda request: (
+                self.wrong.append(request.url)
+                if not request.url.startswith((self.address, "data:"))
+                else None
+            ),
+        )
         page.goto(self.link)
         return page
 
@@ -100,7 +112,9 @@ def test_a_person_approves_a_refund_with_another_amount(tab: Any, store: SQLiteS
     hand.click(question.get_by_label("euros"), count=2)
     hand.type("12")
     hand.click(question.get_by_role("button", name="Approve with changes"))
-    expect(tab.get_by_role("heading", name="Approved: refund, with euros 12 instead of 29.9")).to_be_in_viewport()
+    expect(
+        tab.get_by_role("heading", name="Approved: refund, with euros 12 instead of 29.9"),
+    ).to_be_in_viewport()
     expect(tab.locator(".question", has_text="refund")).to_contain_text("Decided by ann via web")
     [made] = decided(store, "order-1042").values()
     assert (made.kind, made.args, made.by) == ("edit", {"euros": 12}, "ann")
@@ -108,9 +122,16 @@ def test_a_person_approves_a_refund_with_another_amount(tab: Any, store: SQLiteS
     check_page(tab)
 
 
-def test_a_call_approved_unchanged_keeps_its_invisible_characters(tab: Any, store: SQLiteStore) -> None:
+def test_a_call_approved_unchanged_keeps_its_invisible_characters(
+    tab: Any,
+    store: SQLiteStore,
+) -> None:
     """W15, W25: a family and the line ends of a letter were sent as `\\u200d` and `\\u000d`."""
-    args = {"order": "A-1042", "euros": 5, "reason": "Dear \U0001f468\u200d\U0001f469\u200d\U0001f467,\r\n\r\nbye"}
+    args = {
+        "order": "A-1042",
+        "euros": 5,
+        "reason": "Dear \U0001f468\u200d\U0001f469\u200d\U0001f467,\r\n\r\nbye",
+    }
     start(store, "letter", "Write to the family.", answer("", call("refund", **args)))
     tab.goto("/runs/letter")
     tab.get_by_role("button", name="Approve", exact=True).click()
@@ -150,12 +171,17 @@ def test_keys_alone_are_enough_and_none_of_them_decides(tab: Any, store: SQLiteS
     assert [each.kind for each in decided(store, "order-1042").values()] == ["deny"]
 
 
-def test_without_script_everything_but_live_and_keys_works(chromium: Any, app: Any, address: str, store: SQLiteStore) -> None:
+def test_without_script_everything_but_live_and_keys_works(
+    chromium: Any,
+    app: Any,
+    address: str,
+    store: SQLiteStore,
+) -> None:
     """W19."""
     with person(chromium, address, app, "ann", java_script_enabled=False) as tab:
         tab.get_by_role("link", name="order-1042").first.click()
         tab.get_by_label("euros").fill("900")
-        tab.evaluate  # noqa: B018  there is no script to do it with
+        tab.evaluate
         tab.get_by_text("More ways to answer").click()
         tab.get_by_label("Text for the model").fill("too much")
         tab.get_by_role("button", name="Deny with this reason").click()
@@ -164,7 +190,12 @@ def test_without_script_everything_but_live_and_keys_works(chromium: Any, app: A
     assert [each.text for each in decided(store, "order-1042").values()] == ["too much"]
 
 
-def test_the_second_person_reads_who_was_first(chromium: Any, app: Any, address: str, store: SQLiteStore) -> None:
+def test_the_second_person_reads_who_was_first(
+    chromium: Any,
+    app: Any,
+    address: str,
+    store: SQLiteStore,
+) -> None:
     """W12, W16, W30: what is typed stays; the card of a person who only looks is replaced."""
     with (
         person(chromium, address, app, "ann") as ann,
@@ -175,8 +206,14 @@ def test_the_second_person_reads_who_was_first(chromium: Any, app: Any, address:
             tab.goto("/inbox")
         mine = bob.locator(".question", has_text="refund")
         mine.get_by_label("euros").press_sequentially("1")
-        ann.locator(".question", has_text="refund").get_by_role("button", name="Approve", exact=True).click()
-        expect(looking.locator(".question", has_text="refund")).to_contain_text("Decided by ann via web")
+        ann.locator(".question", has_text="refund").get_by_role(
+            "button",
+            name="Approve",
+            exact=True,
+        ).click()
+        expect(looking.locator(".question", has_text="refund")).to_contain_text(
+            "Decided by ann via web",
+        )
         expect(looking.get_by_role("heading", name="Approved: refund")).to_be_visible()
         expect(mine).to_contain_text("This changed elsewhere.")
         expect(mine.get_by_label("euros")).to_be_focused()
@@ -187,7 +224,10 @@ def test_the_second_person_reads_who_was_first(chromium: Any, app: Any, address:
         expect(bob.locator("main")).to_contain_text("Decided by ann via web at ")
 
 
-def test_a_value_that_does_not_fit_comes_back_with_what_was_typed(tab: Any, store: SQLiteStore) -> None:
+def test_a_value_that_does_not_fit_comes_back_with_what_was_typed(
+    tab: Any,
+    store: SQLiteStore,
+) -> None:
     """W15: the server's word, where the browser has none."""
     tab.goto("/runs/order-1040")
     tab.get_by_label("street").fill("Nieuwegracht 3")
@@ -198,7 +238,12 @@ def test_a_value_that_does_not_fit_comes_back_with_what_was_typed(tab: Any, stor
     expect(tab.get_by_text("0 is under the minimum 1")).to_be_visible()
     tab.get_by_label(re.compile("^lines")).fill('[{"sku": "X", "count": 2}]')
     tab.get_by_role("button", name="Approve").first.click()
-    expect(tab.get_by_role("heading", name="Approved: send_parcel, with address changed and lines changed")).to_be_visible()
+    expect(
+        tab.get_by_role(
+            "heading",
+            name="Approved: send_parcel, with address changed and lines changed",
+        ),
+    ).to_be_visible()
     [made] = decided(store, "order-1040").values()
     assert made.args["lines"] == [{"sku": "X", "count": 2}]
 
@@ -213,12 +258,18 @@ def test_what_is_typed_before_the_script_is_there_counts(tab: Any, store: SQLite
     expect(question.get_by_role("button", name="Approve", exact=True)).to_be_visible()
     held[0].continue_()
     expect(question.get_by_role("button", name="Approve with changes")).to_be_visible()
-    store.decide("order-1042", store.summary("order-1042").questions[0].deny("No.").signed("bob", "cli"))
+    store.decide(
+        "order-1042",
+        store.summary("order-1042").questions[0].deny("No.").signed("bob", "cli"),
+    )
     expect(question).to_contain_text("This changed elsewhere.")
     expect(question.get_by_label("euros")).to_have_value("12")
 
 
-def test_what_is_typed_into_an_empty_field_is_not_sent_as_null(tab: Any, store: SQLiteStore) -> None:
+def test_what_is_typed_into_an_empty_field_is_not_sent_as_null(
+    tab: Any,
+    store: SQLiteStore,
+) -> None:
     """W14: a text in a field that was null clears its box `null`; the box alone is a change as well."""
     tab.goto("/runs/order-1040")
     expect(tab.get_by_role("button", name="Keys")).to_be_visible()
@@ -226,7 +277,9 @@ def test_what_is_typed_into_an_empty_field_is_not_sent_as_null(tab: Any, store: 
     zip_field.get_by_role("textbox").fill("3511")
     expect(zip_field.get_by_role("checkbox")).not_to_be_checked()
     tab.get_by_role("button", name="Approve with changes").click()
-    expect(tab.get_by_role("heading", name="Approved: send_parcel, with address changed")).to_be_visible()
+    expect(
+        tab.get_by_role("heading", name="Approved: send_parcel, with address changed"),
+    ).to_be_visible()
     [made] = decided(store, "order-1040").values()
     assert made.args["address"] == {"street": "Oudegracht 12", "city": "Utrecht", "zip": "3511"}
     tab.goto("/runs/order-1042")
@@ -251,15 +304,26 @@ def test_a_form_works_after_its_server_was_started_anew(chromium: Any, store: SQ
         expect(question.locator("[name=csrf]")).to_have_value(session.csrf)
         question.get_by_role("button", name="Approve", exact=True).click()
         expect(tab.get_by_role("heading", name="Approved: refund")).to_be_visible()
-        expect(tab.locator(".question", has_text="refund")).to_contain_text("Decided by ann via web")
+        expect(tab.locator(".question", has_text="refund")).to_contain_text(
+            "Decided by ann via web",
+        )
         inside.__exit__(None)
 
 
-def slow_run(store: SQLiteStore, run_id: str, gate: threading.Semaphore, turns: int = 3) -> threading.Thread:
+def slow_run(
+    store: SQLiteStore,
+    run_id: str,
+    gate: threading.Semaphore,
+    turns: int = 3,
+) -> threading.Thread:
     def by(request: Any) -> Any:
         gate.acquire(timeout=60)
         turn = sum(each.role == "tool" for each in request.messages)
-        return finish("done") if turn == turns else answer("", call("look_up_order", order=f"A-{turn}"))
+        return (
+            finish("done")
+            if turn == turns
+            else answer("", call("look_up_order", order=f"A-{turn}"))
+        )
 
     def run() -> None:
         with context(lm=ScriptedLM(by=by)):
@@ -282,7 +346,7 @@ def test_a_run_is_followed_and_a_hidden_page_catches_up(tab: Any, store: SQLiteS
     cdp = tab.context.new_cdp_session(tab)
     cdp.send("Emulation.setFocusEmulationEnabled", {"enabled": False})
     tab.evaluate(
-        "Object.defineProperty(document, 'hidden', {value: true, configurable: true}); document.dispatchEvent(new Event('visibilitychange'))"
+        "Object.defineProperty(document, 'hidden', {value: true, configurable: true}); document.dispatchEvent(new Event('visibilitychange'))",
     )
     gate.release()
     gate.release()
@@ -290,7 +354,7 @@ def test_a_run_is_followed_and_a_hidden_page_catches_up(tab: Any, store: SQLiteS
     thread.join(30)
     expect(tab.locator("#beats > .beat")).to_have_count(1)
     tab.evaluate(
-        "Object.defineProperty(document, 'hidden', {value: false, configurable: true}); document.dispatchEvent(new Event('visibilitychange'))"
+        "Object.defineProperty(document, 'hidden', {value: false, configurable: true}); document.dispatchEvent(new Event('visibilitychange'))",
     )
     expect(tab.locator("#beats > .beat")).to_have_count(4)
     expect(tab.locator("#head")).to_contain_text("done")
@@ -317,7 +381,9 @@ def test_the_earlier_steps_of_a_long_run_are_folded_and_found(tab: Any, store: S
     tab.goto("/runs/order-3003")
     expect(tab.locator("#beats > div")).to_have_attribute("hidden", "until-found")
     assert tab.evaluate("window.find('A-77')"), "a search goes through folded steps"
-    tab.locator("#beats .beat", has_text="A-77").dispatch_event("beforematch")  # as a search by hand does: the next test
+    tab.locator("#beats .beat", has_text="A-77").dispatch_event(
+        "beforematch",
+    )  # as a search by hand does: the next test
     expect(tab.locator("#beats .beat", has_text="A-77")).to_be_visible()
     expect(tab.get_by_role("link", name="45 earlier steps")).to_be_visible()
 
@@ -325,32 +391,56 @@ def test_the_earlier_steps_of_a_long_run_are_folded_and_found(tab: Any, store: S
 def long_run(store: SQLiteStore) -> None:
     def by(request: Any) -> Any:
         turn = sum(each.role == "tool" for each in request.messages)
-        return finish("done") if turn == 250 else answer("", call("look_up_order", order=f"A-{turn}"))
+        return (
+            finish("done") if turn == 250 else answer("", call("look_up_order", order=f"A-{turn}"))
+        )
 
     with context(lm=ScriptedLM(by=by)):
-        run = ReAct("message -> answer", TOOLS, max_iters=300).start(message="x", store=store, run_id="order-3003")
+        run = ReAct("message -> answer", TOOLS, max_iters=300).start(
+            message="x",
+            store=store,
+            run_id="order-3003",
+        )
     assert run.status == "done"
 
 
-@pytest.mark.skipif(not shutil.which("Xvfb") or not shutil.which("xdotool"), reason="a window with keys: apt-get install xvfb xdotool")
+@pytest.mark.skipif(
+    not shutil.which("Xvfb") or not shutil.which("xdotool"),
+    reason="a window with keys: apt-get install xvfb xdotool",
+)
 def test_the_search_of_a_browser_opens_folded_steps_and_what_is_folded_in_them(
-    chromium: Any, app: Any, address: str, store: SQLiteStore
+    chromium: Any,
+    app: Any,
+    address: str,
+    store: SQLiteStore,
 ) -> None:
     """W11: Ctrl-F, typed into a browser with a window; one without a window has no search."""
     long_run(store)
-    screen = subprocess.Popen(["Xvfb", "-displayfd", "1", "-screen", "0", "1280x900x24"], stdout=subprocess.PIPE, text=True)
+    screen = subprocess.Popen(
+        ["Xvfb", "-displayfd", "1", "-screen", "0", "1280x900x24"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert screen.stdout is not None
         display = f":{screen.stdout.readline().strip()}"
         environment = {**os.environ, "DISPLAY": display}
-        seen = chromium.browser_type.launch(executable_path=find_chromium(), args=FLAGS, headless=False, env=environment)
+        seen = chromium.browser_type.launch(
+            executable_path=find_chromium(),
+            args=FLAGS,
+            headless=False,
+            env=environment,
+        )
         with closing(seen), person(seen, address, app, "ann") as tab:
             tab.goto("/runs/order-3003")
             box = tab.locator("#beats > div")
             expect(box).to_have_attribute("hidden", "until-found")
             fold_in = "(all) => all[3].querySelector('div').append(Object.assign(document.createElement('article'), {textContent: '4711'}))"
             tab.locator("#beats > div details.inside").evaluate_all(fold_in)
-            for text, found in (("A-77", box.locator(".beat", has_text="A-77")), ("4711", box.get_by_text("4711"))):
+            for text, found in (
+                ("A-77", box.locator(".beat", has_text="A-77")),
+                ("4711", box.get_by_text("4711")),
+            ):
                 search(tab, display, text, found)
             expect(tab.get_by_role("link", name="45 earlier steps")).to_be_visible()
             expect(box.locator("details.inside[open]")).to_have_count(1)
@@ -360,14 +450,23 @@ def test_the_search_of_a_browser_opens_folded_steps_and_what_is_folded_in_them(
 
 
 def search(tab: Any, display: str, text: str, found: Any) -> None:
-    for _ in range(10):  # a key that is pressed before the field of the search is there reaches the page, which knows no such key
-        subprocess.run(["xdotool", "key", "ctrl+f", "sleep", "1", "type", text], env={**os.environ, "DISPLAY": display}, check=True)
+    for _ in range(
+        10,
+    ):  # a key that is pressed before the field of the search is there reaches the page, which knows no such key
+        subprocess.run(
+            ["xdotool", "key", "ctrl+f", "sleep", "1", "type", text],
+            env={**os.environ, "DISPLAY": display},
+            check=True,
+        )
         with suppress(AssertionError):
             return expect(found).to_be_in_viewport(timeout=3_000)
     pytest.fail(f"{text!r} was not found: {tab.url}")
 
 
-def test_a_chat_whose_answer_cannot_be_replayed_shows_it_in_its_step(chromium: Any, store: SQLiteStore) -> None:
+def test_a_chat_whose_answer_cannot_be_replayed_shows_it_in_its_step(
+    chromium: Any,
+    store: SQLiteStore,
+) -> None:
     """Here for want of a model. It was hidden, as if the answer below the steps was there."""
     app = ui_app(store, support(), people=["ann"])
     with served(app) as address, person(chromium, address, app, "ann") as tab:
@@ -405,7 +504,10 @@ def test_the_page_outlives_trouble_with_its_store(tab: Any, store: SQLiteStore) 
     expect(tab.locator("#link")).to_contain_text("was deleted, moved or replaced")
     elsewhere.rename(path)
     expect(tab.locator("#link")).to_be_hidden()
-    store.decide("order-1042", store.summary("order-1042").questions[0].deny("No.").signed("bob", "cli"))
+    store.decide(
+        "order-1042",
+        store.summary("order-1042").questions[0].deny("No.").signed("bob", "cli"),
+    )
     with context(lm=ScriptedLM([finish("Not paid.")])):
         Run.load(store, "order-1042", support()).resume()
     expect(tab.locator("#head")).to_contain_text("done")
@@ -420,14 +522,20 @@ def test_ten_open_pages_work(chromium: Any, app: Any, address: str, store: SQLit
             each.goto("/inbox" if number % 2 else "/")
             if number < 8:
                 each.evaluate(
-                    "Object.defineProperty(document, 'hidden', {value: true}); document.dispatchEvent(new Event('visibilitychange'))"
+                    "Object.defineProperty(document, 'hidden', {value: true}); document.dispatchEvent(new Event('visibilitychange'))",
                 )
         start(store, "order-4000", "x", finish("y"))
         expect(others[8].get_by_role("link", name="order-4000")).to_be_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(chromium: Any, app: Any, address: str, scheme: str, store: SQLiteStore) -> None:
+def test_axe_finds_nothing(
+    chromium: Any,
+    app: Any,
+    address: str,
+    scheme: str,
+    store: SQLiteStore,
+) -> None:
     """W28, W29: no violation of any impact, contrast included; no sideways scroll from 320 px."""
     from importlib.resources import files
 
@@ -440,14 +548,20 @@ def test_axe_finds_nothing(chromium: Any, app: Any, address: str, scheme: str, s
             for width in (1180, 320):
                 tab.set_viewport_size({"width": width, "height": 800})
                 tab.goto(path)
-                tab.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
-                cdp = tab.context.new_cdp_session(tab)  # not by a script tag, which the policy forbids
+                tab.evaluate(
+                    "for (const each of document.querySelectorAll('details')) each.open = true",
+                )
+                cdp = tab.context.new_cdp_session(
+                    tab,
+                )  # not by a script tag, which the policy forbids
                 cdp.send("Runtime.evaluate", {"expression": axe})
-                report = cdp.send("Runtime.evaluate", {"expression": "axe.run()", "awaitPromise": True, "returnByValue": True})["result"][
-                    "value"
-                ]
+                report = cdp.send(
+                    "Runtime.evaluate",
+                    {"expression": "axe.run()", "awaitPromise": True, "returnByValue": True},
+                )["result"]["value"]
                 found += [
-                    f"{path} {width} {each['id']} {each['impact']}: {each['nodes'][0]['html'][:120]}" for each in report["violations"]
+                    f"{path} {width} {each['id']} {each['impact']}: {each['nodes'][0]['html'][:120]}"
+                    for each in report["violations"]
                 ]
                 if tab.evaluate("document.documentElement.scrollWidth > innerWidth"):
                     found.append(f"{path}: scrolls sideways at {width}")
@@ -461,8 +575,19 @@ def test_hostile_text_runs_nothing(chromium: Any, tmp_path: Any) -> None:
     """W25: in the browser."""
     store = SQLiteStore(tmp_path / "h.db", full_sync=False)
     text = '<script>alert(1)</script><img src=x onerror=alert(1)>\u202e{{7*7}}" onfocus=alert(1) autofocus x="'
-    start(store, "h", text, answer(text, call("refund", order=text, euros=1, reason=text), thought=text))
-    start(store, text[:60], text, answer(text, call("look_up_order", order=text), thought=text), finish(text))
+    start(
+        store,
+        "h",
+        text,
+        answer(text, call("refund", order=text, euros=1, reason=text), thought=text),
+    )
+    start(
+        store,
+        text[:60],
+        text,
+        answer(text, call("look_up_order", order=text), thought=text),
+        finish(text),
+    )
     app = ui_app(store, people=["ann"])
     with served(app) as address, person(chromium, address, app, "ann") as tab:
         tab.on("dialog", lambda dialog: pytest.fail(dialog.message))
@@ -480,7 +605,11 @@ def test_hostile_text_runs_nothing(chromium: Any, tmp_path: Any) -> None:
 def desk(by: Any, tmp_path: Any) -> tuple[SQLiteStore, Any]:
     store = SQLiteStore(tmp_path / "desk.db", full_sync=False)
     with context(lm=ScriptedLM(by=by)):
-        return store, ui_app(store, ReAct("message, history: History -> answer", TOOLS), people=["ann"])
+        return store, ui_app(
+            store,
+            ReAct("message, history: History -> answer", TOOLS),
+            people=["ann"],
+        )
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -493,22 +622,32 @@ def test_a_conversation_in_the_browser(chromium: Any, tmp_path: Any, scheme: str
         if turns == 2:
             gate.acquire(timeout=60)
             return finish(f"That was turn {turns}.")
-        return finish("I paid 12 euros back.") if any(each.role == "tool" for each in request.messages) else REFUND
+        return (
+            finish("I paid 12 euros back.")
+            if any(each.role == "tool" for each in request.messages)
+            else REFUND
+        )
 
     store, app = desk(by, tmp_path)
     with served(app) as address, person(chromium, address, app, "ann", color_scheme=scheme) as tab:
         tab.get_by_role("link", name="Chat").click()
-        expect(tab.get_by_text("Enter sends")).to_be_visible()  # before the script is there, Enter begins a line
+        expect(
+            tab.get_by_text("Enter sends"),
+        ).to_be_visible()  # before the script is there, Enter begins a line
         tab.get_by_label("message", exact=True).fill("One of the kettles is broken.\nWhat now?")
         tab.keyboard.press("Enter")
         expect(tab).to_have_url(re.compile("/chat/chat-"))
-        expect(tab.get_by_text("Enter sends")).to_be_visible()  # and what is filled in before does not rename the button
+        expect(
+            tab.get_by_text("Enter sends"),
+        ).to_be_visible()  # and what is filled in before does not rename the button
         question = tab.locator(".question", has_text="refund")
         question.get_by_label("euros").fill("12")
         question.get_by_role("button", name="Approve with changes").click()
         expect(tab.get_by_label("Answer", exact=True).last).to_contain_text("I paid 12 euros back.")
         first = tab.url.rpartition("/")[2]
-        assert [each.kind for each in Run.load(store, first, support(), migrate=True).decisions] == ["edit"]
+        assert [
+            each.kind for each in Run.load(store, first, support(), migrate=True).decisions
+        ] == ["edit"]
         check_page(tab)
         tab.get_by_label("message", exact=True).fill("Thank you.")
         tab.keyboard.press("Enter")
@@ -551,8 +690,16 @@ def check_page(tab: Any) -> None:
         tab.set_viewport_size({"width": width, "height": size["height"]})
         cdp = tab.context.new_cdp_session(tab)  # not by a script tag, which the policy forbids
         cdp.send("Runtime.evaluate", {"expression": axe})
-        report = cdp.send("Runtime.evaluate", {"expression": "axe.run()", "awaitPromise": True, "returnByValue": True})["result"]["value"]
-        found = [f"{each['id']} {each['impact']}: {each['nodes'][0]['html'][:160]}" for each in report["violations"]]
+        report = cdp.send(
+            "Runtime.evaluate",
+            {"expression": "axe.run()", "awaitPromise": True, "returnByValue": True},
+        )["result"]["value"]
+        found = [
+            f"{each['id']} {each['impact']}: {each['nodes'][0]['html'][:160]}"
+            for each in report["violations"]
+        ]
         assert not found, "\n".join([tab.url, *found])
-        assert not tab.evaluate("document.documentElement.scrollWidth > innerWidth"), f"{tab.url} scrolls sideways at {width}"
+        assert not tab.evaluate("document.documentElement.scrollWidth > innerWidth"), (
+            f"{tab.url} scrolls sideways at {width}"
+        )
     tab.set_viewport_size(size)

@@ -11,12 +11,23 @@ import pytest
 from page_server import Client, served
 from page_store import REFUND, finish, start, support
 
-from ferrule import AskPerson, Module, Policy, Prediction, Run, ScriptedLM, SQLiteStore, ToolCall, ask, context
+from ferrule import (
+    AskPerson,
+    Module,
+    Policy,
+    Prediction,
+    Run,
+    ScriptedLM,
+    SQLiteStore,
+    ToolCall,
+    ask,
+    context,
+)
+from ferrule.approval.question import Question
+from ferrule.encoding.safe_text import reveal
+from ferrule.encoding.stored import parse_json
+from ferrule.record import replace
 from ferrule.runs.journal.encode import read_decision
-from ferrule.values.confirmation.question import Question
-from ferrule.values.encoding.safe_text import reveal
-from ferrule.values.encoding.stored import parse_json
-from ferrule.values.record import replace
 from ferrule.web.forms import HTMLForm
 from ferrule.web.pages import _notes
 from ferrule.web.reading import decided
@@ -30,7 +41,11 @@ def question_of(store: SQLiteStore, run_id: str) -> Any:
 
 def fields_of(store: SQLiteStore, run_id: str) -> dict[str, str]:
     """What a browser sends if nothing is changed."""
-    found: dict[str, str] = {"digest": question_of(store, run_id).digest, "back": "run", "words": ""}
+    found: dict[str, str] = {
+        "digest": question_of(store, run_id).digest,
+        "back": "run",
+        "words": "",
+    }
     for top in _form(store, run_id).all:
         for leaf in top.leaves():
             found[leaf.name] = reveal(leaf.text).replace("\n", "\r\n")
@@ -43,14 +58,22 @@ def _form(store: SQLiteStore, run_id: str) -> Any:
     from ferrule.web.pages import question_form
     from ferrule.web.reading import AskedQuestion
 
-    return question_form(AskedQuestion(run=store.summary(run_id), question=question_of(store, run_id)))
+    return question_form(
+        AskedQuestion(run=store.summary(run_id), question=question_of(store, run_id)),
+    )
 
 
 def decide(client: Client, store: SQLiteStore, run_id: str, do: str, **changed: str) -> Any:
     question = question_of(store, run_id)
     path = f"/runs/{run_id}/questions/{question.id}"
-    form = {**(fields_of(store, run_id) if question.kind == "confirm" else {"digest": question.digest}), "do": do}
-    return client.post(path, {**form, **{name.replace("__", ":"): value for name, value in changed.items()}})
+    form = {
+        **(fields_of(store, run_id) if question.kind == "confirm" else {"digest": question.digest}),
+        "do": do,
+    }
+    return client.post(
+        path,
+        {**form, **{name.replace("__", ":"): value for name, value in changed.items()}},
+    )
 
 
 def decision_on(store: SQLiteStore, run_id: str) -> Any:
@@ -67,7 +90,11 @@ def test_a_form_sent_unchanged_is_a_plain_approval(ann: Any, store: SQLiteStore)
 
 
 @pytest.mark.parametrize("expires_s", [1e12, 1e300])
-def test_a_question_that_expires_after_the_last_date_hides_no_other(ann: Any, store: SQLiteStore, expires_s: float) -> None:
+def test_a_question_that_expires_after_the_last_date_hides_no_other(
+    ann: Any,
+    store: SQLiteStore,
+    expires_s: float,
+) -> None:
     with context(policy=Policy([ask("refund", expires_s=expires_s)])):
         start(store, "late", "Pay.", REFUND)
     for path in ("/inbox", "/runs/late"):
@@ -83,14 +110,23 @@ MORE = ["Text for the model", "Approve this one, and the next", "calls of refund
 def test_the_name_of_a_field_and_the_note_beside_it_are_words_of_their_own(ann: Any) -> None:
     """W14: what may be left empty says so."""
     page = ann.get("/runs/order-1042").text
-    labels = [" ".join(re.sub("<[^>]+>", "", each).split()) for each in re.findall(r"<label for=[^>]*>(.*?)</label>", page, re.DOTALL)]
+    labels = [
+        " ".join(re.sub("<[^>]+>", "", each).split())
+        for each in re.findall(r"<label for=[^>]*>(.*?)</label>", page, re.DOTALL)
+    ]
     assert labels == ["order", "euros", "reason optional", "notify optional", *MORE]
 
 
-def test_only_what_differs_is_sent_and_the_run_goes_on_with_it(ann: Any, store: SQLiteStore) -> None:
+def test_only_what_differs_is_sent_and_the_run_goes_on_with_it(
+    ann: Any,
+    store: SQLiteStore,
+) -> None:
     """W15: a changed amount."""
     answer = decide(ann, store, "order-1042", "approve", v__euros="12.5", by="eve", person="eve")
-    assert (answer.status, answer.headers["location"]) == (303, f"/runs/order-1042#q-{question_of(store, 'order-1042').id}")
+    assert (answer.status, answer.headers["location"]) == (
+        303,
+        f"/runs/order-1042#q-{question_of(store, 'order-1042').id}",
+    )
     made = decision_on(store, "order-1042")
     assert (made.kind, made.args, made.by) == ("edit", {"euros": 12.5}, "ann")
     with context(lm=ScriptedLM([finish("Paid.")])):
@@ -108,9 +144,15 @@ def text_of(page: str) -> str:
     return " ".join(re.sub("<[^>]+>", " ", found[0] if found else "").split())
 
 
-def test_after_a_decision_a_heading_says_what_was_decided_and_the_page_what_comes_next(ann: Any, store: SQLiteStore) -> None:
+def test_after_a_decision_a_heading_says_what_was_decided_and_the_page_what_comes_next(
+    ann: Any,
+    store: SQLiteStore,
+) -> None:
     """W15: at once, on the page of the run, in the inbox and in the list. It still asked, and the run still waited."""
-    assert '<p class="waits" data-key="w" data-v="3"><a href="/inbox">3 questions wait for a decision</a>' in ann.get("/").text
+    assert (
+        '<p class="waits" data-key="w" data-v="3"><a href="/inbox">3 questions wait for a decision</a>'
+        in ann.get("/").text
+    )
     decide(ann, store, "order-1042", "approve", v__euros="20", v__notify="false")
     page = ann.get("/runs/order-1042").text
     assert re.match(
@@ -141,7 +183,13 @@ SKU = "KETTLE-" + "X" * 60
         ("order-1040 approve", {"v:note": SKU}, f"Approved: send_parcel , with note {SKU[:60]}… instead of empty text "),
     ],
 )  # fmt: skip
-def test_each_decision_has_its_heading(ann: Any, store: SQLiteStore, case: str, more: dict[str, str], said: str) -> None:
+def test_each_decision_has_its_heading(
+    ann: Any,
+    store: SQLiteStore,
+    case: str,
+    more: dict[str, str],
+    said: str,
+) -> None:
     """W15."""
     run_id, do = case.split()
     assert decide(ann, store, run_id, do, **more).status == 303
@@ -171,28 +219,51 @@ def test_a_secret_that_was_typed_is_shown_nowhere(ann: Any, store: SQLiteStore) 
     ],
     ids=repr,
 )  # fmt: skip
-def test_a_value_that_only_has_another_form_than_the_models_is_no_difference(written: Any, note: str | None) -> None:
+def test_a_value_that_only_has_another_form_than_the_models_is_no_difference(
+    written: Any,
+    note: str | None,
+) -> None:
     """W13: a stranger read "the model wrote 29.90, prepared as 29.9" and wondered."""
     prepared = 30.0 if written == 30 else 29.9
-    asked = Question("confirm", "", ToolCall(name="refund", args={"euros": prepared}), raw={"euros": written})
+    asked = Question(
+        "confirm",
+        "",
+        ToolCall(name="refund", args={"euros": prepared}),
+        raw={"euros": written},
+    )
     assert _notes(asked) == ({} if note is None else {"euros": note})
 
 
 def test_what_the_model_left_out_and_what_the_call_leaves_out_are_noted() -> None:
     """W13."""
-    asked = Question("confirm", "", ToolCall(name="refund", args={"notify": True, "loud": "true"}), raw={"extra": 1, "loud": True})
-    assert _notes(asked) == {"notify": "Left out by the model.", "extra": "The model wrote 1", "loud": "The model wrote true"}
+    asked = Question(
+        "confirm",
+        "",
+        ToolCall(name="refund", args={"notify": True, "loud": "true"}),
+        raw={"extra": 1, "loud": True},
+    )
+    assert _notes(asked) == {
+        "notify": "Left out by the model.",
+        "extra": "The model wrote 1",
+        "loud": "The model wrote true",
+    }
     assert _notes(replace(asked, raw=None)) == {}
 
 
 def test_a_whole_number_is_shown_without_decimals_and_typing_it_changes_nothing() -> None:
     """W14: `30.0` in the field, and `30` typed over it was "approved with changes"."""
-    form = HTMLForm({"type": "object", "properties": {"euros": {"type": "number"}}}, {"euros": 30.0})
+    form = HTMLForm(
+        {"type": "object", "properties": {"euros": {"type": "number"}}},
+        {"euros": 30.0},
+    )
     assert [each.text for each in form.all] == ["30"]
     assert form.edits(form.read({"v:euros": "30"})) == {}
     assert form.edits({"euros": 30}) == {}
     assert form.edits({"euros": True}) == {"euros": True}
-    assert form.changed({"euros": 31.0, "other": ""}) == [("euros", "31", "30"), ("other", "empty text", "no value")]
+    assert form.changed({"euros": 31.0, "other": ""}) == [
+        ("euros", "31", "30"),
+        ("other", "empty text", "no value"),
+    ]
 
 
 NULL = {"type": "null"}
@@ -201,7 +272,11 @@ NULL = {"type": "null"}
 def sent_back(form: HTMLForm) -> dict[str, str]:
     """What a browser sends of the form if nothing is changed. A page shows invisible characters as escapes."""
     leaves = [leaf for top in form.all for leaf in top.leaves() if leaf.kind != "fixed"]
-    nulls = {f"null:{leaf.name}": "1" for leaf in leaves if leaf.is_null and leaf.kind in {"text", "long"}}
+    nulls = {
+        f"null:{leaf.name}": "1"
+        for leaf in leaves
+        if leaf.is_null and leaf.kind in {"text", "long"}
+    }
     return {**{leaf.name: reveal(leaf.text).replace("\n", "\r\n") for leaf in leaves}, **nulls}
 
 
@@ -233,7 +308,11 @@ def test_a_form_sent_as_it_was_shown_changes_nothing(schema: Any, args: dict[str
     """W14, W15: a call approved unchanged got `\\u200d` as text into its arguments, and a type that is a list ended the page."""
     given = {**args, "p\u200dq": "1", "p\\u200dq": "2"}
     names = {"p\u200dq": {"type": "string"}, "p\\u200dq": {"type": "string"}}
-    whole = {"type": "object", "properties": {"a": schema, **names}, "$defs": {"E": {"type": "string", "enum": ["red", "blue"]}}}
+    whole = {
+        "type": "object",
+        "properties": {"a": schema, **names},
+        "$defs": {"E": {"type": "string", "enum": ["red", "blue"]}},
+    }
     form = HTMLForm(whole, given)
     values = form.read(sent_back(form))
     if schema.get("format") != ["date"]:  # with no schema at all nothing fits
@@ -243,14 +322,25 @@ def test_a_form_sent_as_it_was_shown_changes_nothing(schema: Any, args: dict[str
 def test_what_was_typed_comes_back_as_it_was_typed(ann: Any, store: SQLiteStore) -> None:
     """W15: an emoji of several characters came back with their escapes, and was sent so."""
     typed = "\U0001f468\u200d\U0001f469"
-    answer = decide(ann, store, "order-1042", "approve", words=typed, v__reason=f"for the {typed}", v__euros="much")
+    answer = decide(
+        ann,
+        store,
+        "order-1042",
+        "approve",
+        words=typed,
+        v__reason=f"for the {typed}",
+        v__euros="much",
+    )
     assert answer.status == 422
     assert answer.text.count(typed) == 2
 
 
 def test_what_is_typed_beside_an_invisible_character_leaves_it_there() -> None:
     """W15."""
-    form = HTMLForm({"type": "object", "properties": {"a": {"type": "string"}}}, {"a": "co\u00adop\r\nbye"})
+    form = HTMLForm(
+        {"type": "object", "properties": {"a": {"type": "string"}}},
+        {"a": "co\u00adop\r\nbye"},
+    )
     assert form.read({"v:a": "my co\\u00adop\\u000d\r\nbye\r\n"}) == {"a": "my co\u00adop\r\nbye\n"}
 
 
@@ -264,7 +354,10 @@ def test_what_is_typed_beside_an_invisible_character_leaves_it_there() -> None:
 )  # fmt: skip
 def test_a_browser_gets_a_field_that_it_leaves_as_it_is(format: str, text: str, kind: str) -> None:
     """W14: a date field shows no date for `tomorrow`, and sends an empty text."""
-    [field] = HTMLForm({"type": "object", "properties": {"a": {"type": "string", "format": format}}}, {"a": text}).all
+    [field] = HTMLForm(
+        {"type": "object", "properties": {"a": {"type": "string", "format": format}}},
+        {"a": text},
+    ).all
     assert (field.kind, field.text) == (kind, text)
 
 
@@ -274,7 +367,9 @@ def test_items_of_a_list_are_read_by_the_schema_that_they_refer_to() -> None:
         "properties": {"a": {"type": "array", "items": {"$ref": "#/$defs/E"}}},
         "$defs": {"E": {"enum": ["red", "blue"], "type": "string"}},
     }
-    assert HTMLForm({"type": "object", **schema}, {"a": ["red"]}).read({"v:a": "red\nblue"}) == {"a": ["red", "blue"]}
+    assert HTMLForm({"type": "object", **schema}, {"a": ["red"]}).read({"v:a": "red\nblue"}) == {
+        "a": ["red", "blue"],
+    }
 
 
 def test_null_differs_from_the_empty_text(ann: Any, store: SQLiteStore) -> None:
@@ -287,7 +382,17 @@ def test_null_differs_from_the_empty_text(ann: Any, store: SQLiteStore) -> None:
 
 def test_a_nested_argument_is_sent_whole(ann: Any, store: SQLiteStore) -> None:
     """W14, W15."""
-    assert decide(ann, store, "order-1040", "approve", **{"v__address/city": "Delft"}, v__labels="fragile").status == 303
+    assert (
+        decide(
+            ann,
+            store,
+            "order-1040",
+            "approve",
+            **{"v__address/city": "Delft"},
+            v__labels="fragile",
+        ).status
+        == 303
+    )
     assert decision_on(store, "order-1040").args == {
         "address": {"street": "Oudegracht 12", "city": "Delft", "zip": None},
         "labels": ["fragile"],
@@ -307,7 +412,11 @@ def test_a_nested_argument_is_sent_whole(ann: Any, store: SQLiteStore) -> None:
     ids=str,
 )
 def test_what_does_not_fit_comes_back_at_its_field_with_all_that_was_typed(
-    ann: Any, store: SQLiteStore, run_id: str, changed: dict[str, str], said: str
+    ann: Any,
+    store: SQLiteStore,
+    run_id: str,
+    changed: dict[str, str],
+    said: str,
 ) -> None:
     """W15."""
     [(_, typed)] = changed.items()
@@ -323,9 +432,15 @@ def test_what_does_not_fit_comes_back_at_its_field_with_all_that_was_typed(
 def test_deny_reply_and_always(ann: Any, store: SQLiteStore) -> None:
     """W15."""
     assert decide(ann, store, "order-1042", "deny", words="Too much.\r\nAsk again.").status == 303
-    assert (decision_on(store, "order-1042").kind, decision_on(store, "order-1042").text) == ("deny", "Too much.\nAsk again.")
+    assert (decision_on(store, "order-1042").kind, decision_on(store, "order-1042").text) == (
+        "deny",
+        "Too much.\nAsk again.",
+    )
     assert decide(ann, store, "order-1031", "reply", words="A-1031").status == 303
-    assert (decision_on(store, "order-1031").kind, decision_on(store, "order-1031").text) == ("reply", "A-1031")
+    assert (decision_on(store, "order-1031").kind, decision_on(store, "order-1031").text) == (
+        "reply",
+        "A-1031",
+    )
     for calls in ("", "0", "-1", "x", "9" * 30, "00000001" + "9" * 6, "00000001" + "9" * 5_000):
         assert decide(ann, store, "order-1040", "always", calls=calls, which="any").status == 422
     assert decide(ann, store, "order-1040", "always", calls="3", which="any").status == 303
@@ -346,19 +461,37 @@ def test_an_answer_needs_words(ann: Any, store: SQLiteStore) -> None:
     assert (answer.status, "Write an answer first." in answer.text) == (422, True)
 
 
-def test_the_same_decision_twice_is_one_and_another_persons_is_told_who_was_first(ann: Any, bob: Any, store: SQLiteStore) -> None:
+def test_the_same_decision_twice_is_one_and_another_persons_is_told_who_was_first(
+    ann: Any,
+    bob: Any,
+    store: SQLiteStore,
+) -> None:
     """W16."""
-    assert [decide(ann, store, "order-1042", "approve", v__euros="12").status for _ in range(2)] == [303, 303]
-    for answer in (decide(bob, store, "order-1042", "approve", v__euros="12"), decide(bob, store, "order-1042", "deny")):
+    assert [
+        decide(ann, store, "order-1042", "approve", v__euros="12").status for _ in range(2)
+    ] == [303, 303]
+    for answer in (
+        decide(bob, store, "order-1042", "approve", v__euros="12"),
+        decide(bob, store, "order-1042", "deny"),
+    ):
         assert answer.status == 409
         assert "by ann" in answer.text
         assert "via web" in answer.text
-        assert text_of(answer.text).startswith("Approved: refund , with euros 12 instead of 29.9 order A-1042 euros")
-        assert re.search(r"Decided by ann via web at [0-9:]{8} Nothing more to do here\. The run continues when ", text_of(answer.text))
+        assert text_of(answer.text).startswith(
+            "Approved: refund , with euros 12 instead of 29.9 order A-1042 euros",
+        )
+        assert re.search(
+            r"Decided by ann via web at [0-9:]{8} Nothing more to do here\. The run continues when ",
+            text_of(answer.text),
+        )
     assert decision_on(store, "order-1042").by == "ann"
 
 
-def test_the_same_form_once_more_is_no_fault_after_the_run_went_on(ann: Any, bob: Any, store: SQLiteStore) -> None:
+def test_the_same_form_once_more_is_no_fault_after_the_run_went_on(
+    ann: Any,
+    bob: Any,
+    store: SQLiteStore,
+) -> None:
     """W16: a double click, or a page that is reloaded; another decision, or another person, is told who was first."""
     question = question_of(store, "order-1042")
     path = f"/runs/order-1042/questions/{question.id}"
@@ -377,17 +510,26 @@ def test_a_question_that_is_gone_says_who_decided(ann: Any, store: SQLiteStore) 
     store.decide("order-1042", question.deny("no").signed("carl", "cli"))
     with context(lm=ScriptedLM([finish("Not paid.")])):
         Run.load(store, "order-1042", support()).resume()
-    answer = ann.post(f"/runs/order-1042/questions/{question.id}", {"do": "approve", "digest": question.digest})
+    answer = ann.post(
+        f"/runs/order-1042/questions/{question.id}",
+        {"do": "approve", "digest": question.digest},
+    )
     assert (answer.status, "Denied by carl via cli at " in answer.text) == (409, True)
     assert ann.post("/runs/order-1042/questions/unknown", {"do": "approve"}).status == 409
     assert ann.post("/runs/nowhere/questions/unknown", {"do": "approve"}).status == 404
 
 
-def test_a_decision_on_something_else_than_is_asked_now_is_refused(ann: Any, store: SQLiteStore) -> None:
+def test_a_decision_on_something_else_than_is_asked_now_is_refused(
+    ann: Any,
+    store: SQLiteStore,
+) -> None:
     """W16, W23: the digest."""
     question = question_of(store, "order-1042")
     for digest in ("", "0" * 20):
-        answer = ann.post(f"/runs/order-1042/questions/{question.id}", {"do": "approve", "digest": digest})
+        answer = ann.post(
+            f"/runs/order-1042/questions/{question.id}",
+            {"do": "approve", "digest": digest},
+        )
         assert answer.status == 409
     assert store.load("order-1042").decisions == []
 
@@ -399,7 +541,9 @@ def test_a_cancelled_run_is_cancelled_once(ann: Any, store: SQLiteStore) -> None
     assert ann.post("/runs/order-1009/cancel").status == 409
 
 
-def test_when_two_people_press_at_once_one_decision_counts_and_the_other_is_told(tmp_path: Any) -> None:
+def test_when_two_people_press_at_once_one_decision_counts_and_the_other_is_told(
+    tmp_path: Any,
+) -> None:
     """W16: 100 times over 8 connections, approvals against denials."""
     store = SQLiteStore(tmp_path / "race.db", full_sync=False)
     for number in range(100):
@@ -413,18 +557,26 @@ def test_when_two_people_press_at_once_one_decision_counts_and_the_other_is_told
             run_id = f"r{number}"
             question, gate = question_of(store, run_id), threading.Barrier(8)
 
-            def press(name: str, do: str, question: Any = question, run_id: str = run_id, gate: Any = gate) -> tuple[str, int, str]:
+            def press(
+                name: str,
+                do: str,
+                question: Any = question,
+                run_id: str = run_id,
+                gate: Any = gate,
+            ) -> tuple[str, int, str]:
                 gate.wait()
                 form = {"do": do, "digest": question.digest, "words": name}
                 answer = people[name].post(f"/runs/{run_id}/questions/{question.id}", form)
                 return name, answer.status, answer.text
 
-            pressed = [pool.submit(press, *each) for each in [("ann", "approve"), ("bob", "deny")] * 4]
+            pressed = [
+                pool.submit(press, *each) for each in [("ann", "approve"), ("bob", "deny")] * 4
+            ]
             results = [each.result() for each in pressed]
             [made] = decided(store, run_id).values()
-            assert {name: {status for who, status, _ in results if who == name} for name in people} == {
-                name: {303} if name == made.by else {409} for name in people
-            }
+            assert {
+                name: {status for who, status, _ in results if who == name} for name in people
+            } == {name: {303} if name == made.by else {409} for name in people}
             assert all(f"by {made.by}" in text for _, status, text in results if status == 409)
     store.close()
 
@@ -434,15 +586,29 @@ class Review(Module):
 
     def flow(self, draft: str) -> Any:
         [decision] = yield AskPerson(
-            (Question("confirm", "Send this letter to all customers?", ToolCall(name="send", args={"draft": draft})),)
+            (
+                Question(
+                    "confirm",
+                    "Send this letter to all customers?",
+                    ToolCall(name="send", args={"draft": draft}),
+                ),
+            ),
         )
         return Prediction(kind=decision.kind, draft=decision.args.get("draft", draft))
 
 
-def test_a_question_of_a_program_itself_is_shown_in_its_own_words_and_decided(ann: Any, store: SQLiteStore) -> None:
+def test_a_question_of_a_program_itself_is_shown_in_its_own_words_and_decided(
+    ann: Any,
+    store: SQLiteStore,
+) -> None:
     """The page named the call only, as for a tool's."""
     Review().start(draft="Dear Ada", store=store, run_id="letter")
-    assert text_of(ann.get("/runs/letter").text).startswith("Approve send ? Send this letter to all customers?")
+    assert text_of(ann.get("/runs/letter").text).startswith(
+        "Approve send ? Send this letter to all customers?",
+    )
     assert "Confirm execution" not in text_of(ann.get("/runs/order-1042").text)
     assert decide(ann, store, "letter", "approve").status == 303
-    assert Run.load(store, "letter", Review()).resume().prediction.toDict() == {"kind": "approve", "draft": "Dear Ada"}
+    assert Run.load(store, "letter", Review()).resume().prediction.toDict() == {
+        "kind": "approve",
+        "draft": "Dear Ada",
+    }

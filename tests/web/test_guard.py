@@ -31,11 +31,25 @@ PATHS = [
 
 def contents(store: SQLiteStore) -> list[Any]:
     tables = ("runs", "entries", "decisions")
-    return store._file.read(lambda db: [db.execute(f"SELECT * FROM {each} ORDER BY 1, 2").fetchall() for each in tables])
+    return store._file.read(
+        lambda db: [
+            db.execute(f"SELECT * FROM {each} ORDER BY 1, 2").fetchall() for each in tables
+        ],
+    )
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "127.0.0.1", "127.0.0.1:1", "localhost", "", "127.0.0.1.evil.example:PORT", "evil.example:PORT", "[::1]:1"]
+    "host",
+    [
+        "evil.example",
+        "127.0.0.1",
+        "127.0.0.1:1",
+        "localhost",
+        "",
+        "127.0.0.1.evil.example:PORT",
+        "evil.example:PORT",
+        "[::1]:1",
+    ],
 )
 @pytest.mark.parametrize("path", ["/", "/static/page.css"])
 def test_a_foreign_host_is_refused_before_anything_is_read(ann: Any, host: str, path: str) -> None:
@@ -55,7 +69,9 @@ def test_a_request_without_host_or_with_two_is_refused(ann: Any) -> None:
     """W21."""
     assert ann.get("/", host=None).status in {400, 421}
     with socket.create_connection(("127.0.0.1", int(ann.host.split(":")[1]))) as raw:
-        raw.sendall(f"GET / HTTP/1.1\r\nHost: {ann.host}\r\nHost: evil.example\r\nConnection: close\r\n\r\n".encode())
+        raw.sendall(
+            f"GET / HTTP/1.1\r\nHost: {ann.host}\r\nHost: evil.example\r\nConnection: close\r\n\r\n".encode(),
+        )
         assert raw.recv(100).split()[1] in {b"400", b"421"}
 
 
@@ -65,7 +81,10 @@ def test_a_name_that_is_allowed_is_answered_with_and_without_its_port(store: SQL
     with served(app) as address:
         client = Client(address, app.links["ann"])
         port = client.host.split(":")[1]
-        assert [client.get("/", host=host).status for host in ("runs.example.org", f"runs.example.org:{port}", "example.org")] == [
+        assert [
+            client.get("/", host=host).status
+            for host in ("runs.example.org", f"runs.example.org:{port}", "example.org")
+        ] == [
             200,
             200,
             421,
@@ -80,7 +99,11 @@ def test_a_name_that_is_allowed_is_answered_with_and_without_its_port(store: SQL
     ],
     ids=str,
 )  # fmt: skip
-def test_a_form_of_another_page_is_refused(ann: Any, store: SQLiteStore, headers: dict[str, Any]) -> None:
+def test_a_form_of_another_page_is_refused(
+    ann: Any,
+    store: SQLiteStore,
+    headers: dict[str, Any],
+) -> None:
     """W21: `Origin` and `Sec-Fetch-Site`; without a body read."""
     before = contents(store)
     assert ann.post("/runs/order-1042/cancel", **headers).status == 403
@@ -99,7 +122,12 @@ def test_a_form_needs_the_secret_of_its_own_session(ann: Any, bob: Any, store: S
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
-def test_reading_changes_nothing_and_every_answer_has_the_headers(ann: Any, store: SQLiteStore, method: str, path: str) -> None:
+def test_reading_changes_nothing_and_every_answer_has_the_headers(
+    ann: Any,
+    store: SQLiteStore,
+    method: str,
+    path: str,
+) -> None:
     """W7, W23, W24: under any server."""
     before = contents(store)
     for client in (ann, Client(ann.address)):
@@ -121,32 +149,57 @@ def test_a_large_body_is_refused_however_it_is_sent(ann: Any) -> None:
     """W23."""
     assert ann.post("/runs/order-1042/cancel", {"x": "y" * (1 << 20)}).status == 413
     form = {"origin": ann.address, "content_type": "application/x-www-form-urlencoded"}
-    assert ann.send("POST", "/runs/order-1042/cancel", b"", content_length="9" * 30, **form).status in {400, 413}
+    assert ann.send(
+        "POST",
+        "/runs/order-1042/cancel",
+        b"",
+        content_length="9" * 30,
+        **form,
+    ).status in {400, 413}
     with socket.create_connection(("127.0.0.1", int(ann.host.split(":")[1]))) as raw:
         head = f"POST /runs/order-1042/cancel HTTP/1.1\r\nHost: {ann.host}\r\nOrigin: {ann.address}\r\nCookie: {ann.cookie}\r\n"
         raw.sendall(
-            f"{head}Content-Type: application/x-www-form-urlencoded\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n".encode()
+            f"{head}Content-Type: application/x-www-form-urlencoded\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n".encode(),
         )
         for _ in range(16):
             raw.sendall(b"10000\r\n" + b"a" * 0x10000 + b"\r\n")
-        raw.sendall(b"1\r\na\r\n")  # one byte too many, and nothing after it that a closed connection would refuse
+        raw.sendall(
+            b"1\r\na\r\n",
+        )  # one byte too many, and nothing after it that a closed connection would refuse
         assert raw.recv(100).split()[1] == b"413"
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "multipart/form-data; boundary=x", "application/json", None])
+@pytest.mark.parametrize(
+    "kind",
+    ["text/plain", "multipart/form-data; boundary=x", "application/json", None],
+)
 def test_only_a_form_is_read(ann: Any, kind: str | None) -> None:
     """W23."""
     assert ann.post("/runs/order-1042/cancel", content_type=kind).status == 415
 
 
-@pytest.mark.parametrize("body", [b"csrf=%ff", b"csrf", b"\xff=1", b"&".join(b"a=1" for _ in range(6000))])
+@pytest.mark.parametrize(
+    "body",
+    [b"csrf=%ff", b"csrf", b"\xff=1", b"&".join(b"a=1" for _ in range(6000))],
+)
 def test_a_form_that_cannot_be_read_is_refused(ann: Any, body: bytes) -> None:
     """W23."""
-    answer = ann.send("POST", "/runs/order-1042/cancel", body, origin=ann.address, content_type="application/x-www-form-urlencoded")
+    answer = ann.send(
+        "POST",
+        "/runs/order-1042/cancel",
+        body,
+        origin=ann.address,
+        content_type="application/x-www-form-urlencoded",
+    )
     assert answer.status in {400, 403}
 
 
-def test_a_link_opens_a_session_and_its_token_is_seen_nowhere_after(app: Any, address: str, caplog: Any, capfd: Any) -> None:
+def test_a_link_opens_a_session_and_its_token_is_seen_nowhere_after(
+    app: Any,
+    address: str,
+    caplog: Any,
+    capfd: Any,
+) -> None:
     """W22."""
     token = app.sessions.links["ann"]
     assert len(token) >= 43  # 256 bits
@@ -154,8 +207,15 @@ def test_a_link_opens_a_session_and_its_token_is_seen_nowhere_after(app: Any, ad
     with caplog.at_level(logging.DEBUG):
         answer = client.get(f"/runs/order-1042?token={token}&x=1")
         cookie = answer.headers["set-cookie"]
-        assert (answer.status, answer.headers["location"], answer.body) == (303, "/runs/order-1042?x=1", answer.body)
-        assert re.fullmatch(rf"ferrule-{client.host.split(':')[1]}=[\w-]{{43,}}; HttpOnly; SameSite=Strict; Path=/", cookie)
+        assert (answer.status, answer.headers["location"], answer.body) == (
+            303,
+            "/runs/order-1042?x=1",
+            answer.body,
+        )
+        assert re.fullmatch(
+            rf"ferrule-{client.host.split(':')[1]}=[\w-]{{43,}}; HttpOnly; SameSite=Strict; Path=/",
+            cookie,
+        )
         client.cookie = cookie.partition(";")[0]
         pages = [client.get(path) for path in PATHS]
     everything = (
@@ -171,7 +231,13 @@ def test_a_link_opens_a_session_and_its_token_is_seen_nowhere_after(app: Any, ad
 
 def test_a_link_leads_to_no_other_host(app: Any, address: str) -> None:
     """W22: an open redirect."""
-    for path in ("//evil.example/", "/\\evil.example", "/%5cevil.example", "///evil.example", "/%0d%0aSet-Cookie:x"):
+    for path in (
+        "//evil.example/",
+        "/\\evil.example",
+        "/%5cevil.example",
+        "///evil.example",
+        "/%0d%0aSet-Cookie:x",
+    ):
         answer = Client(address).get(f"{path}?token={app.sessions.links['ann']}")
         if answer.status == 303:
             assert re.match(r"/(?![/\\])", answer.headers["location"])
@@ -210,9 +276,21 @@ def test_a_websocket_is_refused_without_an_error_in_the_log(ann: Any, caplog: An
 def test_without_a_session_nothing_is_shown(address: str) -> None:
     """W22."""
     client = Client(address)
-    for cookie in ("", "ferrule-1=x", f"ferrule-{client.host.split(':')[1]}=wrong", f"ferrule-{client.host.split(':')[1]}="):
+    for cookie in (
+        "",
+        "ferrule-1=x",
+        f"ferrule-{client.host.split(':')[1]}=wrong",
+        f"ferrule-{client.host.split(':')[1]}=",
+    ):
         client.cookie = cookie
-        for path in ("/", "/inbox", "/live", "/inbox/live", "/runs/order-1042", "/runs/order-1042/live"):
+        for path in (
+            "/",
+            "/inbox",
+            "/live",
+            "/inbox/live",
+            "/runs/order-1042",
+            "/runs/order-1042/live",
+        ):
             answer = client.get(path)
             assert answer.status == 401
             assert "order-" not in answer.text
@@ -242,12 +320,19 @@ def test_a_page_that_only_reads_refuses_every_form(store: SQLiteStore) -> None:
 
 
 def test_an_error_shows_a_number_and_the_log_has_the_rest(
-    ann: Any, store: SQLiteStore, monkeypatch: pytest.MonkeyPatch, caplog: Any
+    ann: Any,
+    store: SQLiteStore,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: Any,
 ) -> None:
     """W27."""
     monkeypatch.setattr(SQLiteStore, "list", lambda *_, **__: 1 / 0)
     answer = ann.get("/")
-    assert (answer.status, "error 1" in answer.text, "ZeroDivision" in answer.text) == (500, True, False)
+    assert (answer.status, "error 1" in answer.text, "ZeroDivision" in answer.text) == (
+        500,
+        True,
+        False,
+    )
     assert "ZeroDivisionError" in caplog.text
     assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
 

@@ -89,7 +89,10 @@ def test_the_steps_of_a_run_come_as_they_are_written_and_none_twice(tmp_path: An
     store.close()
 
 
-def test_a_question_decided_elsewhere_is_replaced_by_who_decided_what(ann: Any, store: SQLiteStore) -> None:
+def test_a_question_decided_elsewhere_is_replaced_by_who_decided_what(
+    ann: Any,
+    store: SQLiteStore,
+) -> None:
     """W12: while it waits to be used, and after its run went on."""
     [question] = store.summary("order-1042").questions
     with stream(ann, "/inbox/live") as live:
@@ -116,7 +119,12 @@ def test_a_run_that_is_deleted_is_said_so(ann: Any, store: SQLiteStore) -> None:
 
 
 @pytest.mark.parametrize("answers", [1, 12])
-def test_a_run_that_took_the_id_of_a_deleted_one_is_not_mixed_with_it(app: Any, ann: Any, store: SQLiteStore, answers: int) -> None:
+def test_a_run_that_took_the_id_of_a_deleted_one_is_not_mixed_with_it(
+    app: Any,
+    ann: Any,
+    store: SQLiteStore,
+    answers: int,
+) -> None:
     """W10: the page went on to show the steps of the run before, under the state of the new one."""
     steps = [answer("", call("look_up_order", order=f"A-{k}")) for k in range(answers - 1)]
     with stream(ann, "/runs/order-1009/live") as live:
@@ -161,7 +169,10 @@ def test_a_stream_outlives_trouble_with_its_store(ann: Any, store: SQLiteStore) 
         assert question.id in asked
 
 
-def test_a_stream_of_a_run_that_is_not_there_says_so_and_ends(ann: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stream_of_a_run_that_is_not_there_says_so_and_ends(
+    ann: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with stream(ann, "/runs/nowhere/live") as live:
         assert "no such run" in live.event()
         assert live.kind == "gone"
@@ -179,7 +190,9 @@ def test_streams_are_bounded_and_their_places_come_free(store: SQLiteStore) -> N
         assert {each.status for each in opened} == {200}
         for each in opened:
             each.event()
-        assert threading.active_count() - threads < 45, "the pool of the loop, and none for a stream"
+        assert threading.active_count() - threads < 45, (
+            "the pool of the loop, and none for a stream"
+        )
         assert ann.get("/live").status == 503
         assert ann.get("/").status == 200
         for each in opened:
@@ -197,7 +210,11 @@ def ann_status(client: Client) -> int:
 
 
 @pytest.mark.parametrize("path", ["/live", "/inbox/live", "/runs/order-1042/live"])
-def test_a_request_for_the_headers_of_a_stream_ends_and_takes_no_place(app: Any, ann: Any, path: str) -> None:
+def test_a_request_for_the_headers_of_a_stream_ends_and_takes_no_place(
+    app: Any,
+    ann: Any,
+    path: str,
+) -> None:
     connection = http.client.HTTPConnection(*ann.host.split(":"), timeout=30)
     for method, place in (("HEAD", path), ("GET", "/")):
         connection.request(method, place, headers={"Cookie": ann.cookie})
@@ -239,7 +256,9 @@ def test_nothing_is_polled_without_a_stream(monkeypatch: pytest.MonkeyPatch) -> 
     asyncio.run(watched())
 
 
-def test_a_store_that_blocks_holds_up_no_page_and_its_poll_ends_with_the_last_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_blocks_holds_up_no_page_and_its_poll_ends_with_the_last_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """W27: a thread of its own waits for the store; there is one for all streams, and none after them."""
     store, gate = MemoryStore(), threading.Event()
     monkeypatch.setattr(store, "changes", lambda: gate.wait(30))

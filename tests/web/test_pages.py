@@ -13,9 +13,20 @@ from markupsafe import escape
 from page_server import Client, Stream, served
 from page_store import answer, call, fill, finish, start
 
-from ferrule import Image, MemoryStore, Module, Prediction, ReAct, ScriptedLM, SQLiteStore, ask_person, context, tool
+from ferrule import (
+    Image,
+    MemoryStore,
+    Module,
+    Prediction,
+    ReAct,
+    ScriptedLM,
+    SQLiteStore,
+    ask_person,
+    context,
+    tool,
+)
 from ferrule.cli.main import main
-from ferrule.values.encoding.safe_text import reveal
+from ferrule.encoding.safe_text import reveal
 from ferrule.web.markup import beat_html, long_html, rows_html, span, time_html
 from ferrule.web.reading import Readings, id_from_path, id_in_path, read_run
 from ferrule.web.render import FOLDER
@@ -52,7 +63,16 @@ def test_the_list_shows_what_runs_wait_fail_and_end(ann: Any) -> None:
         ("before=nan~", []),
         (
             "status=<b>&before=x",
-            ["order-1003", "order-1009", "order-1042", "order-1040", "order-1031", "order-1020", "order-1017", "order-1001"],
+            [
+                "order-1003",
+                "order-1009",
+                "order-1042",
+                "order-1040",
+                "order-1031",
+                "order-1020",
+                "order-1017",
+                "order-1001",
+            ],
         ),
         ("before=" + "9" * 400 + "~", None),
     ],
@@ -97,7 +117,9 @@ def test_a_run_tells_its_inputs_and_its_story(ann: Any) -> None:
     assert "1\u2009326 tokens" in page
     nested = ann.get("/runs/order-1020").text
     assert "What happened inside" in nested
-    assert nested.index("ask_shop") < nested.index("look_up_order") < nested.index("Paid, delivered.")
+    assert (
+        nested.index("ask_shop") < nested.index("look_up_order") < nested.index("Paid, delivered.")
+    )
     failed = ann.get("/runs/order-1017").text
     assert "There is no order A-0000" in failed
     assert "The model's budget is used up." in failed
@@ -108,19 +130,27 @@ def test_the_last_turns_come_first_and_older_ones_on_demand() -> None:
     store = MemoryStore()
     asking = ScriptedLM(by=lambda request: call_until(request, 449))
     with context(lm=asking):
-        ReAct("message -> answer", [echo], max_iters=500).start(message="x", store=store, run_id="long")
+        ReAct("message -> answer", [echo], max_iters=500).start(
+            message="x",
+            store=store,
+            run_id="long",
+        )
     app = ui_app(store, people=["ann"])
     with served(app) as address:
         ann = Client(address, app.links["ann"])
         page = ann.get("/runs/long").text
         assert "450 steps" in page
         assert "444 earlier steps" in page
-        assert [int(each) for each in re.findall(r'aria-label="Step (\d+)"', page)] == list(range(445, 451))
+        assert [int(each) for each in re.findall(r'aria-label="Step (\d+)"', page)] == list(
+            range(445, 451),
+        )
         for expected in (range(245, 445), range(45, 245), range(1, 45)):
             older = re.search(r'href="(/runs/long\?before=\d+)"', page)
             assert older is not None
             page = ann.get(older[1]).text
-            assert [int(each) for each in re.findall(r'aria-label="Step (\d+)"', page)] == list(expected)
+            assert [int(each) for each in re.findall(r'aria-label="Step (\d+)"', page)] == list(
+                expected,
+            )
         assert "earlier step" not in page
 
 
@@ -128,7 +158,11 @@ def test_the_last_turns_come_first_and_older_ones_on_demand() -> None:
 def test_a_run_of_few_turns_is_shown_as_a_whole(turns: int) -> None:
     store = MemoryStore()
     with context(lm=ScriptedLM(by=lambda request: call_until(request, turns - 1))):
-        ReAct("message -> answer", [echo], max_iters=500).start(message="x", store=store, run_id="long")
+        ReAct("message -> answer", [echo], max_iters=500).start(
+            message="x",
+            store=store,
+            run_id="long",
+        )
     app = ui_app(store, people=["ann"])
     with served(app) as address:
         page = Client(address, app.links["ann"]).get("/runs/long").text
@@ -169,10 +203,16 @@ def test_a_long_value_is_cut_and_the_whole_is_a_text_file() -> None:
         ]  # fmt: skip
 
 
-@pytest.mark.parametrize("place", ["text/{}/text", "text/0/{}.args", "picture/{}/0/0", "picture/0/{}/0", "picture/0/0/{}"])
+@pytest.mark.parametrize(
+    "place",
+    ["text/{}/text", "text/0/{}.args", "picture/{}/0/0", "picture/0/{}/0", "picture/0/0/{}"],
+)
 def test_no_number_in_an_address_is_too_long_for_an_answer(ann: Any, place: str) -> None:
     """Python reads no number of more than 4,300 digits."""
-    assert [ann.get(f"/runs/order-1042/{place.format('9' * digits)}").status for digits in (12, 30, 5_000)] == [404] * 3
+    assert [
+        ann.get(f"/runs/order-1042/{place.format('9' * digits)}").status
+        for digits in (12, 30, 5_000)
+    ] == [404] * 3
 
 
 def test_pictures_are_shown_by_their_bytes_and_nothing_else_is() -> None:
@@ -185,27 +225,44 @@ def test_pictures_are_shown_by_their_bytes_and_nothing_else_is() -> None:
     @tool
     def pictures(kind: str) -> Image:
         """Give a picture."""
-        return {"svg": Image(data=svg, media_type="image/png"), "html": Image(data=page), "away": Image(url="https://evil.example/x.png")}[
-            kind
-        ]
+        return {
+            "svg": Image(data=svg, media_type="image/png"),
+            "html": Image(data=page),
+            "away": Image(url="https://evil.example/x.png"),
+        }[kind]
 
     store = MemoryStore()
-    with context(lm=ScriptedLM([answer("", *(call("pictures", kind=kind) for kind in ("svg", "html", "away"))), finish("x")])):
+    with context(
+        lm=ScriptedLM(
+            [
+                answer("", *(call("pictures", kind=kind) for kind in ("svg", "html", "away"))),
+                finish("x"),
+            ],
+        ),
+    ):
         ReAct("message -> answer", [pictures]).start(message="x", store=store, run_id="r")
     fill(store)
     app = ui_app(store, people=["ann"])
     with served(app) as address:
         ann = Client(address, app.links["ann"])
-        assert "https://evil.example/x.png" not in re.findall(r'src="([^"]*)"', ann.get("/runs/r").text)
+        assert "https://evil.example/x.png" not in re.findall(
+            r'src="([^"]*)"',
+            ann.get("/runs/r").text,
+        )
         assert [ann.get(f"/runs/r/picture/0/{number}/0").status for number in range(4)] == [404] * 4
         [source] = re.findall(r'<img src="([^"]*)"', ann.get("/runs/order-1001").text)
         assert ann.get(source).headers["content-type"] == "image/png"
 
 
 @pytest.mark.parametrize(
-    ("decide", "state"), [(lambda each: each.reply("in June"), "answered"), (lambda each: each.deny("no"), "denied")], ids=["reply", "deny"]
+    ("decide", "state"),
+    [(lambda each: each.reply("in June"), "answered"), (lambda each: each.deny("no"), "denied")],
+    ids=["reply", "deny"],
 )
-def test_a_question_of_a_program_is_in_the_inbox_and_its_answer_in_the_story(decide: Any, state: str) -> None:
+def test_a_question_of_a_program_is_in_the_inbox_and_its_answer_in_the_story(
+    decide: Any,
+    state: str,
+) -> None:
     class Asks(Module):
         def forward(self) -> Prediction:
             return Prediction(said=ask_person("When shall it be sent?"))
@@ -226,7 +283,11 @@ def test_a_question_of_a_program_is_in_the_inbox_and_its_answer_in_the_story(dec
 def test_the_inbox_has_all_questions_the_oldest_first(ann: Any, store: SQLiteStore) -> None:
     """W12, W13."""
     page = ann.get("/inbox").text
-    assert re.findall(r'class="run" href="/runs/(order-\d+)"', page) == ["order-1031", "order-1040", "order-1042"]
+    assert re.findall(r'class="run" href="/runs/(order-\d+)"', page) == [
+        "order-1031",
+        "order-1040",
+        "order-1042",
+    ]
     assert page.count("the call is never repeated automatically, even if it is interrupted") == 2
     assert "The agent’s thought" in page
     assert '"euros": 29.9,' in page
@@ -249,10 +310,17 @@ def test_hostile_text_is_text_everywhere(text: str) -> None:
     asks = tool(require_confirmation=True)(echo.func)
     short = text[:200]
     names = ScriptedLM(
-        [answer(text, call("repeat", text=text), call(short, x=text), thought=text), answer(text, call("echo", text=text), thought=text)]
+        [
+            answer(text, call("repeat", text=text), call(short, x=text), thought=text),
+            answer(text, call("echo", text=text), thought=text),
+        ],
     )
     with context(lm=names):
-        ReAct("message -> answer", [repeat, asks]).start(message=text, store=store, run_id=short if "\ud800" not in text else "r")
+        ReAct("message -> answer", [repeat, asks]).start(
+            message=text,
+            store=store,
+            run_id=short if "\ud800" not in text else "r",
+        )
     with context(lm=ScriptedLM([RuntimeError(short.replace("\ud800", "?"))])):
         ReAct("message -> answer", [echo]).start(message="x", store=store, run_id="failed")
     app = ui_app(store, people=[short.encode("utf-8", "replace").decode()])
@@ -292,12 +360,24 @@ def check_markup(body: str) -> None:
     """A page holds our tags only, and no text that hides."""
     found = Markup()
     found.feed(body)
-    assert [attributes for tag, attributes in found.tags if tag == "script"] == [{"type": "module", "src": "/static/page.js"}]
+    assert [attributes for tag, attributes in found.tags if tag == "script"] == [
+        {"type": "module", "src": "/static/page.js"},
+    ]
     assert {tag for tag, _ in found.tags} <= TAGS
     for tag, attributes in found.tags:
-        assert not [name for name in attributes if name.startswith("on") or name in {"style", "autofocus", "srcdoc"}], (tag, attributes)
-        assert all((attributes.get(name) or "/")[0] in "/#" for name in ("href", "src", "action", "formaction")), (tag, attributes)
-        assert not any(HIDDEN.search(value or "") for value in attributes.values()), (tag, attributes)
+        assert not [
+            name
+            for name in attributes
+            if name.startswith("on") or name in {"style", "autofocus", "srcdoc"}
+        ], (tag, attributes)
+        assert all(
+            (attributes.get(name) or "/")[0] in "/#"
+            for name in ("href", "src", "action", "formaction")
+        ), (tag, attributes)
+        assert not any(HIDDEN.search(value or "") for value in attributes.values()), (
+            tag,
+            attributes,
+        )
     assert not HIDDEN.search("".join(found.said))
 
 
@@ -321,8 +401,14 @@ def test_a_run_is_one_file_without_script(text: str, tmp_path: Path, capsys: Any
     page = capsys.readouterr().out
     found = Markup()
     found.feed(page)
-    assert {tag for tag, _ in found.tags} <= TAGS - {"script", "a", "form", "img", "link"} | {"style"}
-    assert not any(name.startswith("on") or name in {"src", "href"} for _, attributes in found.tags for name in attributes)
+    assert {tag for tag, _ in found.tags} <= TAGS - {"script", "a", "form", "img", "link"} | {
+        "style",
+    }
+    assert not any(
+        name.startswith("on") or name in {"src", "href"}
+        for _, attributes in found.tags
+        for name in attributes
+    )
     assert not HIDDEN.search("".join(found.said))
     if len(text) > 20_000:
         assert page.count(text) >= 3, "nothing is cut"
@@ -341,7 +427,10 @@ def test_any_text_is_an_id() -> None:
 def test_nothing_is_marked_safe() -> None:
     """W25: everything is escaped by the templates, with the exception of one file, whose HTML hostile texts test below."""
     for file in (*FOLDER.rglob("*.html"), *FOLDER.parent.rglob("*.py")):
-        found = re.findall(r"\|\s*safe\b|Markup\(|autoescape false", file.read_text(encoding="utf-8"))
+        found = re.findall(
+            r"\|\s*safe\b|Markup\(|autoescape false",
+            file.read_text(encoding="utf-8"),
+        )
         assert found == (["Markup("] if file.name == "markup.py" else []), file
 
 
@@ -356,11 +445,24 @@ def test_a_row_escapes_every_text() -> None:
     from ferrule.runs.protocols import Summary
 
     for text in HOSTILE:
-        run = Summary(id=text, program=text, status=text, created_at=1.0, updated_at=2.0, error=text)
+        run = Summary(
+            id=text,
+            program=text,
+            status=text,
+            created_at=1.0,
+            updated_at=2.0,
+            error=text,
+        )
         found = Markup()
         found.feed(str(rows_html([run], 3.0)))
-        assert {tag for tag, _ in found.tags} <= {"tr", "td", "a", "p", "span", "time", "small"}, text
-        assert not any(name.startswith("on") or HIDDEN.search(value or "") for _, names in found.tags for name, value in names.items())
+        assert {tag for tag, _ in found.tags} <= {"tr", "td", "a", "p", "span", "time", "small"}, (
+            text
+        )
+        assert not any(
+            name.startswith("on") or HIDDEN.search(value or "")
+            for _, names in found.tags
+            for name, value in names.items()
+        )
         assert not HIDDEN.search("".join(found.said))
 
 
@@ -373,24 +475,42 @@ class Prefixes:
     def load(self, run_id: str, *, after: int = 0) -> Any:
         found = self.store.load(run_id)
         chosen = slice(after, self.count)
-        return type(found)(found.status, found.head, found.entries[chosen], found.decisions, times=found.times[chosen])
+        return type(found)(
+            found.status,
+            found.head,
+            found.entries[chosen],
+            found.decisions,
+            times=found.times[chosen],
+        )
 
 
-@pytest.mark.parametrize("run_id", ["order-1001", "order-1009", "order-1017", "order-1020", "order-1042"])
-def test_what_is_kept_of_a_run_is_what_a_fresh_reading_shows(store: SQLiteStore, run_id: str) -> None:
+@pytest.mark.parametrize(
+    "run_id",
+    ["order-1001", "order-1009", "order-1017", "order-1020", "order-1042"],
+)
+def test_what_is_kept_of_a_run_is_what_a_fresh_reading_shows(
+    store: SQLiteStore,
+    run_id: str,
+) -> None:
     """W10: after each entry, also inside a call."""
     past: Any = Prefixes(store)
     kept = Readings(past)
     for count in range(len(store.load(run_id).entries) + 1):
         past.count = count
         read, fresh = kept.read(run_id), read_run(past, run_id)
-        shown = [read.shown.get(each.first) or read.shown.setdefault(each.first, beat_html(each, "/x")) for each in read.story.beats]
+        shown = [
+            read.shown.get(each.first) or read.shown.setdefault(each.first, beat_html(each, "/x"))
+            for each in read.story.beats
+        ]
         assert shown == [beat_html(each, "/x") for each in fresh.story.beats]
         assert (read.usage, read.head) == (fresh.usage, fresh.head)
     assert kept.read(run_id) is read
 
 
-def test_a_run_that_took_the_id_of_a_deleted_one_is_read_anew(ann: Client, store: SQLiteStore) -> None:
+def test_a_run_that_took_the_id_of_a_deleted_one_is_read_anew(
+    ann: Client,
+    store: SQLiteStore,
+) -> None:
     assert "arrived broken" in ann.get("/runs/order-1009").text
     store.redact("order-1009")
     assert "arrived broken" not in ann.get("/runs/order-1009").text
@@ -407,25 +527,40 @@ def test_no_template_has_style_or_script_of_its_own() -> None:
     for file in FOLDER.rglob("*.html"):
         text = file.read_text(encoding="utf-8")
         assert not re.search(r"\sstyle=|\son[a-z]+=|<style|https?://", text), file
-        assert re.findall(r"<script[^>]*>", text) in ([], ['<script type="module" src="/static/page.js">'])
+        assert re.findall(r"<script[^>]*>", text) in (
+            [],
+            ['<script type="module" src="/static/page.js">'],
+        )
 
 
 def test_the_script_is_small_and_ours() -> None:
     """The page loads one module of at most 150 lines, and nothing from elsewhere."""
     text = (FOLDER / "static" / "page.js").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 150
-    assert not re.search(r"\beval\b|new Function|import\s*\(|https?://|document\.write|localStorage", text)
+    assert not re.search(
+        r"\beval\b|new Function|import\s*\(|https?://|document\.write|localStorage",
+        text,
+    )
     assert "http" not in (FOLDER / "static" / "page.css").read_text(encoding="utf-8")
 
 
-def test_the_page_s_files_have_their_types_whatever_the_machine_calls_them(ann: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_s_files_have_their_types_whatever_the_machine_calls_them(
+    ann: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The registry of Windows may say `text/plain`, and browsers run no such script; also under a server of the user's own."""
     types = mimetypes.MimeTypes()
     for ending in (".js", ".css", ".svg"):
         types.add_type("text/plain", ending)
     monkeypatch.setattr(mimetypes, "_db", types)
-    kinds = {name: ann.get(f"/static/{name}").headers["content-type"] for name in ("page.js", "page.css", "icon.svg")}
-    assert re.fullmatch(r"text/javascript; charset=utf-8|application/javascript", kinds.pop("page.js"))
+    kinds = {
+        name: ann.get(f"/static/{name}").headers["content-type"]
+        for name in ("page.js", "page.css", "icon.svg")
+    }
+    assert re.fullmatch(
+        r"text/javascript; charset=utf-8|application/javascript",
+        kinds.pop("page.js"),
+    )
     assert kinds == {"page.css": "text/css; charset=utf-8", "icon.svg": "image/svg+xml"}
 
 
@@ -439,8 +574,15 @@ def test_a_store_that_is_damaged_is_said_so(ann: Any, store: SQLiteStore) -> Non
     assert ann.get("/").status == 200
 
 
-@pytest.mark.parametrize("damage", ["runs SET questions = '['", "runs SET questions = x'ff'", "decisions SET decision = '{'"])
-def test_a_damaged_row_hides_no_other_run_and_is_named(ann: Any, store: SQLiteStore, damage: str) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    ["runs SET questions = '['", "runs SET questions = x'ff'", "decisions SET decision = '{'"],
+)
+def test_a_damaged_row_hides_no_other_run_and_is_named(
+    ann: Any,
+    store: SQLiteStore,
+    damage: str,
+) -> None:
     """On the list, in the inbox, and where they are live."""
     [bad, *others] = store.list(status="waiting")
     store.decide(bad.id, bad.questions[0].approve())
@@ -457,7 +599,11 @@ def test_a_damaged_row_hides_no_other_run_and_is_named(ann: Any, store: SQLiteSt
             text = answer.text
         assert all(each.id in text for each in others)
         assert bad.id in text
-        assert "cannot be read" in text or "This is not a decision" in text or (where == "run_id" and "inbox" not in address)
+        assert (
+            "cannot be read" in text
+            or "This is not a decision" in text
+            or (where == "run_id" and "inbox" not in address)
+        )
 
 
 def test_times_ago_are_whole_seconds_as_the_script_writes_them() -> None:
@@ -468,4 +614,12 @@ def test_times_ago_are_whole_seconds_as_the_script_writes_them() -> None:
 
 def test_durations_are_short() -> None:
     """W10."""
-    assert [span(each) for each in (None, -1, 0.25, 5, 60, 7200, 200_000)] == ["", "", "250 ms", "5.0 s", "1 min", "2 h", "2 d"]
+    assert [span(each) for each in (None, -1, 0.25, 5, 60, 7200, 200_000)] == [
+        "",
+        "",
+        "250 ms",
+        "5.0 s",
+        "1 min",
+        "2 h",
+        "2 d",
+    ]

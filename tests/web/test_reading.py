@@ -24,7 +24,7 @@ from ferrule import (
     gather,
     tool,
 )  # fmt: skip
-from ferrule.values.record import replace
+from ferrule.record import replace
 from ferrule.web import reading
 from ferrule.web.markup import beats_html
 from ferrule.web.reading import Readings, read_run
@@ -51,13 +51,24 @@ def by(request: Any) -> Response:
     turn = sum(each.role == "tool" for each in request.messages)
     call = ToolCall(name="pay" if turn == TURNS - 2 else "echo", args={"text": f"t{turn}"})
     call = ToolCall(name="finish", args={"answer": "ok"}) if turn == TURNS - 1 else call
-    return Response("", (call,), f"Thought {turn}.", usage=Usage(10, 2, calls=1), model="m", cost=0.001)
+    return Response(
+        "",
+        (call,),
+        f"Thought {turn}.",
+        usage=Usage(10, 2, calls=1),
+        model="m",
+        cost=0.001,
+    )
 
 
 def long_run(store: Any) -> Run[Any]:
     """A run that waits at its turn before the last."""
     with context(lm=ScriptedLM(by=by)):
-        return ReAct("message -> answer", [echo, pay], max_iters=TURNS + 1).start(message="x", store=store, run_id="long")
+        return ReAct("message -> answer", [echo, pay], max_iters=TURNS + 1).start(
+            message="x",
+            store=store,
+            run_id="long",
+        )
 
 
 def end(run: Run[Any]) -> None:
@@ -77,7 +88,11 @@ def test_the_latest_turns_of_a_long_run_are_those_of_the_whole() -> None:
     latest, whole = Readings(store).read("long"), read_run(store, "long")
     assert (len(latest.story.beats), latest.turns, whole.turns) == (reading.LATEST, TURNS, TURNS)
     assert shown(latest, reading.LATEST) == shown(whole, reading.LATEST)
-    assert (latest.usage.counts, latest.inputs, latest.story.entries) == (whole.usage.counts, whole.inputs, whole.story.entries)
+    assert (latest.usage.counts, latest.inputs, latest.story.entries) == (
+        whole.usage.counts,
+        whole.inputs,
+        whole.story.entries,
+    )
 
 
 def test_a_run_that_waited_when_it_was_read_goes_on_where_it_was() -> None:
@@ -89,7 +104,9 @@ def test_a_run_that_waited_when_it_was_read_goes_on_where_it_was() -> None:
     end(run)
     assert readings.read("long") is latest
     whole = read_run(store, "long")
-    assert [each.first for each in latest.since(before)] == [each.first for each in whole.since(before)]
+    assert [each.first for each in latest.since(before)] == [
+        each.first for each in whole.since(before)
+    ]
     assert shown(latest, reading.LATEST) == shown(whole, reading.LATEST)
     assert latest.usage.counts == whole.usage.counts
 
@@ -108,7 +125,9 @@ def test_what_is_older_is_read_when_it_is_asked_for() -> None:
     assert readings.read("long") is whole
 
 
-def test_any_run_shows_the_same_latest_turns_however_it_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_run_shows_the_same_latest_turns_however_it_was_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     store = MemoryStore()
     fill(store)
     partly = 0
@@ -132,11 +151,18 @@ def test_any_run_shows_the_same_latest_turns_however_it_was_read(monkeypatch: py
     ],
     ids=["a program inside it", "spelt otherwise", "no turn at its beginning"],
 )
-def test_a_journal_that_only_parsing_tells_apart_is_read_whole(tmp_path: Path, first: dict[str, Any]) -> None:
+def test_a_journal_that_only_parsing_tells_apart_is_read_whole(
+    tmp_path: Path,
+    first: dict[str, Any],
+) -> None:
     store = SQLiteStore(tmp_path / "runs.db")
     end(long_run(store))
     entries = store.load("long").entries
-    lease = store.create("other", program="ReAct", head=store.load("long").head.replace('"waiting"', '"done"'))
+    lease = store.create(
+        "other",
+        program="ReAct",
+        head=store.load("long").head.replace('"waiting"', '"done"'),
+    )
     for each in (json.dumps(first, separators=(",", ":")), *entries):
         store.append(lease, each)
     with sqlite3.connect(store.path) as db:
@@ -190,7 +216,14 @@ def test_a_call_that_did_not_run_is_shown_so_once_the_model_has_answered_again()
 
     def misspell(request: Any) -> Response:
         is_over = sum(each.role == "assistant" for each in request.messages) == 2
-        return Response("", (ToolCall(name="finish", args={"answer": "ok"}) if is_over else ToolCall(name="echo", args={"txt": "x"}),))
+        return Response(
+            "",
+            (
+                ToolCall(name="finish", args={"answer": "ok"})
+                if is_over
+                else ToolCall(name="echo", args={"txt": "x"}),
+            ),
+        )
 
     store = MemoryStore()
     with context(lm=ScriptedLM(by=misspell)):
@@ -203,7 +236,10 @@ def test_a_call_that_did_not_run_is_shown_so_once_the_model_has_answered_again()
         page |= {each.first: shown_alone(each) for each in read.since(number)}
     whole = read_run(store, "r")
     assert shown(whole, whole.turns).count("not run") == 6
-    assert beats_html(read.turns_between(0, read.turns), "/runs/x", read.shown).replace("/runs/r", "/runs/x") == shown(whole, whole.turns)
+    assert beats_html(read.turns_between(0, read.turns), "/runs/x", read.shown).replace(
+        "/runs/r",
+        "/runs/x",
+    ) == shown(whole, whole.turns)
     assert page == {each.first: shown_alone(each) for each in whole.story.beats}
 
 

@@ -24,7 +24,12 @@ COMMAND = [sys.executable, "-W", "error", "-m", "ferrule", "ui", "--no-open"]
 
 
 def started(store: SQLiteStore, *options: str) -> tuple[subprocess.Popen[str], dict[str, str]]:
-    process = subprocess.Popen([*COMMAND, "--store", store.path, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        [*COMMAND, "--store", store.path, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     assert process.stdout is not None
     links: dict[str, str] = {}
     for line in process.stdout:
@@ -78,9 +83,14 @@ def test_a_port_that_is_taken_gives_the_next_free_one(store: SQLiteStore) -> Non
             process.communicate()
 
 
-def test_a_port_that_windows_keeps_is_taken_as_well_and_one_of_administrators_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_windows_keeps_is_taken_as_well_and_one_of_administrators_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Hyper-V keeps ports for itself, and other programs take theirs alone: both are `EACCES` there."""
-    app = pytest.importorskip("ferrule.web.app", reason="needs the extra: pip install 'ferrule[ui]'")
+    app = pytest.importorskip(
+        "ferrule.web.app",
+        reason="needs the extra: pip install 'ferrule[ui]'",
+    )
     asked: list[int] = []
 
     def create(address: tuple[str, int], **_: Any) -> str:
@@ -106,7 +116,12 @@ def test_the_command_loads_no_program_and_the_others_no_page(tmp_path: Any) -> N
     with_one = SQLiteStore(path)
     with_one.list()
     with_one.close()
-    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert json.loads(done.stdout.splitlines()[-1]) == []
 
 
@@ -115,7 +130,12 @@ def test_the_application_loads_no_server_and_no_templates_before_they_are_used()
         "import sys\nfrom ferrule import MemoryStore, ui_app\nui_app(MemoryStore())\n"
         "print([each for each in ('jinja2', 'uvicorn') if each in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.strip() == "[]"
 
 
@@ -140,7 +160,12 @@ def test_a_list_of_runs_without_questions_needs_no_pydantic(tmp_path: Any) -> No
     store = SQLiteStore(tmp_path / "runs.db")
     start(store, "settled", "Where is it?", finish("Here."))
     folder = str(Path(__file__).parents[1])
-    done = subprocess.run([sys.executable, "-c", LIST, store.path, folder], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LIST, store.path, folder],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.strip() == "[]"
 
 
@@ -148,7 +173,13 @@ def test_a_list_of_runs_without_questions_needs_no_pydantic(tmp_path: Any) -> No
 def test_without_the_extra_the_command_names_it(package: str) -> None:
     """The command says what to install."""
     program = f"import sys\nsys.modules[{package!r}] = None\nfrom ferrule.cli.main import main\nsys.exit(main(['ui']))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parent,
+    )
     assert done.returncode == 2
     assert "pip install 'ferrule[ui]'" in done.stderr
     assert "Traceback" not in done.stderr
@@ -174,9 +205,15 @@ with context(lm=ScriptedLM(by=by)):
 
 @pytest.mark.integration
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
-def test_neither_the_end_of_the_runs_process_nor_of_the_server_loses_or_doubles_a_step(store: SQLiteStore) -> None:
+def test_neither_the_end_of_the_runs_process_nor_of_the_server_loses_or_doubles_a_step(
+    store: SQLiteStore,
+) -> None:
     """W10, W31: `kill -9` of both; the page comes back with the last event that it has."""
-    agent = subprocess.Popen([sys.executable, "-c", AGENT, store.path, str(Path(__file__).parents[1])], stdout=subprocess.PIPE, text=True)
+    agent = subprocess.Popen(
+        [sys.executable, "-c", AGENT, store.path, str(Path(__file__).parents[1])],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     server, links = started(store, "--person", "ann", "--port", "0")
     seen: list[int] = []
     try:
@@ -238,7 +275,14 @@ def test_ctrl_c_ends_the_page_while_a_chat_hangs_and_names_the_run(tmp_path: Pat
     """W6, W17: the store need not exist; the run that was cut off is there, and resumes."""
     (tmp_path / "shop.py").write_text(PROGRAM)
     store = SQLiteStore(tmp_path / "new.db")
-    process, links = started(store, str(tmp_path / "shop.py") + ":agent", "--person", "ann", "--port", "0")
+    process, links = started(
+        store,
+        str(tmp_path / "shop.py") + ":agent",
+        "--person",
+        "ann",
+        "--port",
+        "0",
+    )
     try:
         ann = client(links["ann"])
         for text in ("Hello?", "Please hang."):
@@ -267,20 +311,39 @@ def test_ctrl_c_ends_the_page_while_a_chat_hangs_and_names_the_run(tmp_path: Pat
         ("agent", "file.py:attribute"),
     ],
 )  # fmt: skip
-def test_a_program_that_does_not_load_is_said_so_before_anything_is_served(tmp_path: Path, place: str, said: str) -> None:
+def test_a_program_that_does_not_load_is_said_so_before_anything_is_served(
+    tmp_path: Path,
+    place: str,
+    said: str,
+) -> None:
     (tmp_path / "broken.py").write_text("agent = undefined")
     (tmp_path / "fine.py").write_text("x = 1")
-    done = subprocess.run([*COMMAND, place], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60)
+    done = subprocess.run(
+        [*COMMAND, place],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        timeout=60,
+    )
     assert done.returncode == 2
     assert said in done.stderr
     assert "http://" not in done.stdout
 
 
 @pytest.mark.parametrize("options", [(), ("--read-only",)])
-def test_a_damaged_store_is_said_so_before_anything_is_served(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_a_damaged_store_is_said_so_before_anything_is_served(
+    tmp_path: Path,
+    options: tuple[str, ...],
+) -> None:
     (tmp_path / "runs.db").write_bytes(b"no database " * 2_000)
     done = subprocess.run(
-        [*COMMAND, "--store", "runs.db", "--port", "0", *options], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60
+        [*COMMAND, "--store", "runs.db", "--port", "0", *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        timeout=60,
     )
     assert done.returncode != 0
     assert "The file is not a SQLite database, or its first bytes are damaged." in done.stderr
@@ -289,7 +352,14 @@ def test_a_damaged_store_is_said_so_before_anything_is_served(tmp_path: Path, op
 
 
 def test_options_of_a_program_need_one(tmp_path: Path) -> None:
-    done = subprocess.run([*COMMAND, "--lm", "openai/gpt-5"], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60)
+    done = subprocess.run(
+        [*COMMAND, "--lm", "openai/gpt-5"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        timeout=60,
+    )
     assert done.returncode == 2
     assert "are for a program" in done.stderr
 

@@ -15,7 +15,17 @@ import pytest
 from page_server import Client, Stream, served
 from page_store import REFUND, TOOLS, answer, call, finish, look_up_order, start, support
 
-from ferrule import InputField, Module, OutputField, Predict, ReAct, ScriptedLM, Signature, SQLiteStore, context
+from ferrule import (
+    InputField,
+    Module,
+    OutputField,
+    Predict,
+    ReAct,
+    ScriptedLM,
+    Signature,
+    SQLiteStore,
+    context,
+)
 from ferrule.errors import ConfigurationError
 from ferrule.web import work
 from ferrule.web.reading import command_line
@@ -32,7 +42,7 @@ def empty(tmp_path: Any) -> Iterator[SQLiteStore]:
     made.close()
 
 
-class opened:  # noqa: N801  a `with` block that reads as a sentence
+class opened:
     """The page with a program, and Ann at it."""
 
     def __init__(self, store: Any, program: Any, lm: Any = None, **options: Any) -> None:
@@ -52,7 +62,10 @@ class opened:  # noqa: N801  a `with` block that reads as a sentence
 
 def sent(ann: Client, text: str, at: str = "/chat", **fields: str) -> str:
     """Where the page goes after a message."""
-    got = ann.post(at, {"v:message": text, **{f"v:{name}": value for name, value in fields.items()}})
+    got = ann.post(
+        at,
+        {"v:message": text, **{f"v:{name}": value for name, value in fields.items()}},
+    )
     assert got.status == 303, got.text
     return got.headers["location"]
 
@@ -77,7 +90,11 @@ def history_desk() -> ReAct:
 
 def test_a_message_is_an_ordinary_run_in_the_store(empty: SQLiteStore) -> None:
     """W17."""
-    with opened(empty, support(), ScriptedLM([answer("", call("look_up_order", order="A-7")), finish("On its way.")])) as ann:
+    with opened(
+        empty,
+        support(),
+        ScriptedLM([answer("", call("look_up_order", order="A-7")), finish("On its way.")]),
+    ) as ann:
         assert "Send" in ann.get("/chat").text
         place = sent(ann, "Where is my parcel?")
         until(lambda: rests(empty, place, "done"))
@@ -115,7 +132,11 @@ def test_with_a_history_the_conversation_goes_on(empty: SQLiteStore) -> None:
 
 def test_a_turn_that_failed_is_left_out_of_the_conversation(empty: SQLiteStore) -> None:
     """W17: the next turn begins with what the failed one began with."""
-    with opened(empty, history_desk(), ScriptedLM([finish("one"), RuntimeError("The provider is gone."), finish("three")])) as ann:
+    with opened(
+        empty,
+        history_desk(),
+        ScriptedLM([finish("one"), RuntimeError("The provider is gone."), finish("three")]),
+    ) as ann:
         first = sent(ann, "1")
         until(lambda: rests(empty, first, "done"))
         second = sent(ann, "2", first)
@@ -136,7 +157,14 @@ def test_thought_and_text_stream(empty: SQLiteStore) -> None:
                 if "look." in getattr(each, "reasoning", ""):
                     gate.wait(60)
 
-    lm = Slow([answer("[[ ## answer ## ]]\nIt is on its way.\n[[ ## completed ## ]]", thought="I should look.")])
+    lm = Slow(
+        [
+            answer(
+                "[[ ## answer ## ]]\nIt is on its way.\n[[ ## completed ## ]]",
+                thought="I should look.",
+            ),
+        ],
+    )
     with opened(empty, Predict("message -> answer"), lm) as ann:
         place = sent(ann, "Where?")
         live = Stream(ann, f"/runs/{place.rpartition('/')[2]}/live?after=0&in=chat")
@@ -161,7 +189,13 @@ def test_a_question_is_answered_in_place_and_the_run_goes_on(empty: SQLiteStore)
         page = ann.get(place).text
         [question] = empty.summary(place.rpartition("/")[2]).questions
         assert f"/questions/{question.id}" in page
-        form = {"do": "approve", "digest": question.digest, "back": "chat", "v:euros": "12", "v:order": "A-1042"}
+        form = {
+            "do": "approve",
+            "digest": question.digest,
+            "back": "chat",
+            "v:euros": "12",
+            "v:order": "A-1042",
+        }
         got = ann.post(f"/runs/{place.rpartition('/')[2]}/questions/{question.id}", form)
         assert (got.status, got.headers["location"]) == (303, place)
         until(lambda: rests(empty, place, "done"))
@@ -209,7 +243,10 @@ def test_other_inputs_have_a_form_and_what_does_not_fit_comes_back(empty: SQLite
     with opened(empty, ReAct(Ticket, [look_up_order]), ScriptedLM([finish("Sorted.")])) as ann:
         page = ann.get("/chat").text
         assert "How urgent it is." in page
-        got = ann.post("/chat", {"v:message": "Broken <b>", "v:priority": '"low"', "v:count": "many"})
+        got = ann.post(
+            "/chat",
+            {"v:message": "Broken <b>", "v:priority": '"low"', "v:count": "many"},
+        )
         assert got.status == 422
         assert "Expected a number." in got.text
         assert "Broken <b>" in got.text
@@ -258,7 +295,12 @@ def test_a_run_of_the_same_program_is_resumed_here(empty: SQLiteStore) -> None:
 def test_a_run_of_another_program_shows_the_command_to_type(empty: SQLiteStore) -> None:
     """W18."""
     start(empty, "it's", "Broken.", RuntimeError("gone"))
-    with opened(empty, ReAct("message -> answer: int", TOOLS), ScriptedLM([]), place="shop.py:desk") as ann:
+    with opened(
+        empty,
+        ReAct("message -> answer: int", TOOLS),
+        ScriptedLM([]),
+        place="shop.py:desk",
+    ) as ann:
         [address] = re.findall(r'href="(/runs/~[^"]+)"', ann.get("/").text)
         page = ann.get(address).text
         assert "ferrule resume 'it'\"'\"'s' --program shop.py:desk --store" in page
@@ -268,9 +310,14 @@ def test_a_run_of_another_program_shows_the_command_to_type(empty: SQLiteStore) 
         assert "/resume" not in ann.get(address).text
 
 
-def test_the_command_to_type_is_quoted_for_the_machine_s_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_to_type_is_quoted_for_the_machine_s_command_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """W18: a command line of Windows knows double quotes only, and a backslash is a character of a path."""
-    assert command_line("a b", "my shop.py:desk", "/runs.db") == "ferrule resume 'a b' --program 'my shop.py:desk' --store /runs.db"
+    assert (
+        command_line("a b", "my shop.py:desk", "/runs.db")
+        == "ferrule resume 'a b' --program 'my shop.py:desk' --store /runs.db"
+    )
     monkeypatch.setattr(sys, "platform", "win32")
     expected = r'ferrule resume "a b" --program "my shop.py:desk" --store C:\runs\runs.db'
     assert command_line("a b", "my shop.py:desk", r"C:\runs\runs.db") == expected
@@ -300,7 +347,9 @@ class Wild(Module):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_program_that_raises_exits_or_returns_nothing_leaves_a_page_that_says_so(empty: SQLiteStore) -> None:
+def test_a_program_that_raises_exits_or_returns_nothing_leaves_a_page_that_says_so(
+    empty: SQLiteStore,
+) -> None:
     with opened(empty, Wild()) as ann:
         for text, status in (("raise", "failed"), ("exit", "failed"), ("nothing", "done")):
             place = sent(ann, text)
@@ -309,22 +358,41 @@ def test_a_program_that_raises_exits_or_returns_nothing_leaves_a_page_that_says_
             assert page.status == 200
             found = empty.summary(place.rpartition("/")[2]).status
             assert found in {status, "cancelled"}, text
-        assert "It \\u202e broke <b>here</b>." in ann.get(f"/?q={empty.list(status='failed')[-1].id}").text
+        assert (
+            "It \\u202e broke <b>here</b>."
+            in ann.get(f"/?q={empty.list(status='failed')[-1].id}").text
+        )
         assert ann.get("/chat").status == 200
 
 
 def test_junk_in_a_form_is_an_answer_and_never_a_crash(empty: SQLiteStore) -> None:
     with opened(empty, support(), ScriptedLM(by=lambda _: finish("ok"))) as ann:
-        for text in ("\x00\u202e\u200b", "é" * 40_000, "{{7*7}}", "<script>alert(1)</script>", "\r\n\t x"):
+        for text in (
+            "\x00\u202e\u200b",
+            "é" * 40_000,
+            "{{7*7}}",
+            "<script>alert(1)</script>",
+            "\r\n\t x",
+        ):
             got = ann.post(
-                "/chat", {"v:message": text, "v:nothing": "1", "null:v:message": "1", "v:": "", "v:message/x": "y", "do": "approve"}
+                "/chat",
+                {
+                    "v:message": text,
+                    "v:nothing": "1",
+                    "null:v:message": "1",
+                    "v:": "",
+                    "v:message/x": "y",
+                    "do": "approve",
+                },
             )
             assert got.status == 303, text
             place = got.headers["location"]
             until(lambda place=place: rests(empty, place, "done"))
             assert ann.get(place).status == 200
         assert ann.post("/chat", {}).status == 422
-        assert ann.post("/chat/nowhere", {"v:message": "x"}).status == 303  # without a history, a run of its own
+        assert (
+            ann.post("/chat/nowhere", {"v:message": "x"}).status == 303
+        )  # without a history, a run of its own
         assert ann.get("/chat/nowhere").status == 404
         assert ann.post("/chat", {"v:message": "x" * (1 << 20)}).status == 413
 
@@ -334,7 +402,10 @@ def test_only_one_of_two_tabs_has_the_next_turn(empty: SQLiteStore) -> None:
         first = sent(ann, "one")
         until(lambda: rests(empty, first, "done"))
         with ThreadPoolExecutor(8) as tabs:
-            answers = [each.status for each in tabs.map(lambda _: ann.post(first, {"v:message": "two"}), range(8))]
+            answers = [
+                each.status
+                for each in tabs.map(lambda _: ann.post(first, {"v:message": "two"}), range(8))
+            ]
         assert sorted(answers) == [303] + [422] * 7
         until(lambda: rests(empty, f"{first}.2", "done"))
         assert len(empty.list()) == 2
@@ -365,7 +436,8 @@ def replaced(store: SQLiteStore) -> None:
 @pytest.mark.skipif(os.name == "nt", reason="Windows deletes no open file")
 @pytest.mark.parametrize("lost", [deleted, replaced])
 def test_a_store_that_is_lost_under_open_pages_and_a_chat_is_said_so_everywhere(
-    empty: SQLiteStore, lost: Callable[[SQLiteStore], None]
+    empty: SQLiteStore,
+    lost: Callable[[SQLiteStore], None],
 ) -> None:
     """SQLite itself would go on reading and writing the deleted file: each decision would look as if it was kept."""
     with opened(empty, support(), ScriptedLM([REFUND, finish("Done.")])) as ann:
@@ -373,7 +445,10 @@ def test_a_store_that_is_lost_under_open_pages_and_a_chat_is_said_so_everywhere(
         part = place.rpartition("/")[2]
         until(lambda: rests(empty, place, "waiting"))
         [question] = empty.summary(part).questions
-        streams = [Stream(ann, address) for address in ("/live", "/inbox/live", f"/runs/{part}/live?after=0&in=chat")]
+        streams = [
+            Stream(ann, address)
+            for address in ("/live", "/inbox/live", f"/runs/{part}/live?after=0&in=chat")
+        ]
         for each in streams:
             each.event()
         lost(empty)
@@ -403,14 +478,22 @@ def test_a_store_that_is_lost_under_open_pages_and_a_chat_is_said_so_everywhere(
     ],
     ids=["read-only", "disk full"],
 )
-def test_a_store_that_takes_no_more_writes_loses_no_decision(empty: SQLiteStore, lock: str, unlock: str, said: str) -> None:
+def test_a_store_that_takes_no_more_writes_loses_no_decision(
+    empty: SQLiteStore,
+    lock: str,
+    unlock: str,
+    said: str,
+) -> None:
     """The pages still read; what is pressed says what to do, and the same form works once that is done."""
     with opened(empty, support(), ScriptedLM([REFUND, finish("Done.")])) as ann:
         place = sent(ann, "It is broken.")
         part = place.rpartition("/")[2]
         until(lambda: rests(empty, place, "waiting"))
         [question] = empty.summary(part).questions
-        decide = f"/runs/{part}/questions/{question.id}", {"do": "deny", "digest": question.digest, "words": "no" * 20_000, "back": "chat"}
+        decide = (
+            f"/runs/{part}/questions/{question.id}",
+            {"do": "deny", "digest": question.digest, "words": "no" * 20_000, "back": "chat"},
+        )
         empty._file.read(lambda db: None)
         connection: Any = empty._file._connection
         connection.execute(lock)
@@ -427,7 +510,10 @@ def test_a_store_that_takes_no_more_writes_loses_no_decision(empty: SQLiteStore,
         until(lambda: rests(empty, place, "done"))
 
 
-def test_what_is_known_of_runs_that_ended_is_forgotten_and_of_others_bounded(empty: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_known_of_runs_that_ended_is_forgotten_and_of_others_bounded(
+    empty: SQLiteStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(work, "_MOST_KNOWN", 2)
     page = opened(empty, support(), ScriptedLM([finish("Done."), REFUND, REFUND, REFUND]))
     with page as ann:

@@ -19,14 +19,21 @@ from ferrule.errors import (
     UnavailableError,
     shown,
 )
-from ferrule.models.http.sse import event
 from ferrule.models.wires.anthropic.blocks import assistant_blocks, call_block, kind, read_blocks
 from ferrule.models.wires.payload import list_of, mapping, text_of
+from ferrule.net.sse import event
+from ferrule.record import replace
 from ferrule.testing.server.openai_chat import Received
 from ferrule.values.content.parts import File, Image, Part, Text
-from ferrule.values.conversation.exchange import NO_TOOLS, Declarations, Delta, Request, Response, Shape
+from ferrule.values.conversation.exchange import (
+    NO_TOOLS,
+    Declarations,
+    Delta,
+    Request,
+    Response,
+    Shape,
+)
 from ferrule.values.conversation.message import Message, Messages
-from ferrule.values.record import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,9 +44,26 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-_FIELDS = frozenset({"model", "messages", "system", "tools", "tool_choice", "stream", "stop_sequences", "output_config", "cache_control"})
+_FIELDS = frozenset(
+    {
+        "model",
+        "messages",
+        "system",
+        "tools",
+        "tool_choice",
+        "stream",
+        "stop_sequences",
+        "output_config",
+        "cache_control",
+    },
+)
 _CHOICES = {"auto": "auto", "none": "none", "any": "required"}
-_REASONS = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal"}
+_REASONS = {
+    "stop": "end_turn",
+    "tool_calls": "tool_use",
+    "length": "max_tokens",
+    "content_filter": "refusal",
+}
 
 
 def receive(body: Json, path: str) -> Received:
@@ -48,7 +72,9 @@ def receive(body: Json, path: str) -> Received:
     messages = [Message("system", text) for text in _system(body.get("system") or [])]
     entries = body.get("messages")
     if not isinstance(entries, list) or not entries:
-        raise InputError(f"`messages` is a list of messages, found {shown(cast('object', entries))}")
+        raise InputError(
+            f"`messages` is a list of messages, found {shown(cast('object', entries))}",
+        )
     names: dict[str, str] = {}
     for place, entry in enumerate(cast("list[Any]", entries)):
         messages.extend(_messages(mapping(entry), f"messages[{place}]", names))
@@ -75,7 +101,9 @@ def _messages(entry: Json, place: str, names: dict[str, str]) -> Iterator[Messag
     role, content = entry.get("role"), entry.get("content")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if role not in {"user", "assistant", "system"} or not isinstance(blocks, list):
-        raise InputError(f"{place} is no message of user or assistant with its content: {shown(entry)}")
+        raise InputError(
+            f"{place} is no message of user or assistant with its content: {shown(entry)}",
+        )
     found = [mapping(block) for block in cast("list[Any]", blocks)]
     if role == "assistant":
         yield _answer(found, names)
@@ -90,10 +118,22 @@ def _messages(entry: Json, place: str, names: dict[str, str]) -> Iterator[Messag
             parts = []
         call_id = text_of(block.get("tool_use_id"))
         if call_id is None:
-            raise InputError(f"{place}.content[{number}] is a result and needs the `tool_use_id` of its call")
+            raise InputError(
+                f"{place}.content[{number}] is a result and needs the `tool_use_id` of its call",
+            )
         said = block.get("content") or ""
-        result = said if isinstance(said, str) else _content([_part(mapping(each), place) for each in list_of(said)])
-        yield Message("tool", result, tool_call_id=call_id, name=names.get(call_id), is_error=block.get("is_error") is True)
+        result = (
+            said
+            if isinstance(said, str)
+            else _content([_part(mapping(each), place) for each in list_of(said)])
+        )
+        yield Message(
+            "tool",
+            result,
+            tool_call_id=call_id,
+            name=names.get(call_id),
+            is_error=block.get("is_error") is True,
+        )
     if parts or not found:
         yield Message(role, _content(parts))
 
@@ -115,24 +155,39 @@ def _part(block: Json, place: str) -> Part:
         case "text", _ if isinstance(block.get("text"), str):
             return Text(text=block["text"])
         case "image", "base64" if text_of(source.get("data")):
-            return Image(data=source["data"], media_type=text_of(source.get("media_type")) or "image/png")
+            return Image(
+                data=source["data"],
+                media_type=text_of(source.get("media_type")) or "image/png",
+            )
         case "image", "url" if text_of(source.get("url")):
             return Image(url=source["url"])
         case "document", "base64" if text_of(source.get("data")):
-            return File(data=source["data"], media_type=text_of(source.get("media_type")) or "application/pdf", name=name)
+            return File(
+                data=source["data"],
+                media_type=text_of(source.get("media_type")) or "application/pdf",
+                name=name,
+            )
         case "document", "url" if text_of(source.get("url")):
             return File(url=source["url"], media_type="application/pdf", name=name)
         case "document", "text" if isinstance(source.get("data"), str):
             data = b64encode(str(source["data"]).encode("utf-8", "surrogatepass")).decode()
             return File(data=data, media_type="text/plain", name=name)
         case _:
-            raise InputError(f"{place}: no such block of content: {shown(block)}; blocks are text, image, document, tool_use, tool_result")
+            raise InputError(
+                f"{place}: no such block of content: {shown(block)}; blocks are text, image, document, tool_use, tool_result",
+            )
 
 
 def _system(system: Any) -> list[str]:
-    found = [system] if isinstance(system, str) else [mapping(block).get("text") for block in list_of(system)]
+    found = (
+        [system]
+        if isinstance(system, str)
+        else [mapping(block).get("text") for block in list_of(system)]
+    )
     if not isinstance(system, (str, list)) or not all(isinstance(text, str) for text in found):
-        raise InputError(f"`system` is text or a list of blocks of text, found {shown(cast('object', system))}")
+        raise InputError(
+            f"`system` is text or a list of blocks of text, found {shown(cast('object', system))}",
+        )
     return cast("list[str]", found)
 
 
@@ -141,7 +196,9 @@ def _tools(tools: Any) -> Declarations:
     for place, entry in enumerate(list_of(tools)):
         tool = mapping(entry)
         if not text_of(tool.get("name")) or not isinstance(tool.get("input_schema"), dict):
-            raise InputError(f"tools[{place}] is no tool with a name and an input_schema: {shown(entry)}")
+            raise InputError(
+                f"tools[{place}] is no tool with a name and an input_schema: {shown(entry)}",
+            )
         strict = {"strict": True} if tool.get("strict") else {}
         function = {
             "name": tool["name"],
@@ -160,7 +217,9 @@ def _choice(choice: Json) -> str | Json:
         return {"type": "function", "function": {"name": choice["name"]}}
     known = _CHOICES.get(str(choice.get("type")))
     if known is None:
-        raise InputError(f"`tool_choice` is {shown(choice)}; known types are {', '.join(_CHOICES)}, tool (with its name)")
+        raise InputError(
+            f"`tool_choice` is {shown(choice)}; known types are {', '.join(_CHOICES)}, tool (with its name)",
+        )
     return known
 
 
@@ -168,7 +227,9 @@ def _shape(form: Json) -> Shape | None:
     if not form:
         return None
     if form.get("type") != "json_schema" or not mapping(form.get("schema")):
-        raise InputError(f"`output_config.format` is {shown(form)}; its type is json_schema, and it has a schema")
+        raise InputError(
+            f"`output_config.format` is {shown(form)}; its type is json_schema, and it has a schema",
+        )
     return Shape("json_schema", form["schema"])
 
 
@@ -184,7 +245,12 @@ def answer(response: Response, *, model: str) -> Json:
     return {**_head(model), "content": content, **_end(response), "usage": _usage(response.usage)}
 
 
-def events(items: Iterable[Delta | Response], *, model: str, with_usage: bool = False) -> Iterator[bytes]:
+def events(
+    items: Iterable[Delta | Response],
+    *,
+    model: str,
+    with_usage: bool = False,
+) -> Iterator[bytes]:
     """A stream as server-sent events; calls come in pieces, as they do from providers. Thoughts are unsigned: signatures are known last."""
     del with_usage  # a stream of this protocol always ends with its counts
     blocks = _Blocks()
@@ -203,7 +269,10 @@ def events(items: Iterable[Delta | Response], *, model: str, with_usage: bool = 
         for call in _named(item.tool_calls):
             yield from blocks.call(call)
         yield from blocks.close()
-        yield event({"type": "message_delta", "delta": _end(item), "usage": _usage(item.usage)}, "message_delta")
+        yield event(
+            {"type": "message_delta", "delta": _end(item), "usage": _usage(item.usage)},
+            "message_delta",
+        )
     yield event({"type": "message_stop"}, "message_stop")
 
 
@@ -236,20 +305,32 @@ class _Blocks:
         yield from self.close()
         self._open = kind(block)
         self._index += 1
-        yield event({"type": "content_block_start", "index": self._index, "content_block": block}, "content_block_start")
+        yield event(
+            {"type": "content_block_start", "index": self._index, "content_block": block},
+            "content_block_start",
+        )
 
     def _delta(self, delta: Json) -> bytes:
-        return event({"type": "content_block_delta", "index": self._index, "delta": delta}, "content_block_delta")
+        return event(
+            {"type": "content_block_delta", "index": self._index, "delta": delta},
+            "content_block_delta",
+        )
 
 
 def error_body(error: FerruleError) -> tuple[int, Json]:
     """The status and the body for a model error or a bad request."""
-    status, name, code = next((rest for each, rest in _STATUS if isinstance(error, each)), (500, "api_error", None))
+    status, name, code = next(
+        (rest for each, rest in _STATUS if isinstance(error, each)),
+        (500, "api_error", None),
+    )
     if isinstance(error, LMError) and error.status is not None:
         status = error.status
     # The protocol has no code; two errors that it knows by their words alone get one, so that they are known again.
     named = {"code": code} if code else {}
-    return status, {"type": "error", "error": {"type": name, "message": f"{type(error).__name__}: {error}", **named}}
+    return status, {
+        "type": "error",
+        "error": {"type": name, "message": f"{type(error).__name__}: {error}", **named},
+    }
 
 
 def error_event(body: Json) -> bytes:
@@ -270,7 +351,9 @@ _STATUS: tuple[tuple[type[FerruleError], tuple[int, str, str | None]], ...] = (
 
 def _named(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     """Calls with an id each: the protocol has none without."""
-    return tuple([call if call.id else call.with_id(f"toolu_{place}") for place, call in enumerate(calls)])
+    return tuple(
+        [call if call.id else call.with_id(f"toolu_{place}") for place, call in enumerate(calls)],
+    )
 
 
 def _head(model: str) -> Json:
@@ -280,13 +363,26 @@ def _head(model: str) -> Json:
 def _begin(model: str) -> Json:
     empty: list[Json] = []
     counts = {"input_tokens": 0, "output_tokens": 0}  # not known yet: they come with the end
-    return {**_head(model), "content": empty, "stop_reason": None, "stop_sequence": None, "usage": counts}
+    return {
+        **_head(model),
+        "content": empty,
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": counts,
+    }
 
 
 def _end(response: Response) -> Json:
     reason = response.finish_reason or ("tool_calls" if response.tool_calls else "stop")
-    said = {"stop_reason": "refusal" if response.refusal else _REASONS.get(reason, reason), "stop_sequence": None}
-    details = {"type": "refusal", "category": None, "explanation": response.refusal} if response.refusal else None
+    said = {
+        "stop_reason": "refusal" if response.refusal else _REASONS.get(reason, reason),
+        "stop_sequence": None,
+    }
+    details = (
+        {"type": "refusal", "category": None, "explanation": response.refusal}
+        if response.refusal
+        else None
+    )
     return {**said, "stop_details": details}
 
 

@@ -9,16 +9,23 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from ferrule.encoding.encode import json_text
 from ferrule.errors import InputError, shown
-from ferrule.models.http.sse import event
 from ferrule.models.wires.gemini.parts import UNSIGNED, present, read_parts, turn_parts
 from ferrule.models.wires.payload import Json, list_of, mapping, text_of
+from ferrule.net.sse import event
 from ferrule.testing.server import openai_chat
 from ferrule.testing.server.openai_chat import Received
 from ferrule.values.content.parts import Audio, File, Image, Text
-from ferrule.values.conversation.exchange import NO_TOOLS, Declarations, Delta, Request, Response, Shape
+from ferrule.values.conversation.exchange import (
+    NO_TOOLS,
+    Declarations,
+    Delta,
+    Request,
+    Response,
+    Shape,
+)
 from ferrule.values.conversation.message import Message, Messages
-from ferrule.values.encoding.encode import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,7 +36,9 @@ if TYPE_CHECKING:
     from ferrule.values.content.parts import Part as ContentPart
     from ferrule.values.conversation.exchange import Usage
 
-_READ = frozenset({"model", "contents", "tools", "toolConfig", "systemInstruction", "generationConfig"})
+_READ = frozenset(
+    {"model", "contents", "tools", "toolConfig", "systemInstruction", "generationConfig"},
+)
 _SHAPE = frozenset({"responseMimeType", "responseSchema", "responseJsonSchema"})
 _NAMES = {"maxOutputTokens": "max_tokens", "stopSequences": "stop"}
 _CHOICES = {"AUTO": "auto", "VALIDATED": "auto", "NONE": "none", "ANY": "required"}
@@ -47,7 +56,9 @@ def receive(body: Json, path: str) -> Received:
     model = unquote(name if found else route.rpartition("/")[2])
     fields = _fields(body)
     config = _fields(fields.get("generationConfig"))
-    settings = {_NAMES.get(key) or _snake(key): value for key, value in config.items() if key not in _SHAPE}
+    settings = {
+        _NAMES.get(key) or _snake(key): value for key, value in config.items() if key not in _SHAPE
+    }
     settings |= {_snake(key): value for key, value in fields.items() if key not in _READ}
     request = Request(
         _Conversation().read(fields),
@@ -74,8 +85,14 @@ class _Conversation:
         if not contents:
             msg = "`contents` is a list of contents and not empty"
             raise InputError(msg)
-        system = _parts(fields.get("systemInstruction"), "systemInstruction") if fields.get("systemInstruction") else []
-        self._messages += [Message("system", part["text"]) for part in system if isinstance(part.get("text"), str)]
+        system = (
+            _parts(fields.get("systemInstruction"), "systemInstruction")
+            if fields.get("systemInstruction")
+            else []
+        )
+        self._messages += [
+            Message("system", part["text"]) for part in system if isinstance(part.get("text"), str)
+        ]
         for index, content in enumerate(contents):
             place = f"contents[{index}]"
             parts = _parts(content, place)
@@ -90,11 +107,21 @@ class _Conversation:
         return Messages(self._messages)
 
     def _take_turn(self, parts: list[Json]) -> None:
-        signed = [{key: value for key, value in part.items() if value != UNSIGNED} for part in parts]
+        signed = [
+            {key: value for key, value in part.items() if value != UNSIGNED} for part in parts
+        ]
         turn = read_parts(signed)
         calls = tuple([call if call.id else call.with_id(self._next_id()) for call in turn.calls])
         self._open += calls
-        self._messages.append(Message("assistant", turn.text or "", calls, reasoning=turn.reasoning or "", extra=turn.extra))
+        self._messages.append(
+            Message(
+                "assistant",
+                turn.text or "",
+                calls,
+                reasoning=turn.reasoning or "",
+                extra=turn.extra,
+            ),
+        )
 
     def _take_words(self, parts: list[Json], place: str) -> None:
         words: list[Json] = []
@@ -117,7 +144,10 @@ class _Conversation:
 
     def _take_result(self, result: Json, place: str) -> None:
         name, call_id = text_of(result.get("name")), text_of(result.get("id"))
-        call = next((call for call in self._open if (call.id == call_id if call_id else call.name == name)), None)
+        call = next(
+            (call for call in self._open if (call.id == call_id if call_id else call.name == name)),
+            None,
+        )
         if call is not None:
             self._open.remove(call)
             call_id = call_id or call.id
@@ -135,7 +165,9 @@ class _Conversation:
         except (KeyError, ValueError) as error:
             msg = f"{place}: an incomplete part of a result: {shown(media)}"
             raise InputError(msg) from error
-        self._messages.append(Message("tool", content, tool_call_id=call_id, name=name, is_error=is_error))
+        self._messages.append(
+            Message("tool", content, tool_call_id=call_id, name=name, is_error=is_error),
+        )
 
     def _next_id(self) -> str:
         self._made += 1
@@ -151,7 +183,10 @@ def _parts(content: Any, place: str) -> list[Json]:
 
 
 def _part(part: Any) -> Json:
-    return {key: _fields(value) if key in _MEDIA else value for key, value in _fields(present(part)).items()}
+    return {
+        key: _fields(value) if key in _MEDIA else value
+        for key, value in _fields(present(part)).items()
+    }
 
 
 def content_of(parts: list[Json]) -> Content:
@@ -191,9 +226,15 @@ def _tools(tools: Any) -> Declarations:
                 msg = f"tools[{place}] declares a function without a name: {shown(function)}"
                 raise InputError(msg)
             schema = (
-                function.get("parametersJsonSchema") or _json_schema(function.get("parameters")) or {"type": "object", "properties": {}}
+                function.get("parametersJsonSchema")
+                or _json_schema(function.get("parameters"))
+                or {"type": "object", "properties": {}}
             )
-            found: Json = {"name": name, "description": text_of(function.get("description")) or "", "parameters": schema}
+            found: Json = {
+                "name": name,
+                "description": text_of(function.get("description")) or "",
+                "parameters": schema,
+            }
             declared.append({"type": "function", "function": found})
     return Declarations(declared)
 
@@ -203,9 +244,13 @@ def _json_schema(schema: Any) -> Json:
     made = dict(mapping(schema))
     kind = made.get("type")
     if isinstance(kind, str):
-        made["type"] = [kind.lower(), "null"] if made.pop("nullable", False) is True else kind.lower()
+        made["type"] = (
+            [kind.lower(), "null"] if made.pop("nullable", False) is True else kind.lower()
+        )
     if "properties" in made:
-        made["properties"] = {name: _json_schema(each) for name, each in mapping(made["properties"]).items()}
+        made["properties"] = {
+            name: _json_schema(each) for name, each in mapping(made["properties"]).items()
+        }
     if "items" in made:
         made["items"] = _json_schema(made["items"])
     if "anyOf" in made:
@@ -231,7 +276,10 @@ def _shape(config: Json) -> Shape | None:
 
 def _fields(value: Any) -> Json:
     """An object with its fields in the API's own spelling: it takes `snake_case` too, and its own client sends some of that."""
-    return {re.sub("_([a-z0-9])", lambda found: found[1].upper(), key): each for key, each in mapping(value).items()}
+    return {
+        re.sub("_([a-z0-9])", lambda found: found[1].upper(), key): each
+        for key, each in mapping(value).items()
+    }
 
 
 def _snake(name: str) -> str:
@@ -240,7 +288,12 @@ def _snake(name: str) -> str:
 
 # -- answers ----------------------------------------------------------------------------------------------------
 
-_REASONS = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
+_REASONS = {
+    "stop": "STOP",
+    "tool_calls": "STOP",
+    "length": "MAX_TOKENS",
+    "content_filter": "SAFETY",
+}
 _STATUSES = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
@@ -261,12 +314,19 @@ def answer(response: Response, *, model: str) -> Json:
     return _body(parts, model, response)
 
 
-def events(items: Iterable[Delta | Response], *, model: str, with_usage: bool = False) -> Iterator[bytes]:
+def events(
+    items: Iterable[Delta | Response],
+    *,
+    model: str,
+    with_usage: bool = False,
+) -> Iterator[bytes]:
     """A stream as server-sent events; calls come whole, as they do from Gemini, and token counts unasked."""
     del with_usage
     for item in items:
         if isinstance(item, Delta):
-            pieces: list[Json] = [{"text": item.reasoning, "thought": True}] if item.reasoning else []
+            pieces: list[Json] = (
+                [{"text": item.reasoning, "thought": True}] if item.reasoning else []
+            )
             pieces += [{"text": item.text}] if item.text else []
             yield event(_body(pieces, model))
             continue
@@ -280,7 +340,14 @@ def error_body(error: FerruleError) -> tuple[int, Json]:
     """The status and the body for a model error or a bad request. `type` is not Gemini's: it names what the status cannot."""
     status, body = openai_chat.error_body(error)
     told = body["error"]
-    return status, {"error": {"code": status, "message": told["message"], "status": _STATUSES.get(status, "UNKNOWN"), "type": told["code"]}}
+    return status, {
+        "error": {
+            "code": status,
+            "message": told["message"],
+            "status": _STATUSES.get(status, "UNKNOWN"),
+            "type": told["code"],
+        },
+    }
 
 
 def error_event(body: Json) -> bytes:
@@ -289,13 +356,20 @@ def error_event(body: Json) -> bytes:
 
 
 def _answer_parts(response: Response) -> list[Json]:
-    parts = turn_parts(response.message()) if response.text or response.tool_calls or response.extra else []
+    parts = (
+        turn_parts(response.message())
+        if response.text or response.tool_calls or response.extra
+        else []
+    )
     calls = iter(response.tool_calls)
     for part in parts:
         if "functionCall" in part:
             call = next(calls)
             # Arguments that were no object go out as they were: a client must see what the model did.
-            part["functionCall"] |= {"name": call.name, "args": call.args if call.fault is None else call.fault.raw}
+            part["functionCall"] |= {
+                "name": call.name,
+                "args": call.args if call.fault is None else call.fault.raw,
+            }
     return parts
 
 
@@ -303,7 +377,9 @@ def _body(parts: list[Json], model: str, response: Response | None = None) -> Js
     candidate: Json = {"content": {"role": "model", "parts": parts}, "index": 0}
     body: Json = {"candidates": [candidate], "modelVersion": model, "responseId": "ferrule"}
     if response is not None:
-        reason = "content_filter" if response.refusal and not response.text else response.finish_reason
+        reason = (
+            "content_filter" if response.refusal and not response.text else response.finish_reason
+        )
         candidate["finishReason"] = _REASONS.get(reason, reason) if reason else "STOP"
         if response.refusal:
             candidate["finishMessage"] = response.refusal

@@ -9,10 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import InputError, shown
-from ferrule.models.http.sse import event
 from ferrule.models.wires.openai_chat.read_request import read_message, read_request
-from ferrule.models.wires.openai_responses.codec import OURS, WIRE, call_item, calls_in, extra_of, reasoning_in, text_in
+from ferrule.models.wires.openai_responses.codec import (
+    OURS,
+    WIRE,
+    call_item,
+    calls_in,
+    extra_of,
+    reasoning_in,
+    text_in,
+)
 from ferrule.models.wires.payload import Json, list_of, mapping, text_of
+from ferrule.net.sse import event
 from ferrule.testing.server import openai_chat
 from ferrule.testing.server.openai_chat import Received
 from ferrule.values.conversation.exchange import Delta, Response
@@ -24,7 +32,15 @@ if TYPE_CHECKING:
     from ferrule.errors import FerruleError
     from ferrule.values.conversation.exchange import Usage
 
-_FIELDS = OURS | {"instructions", "text", "reasoning", "max_output_tokens", "store", "include", "stream_options"}
+_FIELDS = OURS | {
+    "instructions",
+    "text",
+    "reasoning",
+    "max_output_tokens",
+    "store",
+    "include",
+    "stream_options",
+}
 _KINDS = ("message", "reasoning", "function_call", "function_call_output")
 
 
@@ -33,9 +49,15 @@ def receive(body: Json, path: str) -> Received:
     del path
     for name in ("previous_response_id", "conversation"):
         if body.get(name) is not None:
-            raise InputError(f"`{name}`: this server keeps no answers; send the whole conversation as `input`")
+            raise InputError(
+                f"`{name}`: this server keeps no answers; send the whole conversation as `input`",
+            )
     text, reasoning = mapping(body.get("text")), mapping(body.get("reasoning"))
-    said = {"max_tokens": body.get("max_output_tokens"), "verbosity": text.get("verbosity"), "reasoning_effort": reasoning.get("effort")}
+    said = {
+        "max_tokens": body.get("max_output_tokens"),
+        "verbosity": text.get("verbosity"),
+        "reasoning_effort": reasoning.get("effort"),
+    }
     chat: Json = {
         **{name: value for name, value in body.items() if name not in _FIELDS},
         **{name: value for name, value in said.items() if value is not None},
@@ -54,7 +76,11 @@ def _tool(tool: Any, place: int) -> Json:
         raise InputError(f"tools[{place}] is not a function tool: {shown(tool)}")
     return {
         "type": "function",
-        "function": {name: fields[name] for name in fields if name != "type" and (name != "strict" or fields[name])},
+        "function": {
+            name: fields[name]
+            for name in fields
+            if name != "type" and (name != "strict" or fields[name])
+        },
     }
 
 
@@ -68,7 +94,10 @@ def _format(form: Any) -> Any:
     fields = mapping(form)
     if fields.get("type") != "json_schema":
         return form
-    return {"type": "json_schema", "json_schema": {name: fields[name] for name in fields if name != "type"}}
+    return {
+        "type": "json_schema",
+        "json_schema": {name: fields[name] for name in fields if name != "type"},
+    }
 
 
 # -- the conversation -------------------------------------------------------------------------------------------
@@ -88,9 +117,14 @@ def _messages(body: Json) -> list[Message]:
         fields = mapping(item)
         kind = fields.get("type", "message")
         if kind not in _KINDS:
-            raise InputError(f"input[{place}] is no item known here: {shown(item)}; known types are {', '.join(_KINDS)}")
+            raise InputError(
+                f"input[{place}] is no item known here: {shown(item)}; known types are {', '.join(_KINDS)}",
+            )
         is_said = kind == "message" and fields.get("role") == "assistant"
-        if answer and (kind == "function_call_output" or (kind == "message" and not (is_said and _is_thought_only(answer)))):
+        if answer and (
+            kind == "function_call_output"
+            or (kind == "message" and not (is_said and _is_thought_only(answer)))
+        ):
             messages.append(_answered(answer))
             answer = []
         if is_said or kind in {"reasoning", "function_call"}:
@@ -106,12 +140,22 @@ def _is_thought_only(items: list[Json]) -> bool:
 
 def _answered(items: list[Json]) -> Message:
     text, _ = text_in(items)
-    return Message("assistant", text or "", calls_in(items), reasoning=reasoning_in(items) or "", extra=extra_of(items, is_stored=False))
+    return Message(
+        "assistant",
+        text or "",
+        calls_in(items),
+        reasoning=reasoning_in(items) or "",
+        extra=extra_of(items, is_stored=False),
+    )
 
 
 def _message(fields: Json, kind: Any, place: int) -> Message:
     if kind == "function_call_output":
-        entry: Json = {"role": "tool", "tool_call_id": fields.get("call_id"), "content": _content(fields.get("output"))}
+        entry: Json = {
+            "role": "tool",
+            "tool_call_id": fields.get("call_id"),
+            "content": _content(fields.get("output")),
+        }
     else:
         entry = {"role": fields.get("role"), "content": _content(fields.get("content"))}
     try:
@@ -121,7 +165,11 @@ def _message(fields: Json, kind: Any, place: int) -> Message:
 
 
 def _content(content: Any) -> Any:
-    return [_part(mapping(part)) for part in cast("list[Any]", content)] if isinstance(content, list) else content
+    return (
+        [_part(mapping(part)) for part in cast("list[Any]", content)]
+        if isinstance(content, list)
+        else content
+    )
 
 
 def _part(part: Json) -> Json:
@@ -129,7 +177,13 @@ def _part(part: Json) -> Json:
         case "input_image":
             return {"type": "image_url", "image_url": part.get("image_url")}
         case "input_file":
-            return {"type": "file", "file": {"filename": part.get("filename"), "file_data": part.get("file_data") or part.get("file_url")}}
+            return {
+                "type": "file",
+                "file": {
+                    "filename": part.get("filename"),
+                    "file_data": part.get("file_data") or part.get("file_url"),
+                },
+            }
         case _:
             return part
 
@@ -159,19 +213,40 @@ def _status(reason: str | None) -> tuple[str, Json | None]:
 
 
 def _output(response: Response) -> list[Json]:
-    kept = [mapping(item) for item in list_of(mapping((response.extra or {}).get(WIRE)).get("output"))]
+    kept = [
+        mapping(item) for item in list_of(mapping((response.extra or {}).get(WIRE)).get("output"))
+    ]
     thoughts = [item for item in kept if item.get("type") == "reasoning"]
     # The ids are made anew: a stream has told that of the first before it is known what came with the answer.
-    output = [{**_begun("reasoning", place), **item, "id": f"rs_{place}"} for place, item in enumerate(thoughts)]
+    output = [
+        {**_begun("reasoning", place), **item, "id": f"rs_{place}"}
+        for place, item in enumerate(thoughts)
+    ]
     if response.reasoning and not output:
-        output = [{**_begun("reasoning", 0), "summary": [{"type": "summary_text", "text": response.reasoning}]}]
-    content: list[Json] = [{"type": "output_text", "text": response.text, "annotations": []}] if response.text is not None else []
+        output = [
+            {
+                **_begun("reasoning", 0),
+                "summary": [{"type": "summary_text", "text": response.reasoning}],
+            },
+        ]
+    content: list[Json] = (
+        [{"type": "output_text", "text": response.text, "annotations": []}]
+        if response.text is not None
+        else []
+    )
     if response.refusal:
         content.append({"type": "refusal", "refusal": response.refusal})
     if content or not response.tool_calls:
         output.append({**_begun("message", 0), "status": "completed", "content": content})
     for place, call in enumerate(response.tool_calls):
-        output.append({**_begun("function_call", place), "call_id": f"call_{place}", **call_item(call), "status": "completed"})
+        output.append(
+            {
+                **_begun("function_call", place),
+                "call_id": f"call_{place}",
+                **call_item(call),
+                "status": "completed",
+            },
+        )
     return output
 
 
@@ -181,7 +256,13 @@ def _begun(kind: str, place: int) -> Json:
         case "reasoning":
             return {"type": kind, "id": f"rs_{place}", "summary": []}
         case "message":
-            return {"type": kind, "id": f"msg_{place}", "status": "in_progress", "role": "assistant", "content": []}
+            return {
+                "type": kind,
+                "id": f"msg_{place}",
+                "status": "in_progress",
+                "role": "assistant",
+                "content": [],
+            }
         case _:
             return {"type": kind, "id": f"fc_{place}", "status": "in_progress", "arguments": ""}
 
@@ -199,12 +280,19 @@ def _usage(usage: Usage) -> Json:
 # -- streams ----------------------------------------------------------------------------------------------------
 
 
-def events(items: Iterable[Delta | Response], *, model: str, with_usage: bool = False) -> Iterator[bytes]:
+def events(
+    items: Iterable[Delta | Response],
+    *,
+    model: str,
+    with_usage: bool = False,
+) -> Iterator[bytes]:
     """A stream as server-sent events; calls come in pieces, as they do from providers."""
     del with_usage  # the last event always counts
     stream: _Stream | None = None
     for item in items:
-        if stream is None:  # not before: until then the model may still fail, and the answer be a status
+        if (
+            stream is None
+        ):  # not before: until then the model may still fail, and the answer be a status
             stream = _Stream()
             for kind in ("response.created", "response.in_progress"):
                 yield stream.event(kind, response=_body(model, None, []))
@@ -245,7 +333,10 @@ class _Stream:
 
     def in_order(self, output: list[Json]) -> list[Json]:
         """The items of an answer, those that were begun first."""
-        first = [next((each for each in output if each["type"] == kind), _begun(kind, 0)) for kind in self._begun]
+        first = [
+            next((each for each in output if each["type"] == kind), _begun(kind, 0))
+            for kind in self._begun
+        ]
         return [*first, *(each for each in output if each not in first)]
 
     def ended(self, place: int, item: Json) -> Iterator[bytes]:
@@ -262,20 +353,42 @@ class _Stream:
             arguments: str = item["arguments"]
             half = len(arguments) // 2
             for piece in filter(None, (arguments[:half], arguments[half:])):
-                yield self.event("response.function_call_arguments.delta", output_index=place, item_id=item["id"], delta=piece)
-            said = {"output_index": place, "item_id": item["id"], "name": item["name"], "arguments": arguments}
+                yield self.event(
+                    "response.function_call_arguments.delta",
+                    output_index=place,
+                    item_id=item["id"],
+                    delta=piece,
+                )
+            said = {
+                "output_index": place,
+                "item_id": item["id"],
+                "name": item["name"],
+                "arguments": arguments,
+            }
             yield self.event("response.function_call_arguments.done", **said)
         yield self.event("response.output_item.done", output_index=place, item=item)
 
     def _text(self, verb: str, kind: str, place: int, **fields: str) -> bytes:
-        name, index = ("output_text", "content_index") if kind == "message" else ("reasoning_summary_text", "summary_index")
+        name, index = (
+            ("output_text", "content_index")
+            if kind == "message"
+            else ("reasoning_summary_text", "summary_index")
+        )
         more: Json = {"logprobs": []} if kind == "message" else {}
         head = {"output_index": place, "item_id": _begun(kind, 0)["id"], index: 0}
         return self.event(f"response.{name}.{verb}", **head, **fields, **more)
 
     def _part(self, verb: str, kind: str, place: int, text: str) -> bytes:
-        name, index = ("content_part", "content_index") if kind == "message" else ("reasoning_summary_part", "summary_index")
-        part: Json = {"type": "output_text", "annotations": []} if kind == "message" else {"type": "summary_text"}
+        name, index = (
+            ("content_part", "content_index")
+            if kind == "message"
+            else ("reasoning_summary_part", "summary_index")
+        )
+        part: Json = (
+            {"type": "output_text", "annotations": []}
+            if kind == "message"
+            else {"type": "summary_text"}
+        )
         head = {"output_index": place, "item_id": _begun(kind, 0)["id"], index: 0}
         return self.event(f"response.{name}.{verb}", **head, part={**part, "text": text})
 

@@ -1,7 +1,8 @@
 """`Adapter`: renders signatures, inputs and steps as messages, and parses answers into outputs.
 
-The base class holds what all adapters share; `request` is the one place that builds requests. `ChatAdapter`, `JSONAdapter` and `XMLAdapter`
-define how fields look in a message, what an answer must look like, and how to find the fields in one.
+The base class holds what all adapters share; `request` is the one place that builds requests.
+`ChatAdapter`, `JSONAdapter` and `XMLAdapter` define how fields look in a message, what an answer
+must look like, and how to find the fields in one.
 """
 
 from __future__ import annotations
@@ -13,12 +14,26 @@ from ferrule.adapters.direct import observed
 from ferrule.adapters.overrides import adopt, compose, without_others_options
 from ferrule.adapters.parse import output_spec, parse_outputs
 from ferrule.adapters.pieces import Pieces, native_signature, whole_of
-from ferrule.adapters.render import Shown, as_read, field_description, join_pieces, shown_fields, task_description
+from ferrule.adapters.render import (
+    Shown,
+    as_read,
+    field_description,
+    join_pieces,
+    shown_fields,
+    task_description,
+)
 from ferrule.errors import AdapterParseError, ConfigurationError, ToolCallError, shown
+from ferrule.record import MutableRecord, Record
 from ferrule.values.content.convert import content_of
-from ferrule.values.conversation.exchange import NO_TOOLS, Capabilities, Declarations, Request, Response, Shape
+from ferrule.values.conversation.exchange import (
+    NO_TOOLS,
+    Capabilities,
+    Declarations,
+    Request,
+    Response,
+    Shape,
+)
 from ferrule.values.conversation.message import Message, Messages, make_message
-from ferrule.values.record import MutableRecord, Record
 from ferrule.values.signatures.compiled import compiled
 
 if TYPE_CHECKING:
@@ -59,8 +74,9 @@ class _AnswerForm(MutableRecord):
 class Adapter(Pieces):
     """Base class of adapters. Immutable; safe to share between threads and tasks.
 
-    A subclass overrides pieces of the prompt and `parse`, or defines its own form; its `__init__` may set its own attributes. A subclass
-    that overrides a method of DSPy's or udspy's adapters that ferrule never calls raises `ConfigurationError` when it is defined.
+    A subclass overrides pieces of the prompt and `parse`, or defines its own form; its `__init__`
+    may set its own attributes. A subclass that overrides a method of DSPy's or udspy's adapters
+    that ferrule never calls raises `ConfigurationError` when it is defined.
     """
 
     use_native_function_calling: bool | None
@@ -76,14 +92,28 @@ class Adapter(Pieces):
     __slots__ = ("fallback", "repairs", "use_native_function_calling")
 
     @without_others_options
-    def __init__(self, *, use_native_function_calling: bool | None = None, fallback: Adapter | None = None, repairs: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        use_native_function_calling: bool | None = None,
+        fallback: Adapter | None = None,
+        repairs: int = 1,
+    ) -> None:
         if use_native_function_calling not in {None, True, False}:
-            raise ConfigurationError(f"`use_native_function_calling` is True, False or None, found {shown(use_native_function_calling)}.")
+            raise ConfigurationError(
+                f"`use_native_function_calling` is True, False or None, found {shown(use_native_function_calling)}.",
+            )
         if fallback is not None and not isinstance(fallback, Adapter):
             raise ConfigurationError(f"`fallback` is an adapter or None, found {shown(fallback)}.")
         if not isinstance(repairs, int) or isinstance(repairs, bool) or repairs < 0:
-            raise ConfigurationError(f"`repairs` is a whole number of at least 0, found {shown(repairs)}.")
-        for name, value in (("use_native_function_calling", use_native_function_calling), ("fallback", fallback), ("repairs", repairs)):
+            raise ConfigurationError(
+                f"`repairs` is a whole number of at least 0, found {shown(repairs)}.",
+            )
+        for name, value in (
+            ("use_native_function_calling", use_native_function_calling),
+            ("fallback", fallback),
+            ("repairs", repairs),
+        ):
             object.__setattr__(self, name, value)
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -100,10 +130,15 @@ class Adapter(Pieces):
 
     def _settings(self) -> dict[str, Any]:
         names = ("use_native_function_calling", "fallback", "repairs")
-        return {**{name: getattr(self, name) for name in names}, **getattr(self, "__dict__", _NO_SETTINGS)}
+        return {
+            **{name: getattr(self, name) for name in names},
+            **getattr(self, "__dict__", _NO_SETTINGS),
+        }
 
     def __eq__(self, other: object) -> bool:
-        return other is self or (type(other) is type(self) and cast("Adapter", other)._settings() == self._settings())
+        return other is self or (
+            type(other) is type(self) and cast("Adapter", other)._settings() == self._settings()
+        )
 
     def __hash__(self) -> int:
         return hash((type(self), self.use_native_function_calling, self.fallback, self.repairs))
@@ -117,7 +152,8 @@ class Adapter(Pieces):
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (type(self), self._settings()))
 
-    # -- what programs use ----------------------------------------------------------------------------------------
+    # -- what programs use
+    # ----------------------------------------------------------------------------------------
 
     def opening(
         self,
@@ -130,8 +166,9 @@ class Adapter(Pieces):
     ) -> Messages:
         """Render the start of a conversation: system message, demos, history inputs, question.
 
-        `native` omits tools and the output for their calls: the request carries them outside the text. `whole` is the program's signature
-        if `signature` asks for a single step of the program: then history turns, and demos that are not steps, have the outputs of `whole`.
+        `native` omits tools and the output for their calls: the request carries them outside the
+        text. `whole` is the program's signature if `signature` asks for a single step of the
+        program: then history turns, and demos that are not steps, have the outputs of `whole`.
         Raises `InputError` for a demo or a history that cannot be rendered.
         """
         drawn = self._prompt_parts(signature, native=native)
@@ -140,9 +177,16 @@ class Adapter(Pieces):
         if demos or drawn.shown.histories:
             from ferrule.adapters.demos import demo_messages, has_output, history_messages
 
-            turn_fields = drawn.shown if whole is None else self._prompt_parts(whole, native=native).shown
+            turn_fields = (
+                drawn.shown if whole is None else self._prompt_parts(whole, native=native).shown
+            )
             for i, demo in enumerate(demos):
-                messages += demo_messages(self, drawn.shown if has_output(demo, drawn.shown) else turn_fields, demo, i)
+                messages += demo_messages(
+                    self,
+                    drawn.shown if has_output(demo, drawn.shown) else turn_fields,
+                    demo,
+                    i,
+                )
             for name in drawn.shown.histories:
                 messages += history_messages(self, turn_fields, inputs.get(name))
         pieces = self._question(drawn.shown.inputs, inputs, drawn.reminder)
@@ -158,39 +202,83 @@ class Adapter(Pieces):
         """Render outputs as the answer that ends a conversation."""
         return content_of(self.drawn_answer(as_read(signature, outputs)))
 
-    def read(self, signature: type[Signature], response: Response, *, lenient: bool = False, tools: Iterable[Any] = ()) -> dict[str, Any]:
+    def read(
+        self,
+        signature: type[Signature],
+        response: Response,
+        *,
+        lenient: bool = False,
+        tools: Iterable[Any] = (),
+    ) -> dict[str, Any]:
         """Parse an answer into typed outputs. Raises `AdapterParseError` with every problem.
 
-        With `lenient`, an answer without any field becomes the value of the only text output. Native calls fill the output of type
-        `ToolCalls`; a signature without one ignores them. Without native calls, `read` looks for calls of `tools` in the text forms that
-        models fall back to: in the value of that output or, if it is missing, in the text. If the answer is complete without calls, its
-        fields are never searched: a call quoted in one does not run.
+        With `lenient`, an answer without any field becomes the value of the only text output.
+        Native calls fill the output of type `ToolCalls`; a signature without one ignores them.
+        Without native calls, `read` looks for calls of `tools` in the text forms that models fall
+        back to: in the value of that output or, if it is missing, in the text. If the answer is
+        complete without calls, its fields are never searched: a call quoted in one does not run.
         """
         text = response.text
         raw = self.raw_fields(signature, text) if text else _NO_SETTINGS
         spec = output_spec(signature)
         has_calls = spec.calls is not None and bool(response.tool_calls)
         if tools and text and not has_calls and spec.calls is not None and spec.calls not in raw:
-            calls, rest = _find_calls(self.outside(signature, text) if spec.is_complete(raw) else text, tools)
+            calls, rest = _find_calls(
+                self.outside(signature, text) if spec.is_complete(raw) else text,
+                tools,
+            )
             if calls:
                 raw, text, has_calls = {**raw, spec.calls: calls}, rest, True
         is_value = self.reads_values
-        if text and (lenient or has_calls) and spec.text is not None and not (raw.keys() - {spec.calls}):
+        if (
+            text
+            and (lenient or has_calls)
+            and spec.text is not None
+            and not (raw.keys() - {spec.calls})
+        ):
             bare = self.outside(signature, text)
             if spec.is_bare(raw, bare):
                 raw, is_value = {**raw, spec.text: bare}, False
-        cut = _cut_field(raw, response) if response.finish_reason == "length" and not is_value else ""
+        cut = (
+            _cut_field(raw, response) if response.finish_reason == "length" and not is_value else ""
+        )
         if text and "\\" in text and not is_value:
-            raw = {name: self.unescape(name, found) if isinstance(found, str) else found for name, found in raw.items()}
+            raw = {
+                name: self.unescape(name, found) if isinstance(found, str) else found
+                for name, found in raw.items()
+            }
         try:
-            return parse_outputs(type(self).__name__, signature, spec, raw, response, is_value=is_value, cut=cut)
+            return parse_outputs(
+                type(self).__name__,
+                signature,
+                spec,
+                raw,
+                response,
+                is_value=is_value,
+                cut=cut,
+            )
         except AdapterParseError as error:
-            if spec.calls is None or error.code != "invalid_tool_calls" or not tools or response.tool_calls:
+            if (
+                spec.calls is None
+                or error.code != "invalid_tool_calls"
+                or not tools
+                or response.tool_calls
+            ):
                 raise
-            calls, _ = _find_calls(error.raw, tools)  # the value of the output for calls, in another text form
+            calls, _ = _find_calls(
+                error.raw,
+                tools,
+            )  # the value of the output for calls, in another text form
             if not calls:
                 raise
-            return parse_outputs(type(self).__name__, signature, spec, {**raw, spec.calls: calls}, response, is_value=is_value)
+            return parse_outputs(
+                type(self).__name__,
+                signature,
+                spec,
+                {**raw, spec.calls: calls},
+                response,
+                is_value=is_value,
+            )
 
     plain_read = read
     """`read` with the adapter's own form, even where a subclass overrides `parse`."""
@@ -211,16 +299,30 @@ class Adapter(Pieces):
         return text
 
     def repair_messages(
-        self, signature: type[Signature], response: Response, error: AdapterParseError, *, native: bool = False
+        self,
+        signature: type[Signature],
+        response: Response,
+        error: AdapterParseError,
+        *,
+        native: bool = False,
     ) -> tuple[Message, ...]:
         """Render an answer that could not be parsed, with its problems, so that the model can correct it.
 
         Invalid native calls are rendered as text: providers reject calls without results.
         """
-        problems = "\n".join(f"- `{name}`: {problem}" if name else f"- {problem}" for name, problem in error.problems)
-        wrote = [f"{call.name or '(no name)'} {shown(call.arguments_text, _MOST_SHOWN)}" for call in response.tool_calls]
+        problems = "\n".join(
+            f"- `{name}`: {problem}" if name else f"- {problem}" for name, problem in error.problems
+        )
+        wrote = [
+            f"{call.name or '(no name)'} {shown(call.arguments_text, _MOST_SHOWN)}"
+            for call in response.tool_calls
+        ]
         said = response.text or (f"(calls: {'; '.join(wrote)})" if wrote and native else "(empty)")
-        again = "Make all your calls again." if native and error.code in _CALL_CODES else "Write the whole answer again."
+        again = (
+            "Make all your calls again."
+            if native and error.code in _CALL_CODES
+            else "Write the whole answer again."
+        )
         reminder = self._reminder(signature, native=native)
         asked = f"Your answer could not be read:\n{problems}\n\n{again} {reminder}".rstrip()
         return (Message("assistant", said), Message("user", asked))
@@ -238,37 +340,62 @@ class Adapter(Pieces):
     ) -> Request:
         """Build the request for these messages. A request has tools or a response shape, never both.
 
-        Tools come from the program and its inputs, in that order. Raises `ToolCallError` (`invalid_request`) for tools in `settings` and
-        for the choice of an unknown tool.
+        Tools come from the program and its inputs, in that order. Raises `ToolCallError`
+        (`invalid_request`) for tools in `settings` and for the choice of an unknown tool.
         """
         kind: type[Any] = type(settings)
-        if kind is not dict and not isinstance(settings, Mapping):  # `isinstance` with an abstract class takes ten times as long
+        if kind is not dict and not isinstance(
+            settings,
+            Mapping,
+        ):  # `isinstance` with an abstract class takes ten times as long
             msg = f"The settings of a request are a mapping, found {shown(settings)}."
             raise ToolCallError("invalid_request", msg, raw=settings)
         if "tools" in settings or "messages" in settings:
-            msg = (
-                "`tools` and `messages` are not settings of a request. Tools come with the program (`tools=`), or as inputs of type `Tool`."
-            )
+            msg = "`tools` and `messages` are not settings of a request. Tools come with the program (`tools=`), or as inputs of type `Tool`."
             raise ToolCallError("invalid_request", msg, raw=settings)
         if not len(tools):
-            shape = self.shape(signature, capabilities)  # positional arguments below: keywords take half as long again
-            return Request(messages, NO_TOOLS, None, None, shape, settings, _AnswerForm(self, signature))
+            shape = self.shape(
+                signature,
+                capabilities,
+            )  # positional arguments below: keywords take half as long again
+            return Request(
+                messages,
+                NO_TOOLS,
+                None,
+                None,
+                shape,
+                settings,
+                _AnswerForm(self, signature),
+            )
         if capabilities is not None and not capabilities.parallel_tools:
             parallel = None
         if tool_choice is not None:
             _refuse_unknown(tool_choice, tools)
-        return Request(messages, tools, tool_choice, parallel, None, settings, _AnswerForm(self, signature))
+        return Request(
+            messages,
+            tools,
+            tool_choice,
+            parallel,
+            None,
+            settings,
+            _AnswerForm(self, signature),
+        )
 
     def calls_natively(self, capabilities: Capabilities) -> bool:
         """Whether tool calls are native with a model that has these capabilities."""
         return self.use_native_function_calling is not False and capabilities.native_tools
 
-    # -- messages -------------------------------------------------------------------------------------------------
+    # -- messages
+    # -------------------------------------------------------------------------------------------------
 
     def _prompt_parts(self, signature: type[Signature], *, native: bool) -> _PromptParts:
         kind = self if getattr(self, "__dict__", None) else type(self)
         kept, key = compiled(signature).kept, (kind, native)
-        return kept[key] if key in kept else kept.setdefault(key, self._build_prompt_parts(signature, native=native))
+        return (
+            kept[key]
+            if key in kept
+            else kept.setdefault(key, self._build_prompt_parts(signature, native=native))
+        )
 
     def _build_prompt_parts(self, signature: type[Signature], *, native: bool) -> _PromptParts:
         shown = shown_fields(signature, native=native)
@@ -279,15 +406,33 @@ class Adapter(Pieces):
 
     def _reminder(self, signature: type[Signature], *, native: bool) -> str:
         if self.replaced:
-            return self.user_message_output_requirements(native_signature(signature) if native else signature)
-        return self._prompt_parts(signature, native=True).reminder if native else self.reminder(list(signature.plan.outputs))
-
-    def _opening(self, signature: type[Signature], demos: Iterable[Any], inputs: Mapping[str, Any]) -> Messages:
+            return self.user_message_output_requirements(
+                native_signature(signature) if native else signature,
+            )
         return (
-            compose(self, signature, demos, inputs, whole_of(signature)) if self.replaced else self.opening(signature, inputs, demos=demos)
+            self._prompt_parts(signature, native=True).reminder
+            if native
+            else self.reminder(list(signature.plan.outputs))
         )
 
-    def _question(self, fields: Iterable[str], inputs: Mapping[str, Any], reminder: str) -> list[Piece]:
+    def _opening(
+        self,
+        signature: type[Signature],
+        demos: Iterable[Any],
+        inputs: Mapping[str, Any],
+    ) -> Messages:
+        return (
+            compose(self, signature, demos, inputs, whole_of(signature))
+            if self.replaced
+            else self.opening(signature, inputs, demos=demos)
+        )
+
+    def _question(
+        self,
+        fields: Iterable[str],
+        inputs: Mapping[str, Any],
+        reminder: str,
+    ) -> list[Piece]:
         given = {name: inputs[name] for name in fields if name in inputs}
         pieces = self.drawn_fields(given) if given else []
         if not reminder:
@@ -305,7 +450,7 @@ def _cut_field(raw: Mapping[str, Any], response: Response) -> str:
 
 
 def _find_calls(text: Any, tools: Iterable[Any]) -> tuple[list[dict[str, Any]], str]:
-    from ferrule.values.calls.text.find import find  # late: few answers need it
+    from ferrule.text_calls.find import find  # late: few answers need it
 
     return find(text, tools) if isinstance(text, str) else ([], "")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ferrule.adapters.render import EDGE, read_verbatim
-from ferrule.values.encoding.pattern import pattern
+from ferrule.encoding.pattern import pattern
 
 if TYPE_CHECKING:
     import re
@@ -59,7 +59,9 @@ class Buffer:
     def take(self, end: int) -> str:
         """Return the value's text up to a position, without blanks around the value; trailing ones are kept until more text comes."""
         text, stop = self.text, end
-        while stop > self.at and (text[stop - 1].isspace() or (self.holds_backticks and text[stop - 1] == "`")):
+        while stop > self.at and (
+            text[stop - 1].isspace() or (self.holds_backticks and text[stop - 1] == "`")
+        ):
             stop -= 1
         value = self._with_blanks(text[self.at : stop]) if stop > self.at else ""
         if stop < end:
@@ -95,7 +97,9 @@ class Buffer:
         before = self.text[: self.at]
         bare = before.rstrip()
         # One blank replaces all: a line feed if a line starts here, else a vertical tab.
-        blank = "" if len(bare) == len(before) else "\n" if starts_line(before, len(before)) else "\v"
+        blank = (
+            "" if len(bare) == len(before) else "\n" if starts_line(before, len(before)) else "\v"
+        )
         kept = bare[-_CONTEXT_CHARS:] + blank
         self.text, self.at = kept + self.text[self.at :], len(kept)
 
@@ -103,7 +107,12 @@ class Buffer:
 class Unescaped:
     """A `FieldReader` that removes from values the escapes that the prompt shows the model, as parsing a whole answer does."""
 
-    def __init__(self, reader: FieldReader, unescape: Callable[[str, str], str], partial: re.Pattern[str]) -> None:
+    def __init__(
+        self,
+        reader: FieldReader,
+        unescape: Callable[[str, str], str],
+        partial: re.Pattern[str],
+    ) -> None:
         """`partial` matches an escape that is incomplete at the end of a text."""
         self._reader = reader
         self._unescape = unescape
@@ -143,7 +152,11 @@ class Unescaped:
         return found
 
     def _last(self) -> list[tuple[str, str]]:
-        text = f"{read_verbatim(self._unescape(self._name, ''.join(self._verbatim)))}" if self._verbatim else self._kept
+        text = (
+            f"{read_verbatim(self._unescape(self._name, ''.join(self._verbatim)))}"
+            if self._verbatim
+            else self._kept
+        )
         self._kept, self._verbatim = "", []
         return [(self._name, text)] if text else []
 
@@ -151,7 +164,8 @@ class Unescaped:
 class JSONStrings:
     """Tracks whether a position is inside a string of an unfinished JSON object or array.
 
-    A string ends at the latest with its line: JSON strings hold no line feed, so a missing quote spoils one line only.
+    A string ends at the latest with its line: JSON strings hold no line feed, so a missing quote
+    spoils one line only.
     """
 
     __slots__ = ("_depth", "_is_escaped", "_is_over", "is_inside")

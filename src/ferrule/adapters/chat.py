@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Any
 from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.buffer import Buffer, JSONStrings, Unescaped, follows_fence, starts_line
 from ferrule.adapters.json_object import JSONAdapter
-from ferrule.adapters.render import RenderedText, Shown, read_verbatim, render_parts, render_text, write_verbatim
+from ferrule.adapters.render import (
+    RenderedText,
+    Shown,
+    read_verbatim,
+    render_parts,
+    render_text,
+    write_verbatim,
+)
+from ferrule.encoding.mark import Mark
+from ferrule.encoding.pattern import pattern
 from ferrule.values.content.type import TEXTS
-from ferrule.values.encoding.mark import Mark
-from ferrule.values.encoding.pattern import pattern
 from ferrule.values.signatures.compiled import derived
 from ferrule.values.signatures.fields import without_none
 
@@ -31,18 +38,31 @@ _MARKER_IN_JSON = pattern(r"(\[\\*)\[(?=[ \t]*##)")
 class ChatAdapter(Adapter):
     r"""Writes each field below a marker, the form that most models write best. If an answer cannot be parsed, `fallback` retries.
 
-    The start of a marker in a value is escaped, so that no value holds a field: `[\[ ## answer ## ]]`, in JSON `[\u005b ##`.
+    The start of a marker in a value is escaped, so that no value holds a field: `[\[ ## answer ##
+    ]]`, in JSON `[\u005b ##`.
     """
 
     __slots__ = ()
 
-    def __init__(self, *, use_native_function_calling: bool | None = False, fallback: Adapter | None = _JSON, repairs: int = 1) -> None:
-        super().__init__(use_native_function_calling=use_native_function_calling, fallback=fallback, repairs=repairs)
+    def __init__(
+        self,
+        *,
+        use_native_function_calling: bool | None = False,
+        fallback: Adapter | None = _JSON,
+        repairs: int = 1,
+    ) -> None:
+        super().__init__(
+            use_native_function_calling=use_native_function_calling,
+            fallback=fallback,
+            repairs=repairs,
+        )
 
     def structure(self, shown: Shown) -> str:
         """See `Adapter`."""
         form = "Messages have the form below: each field stands under its marker, text as it is and everything else as JSON."
-        fields = "\n\n".join(f"[[ ## {name} ## ]]\n{{{name}}}" for name in (*shown.inputs, *shown.outputs))
+        fields = "\n\n".join(
+            f"[[ ## {name} ## ]]\n{{{name}}}" for name in (*shown.inputs, *shown.outputs)
+        )
         return f"{form}\n\n{fields}\n\n[[ ## {_end(shown.outputs)} ## ]]"
 
     def reminder(self, outputs: Sequence[str]) -> str:
@@ -57,7 +77,9 @@ class ChatAdapter(Adapter):
         pieces: list[Piece] = []
         opening = "[[ ## "
         for name, value in fields.items():
-            pieces.append(opening)  # separately: one join of all pieces is quicker than a text per field
+            pieces.append(
+                opening,
+            )  # separately: one join of all pieces is quicker than a text per field
             pieces.append(name)
             pieces.append(" ## ]]\n")
             opening = "\n\n[[ ## "
@@ -90,7 +112,11 @@ class ChatAdapter(Adapter):
 
     def reader(self, signature: type[Signature]) -> FieldReader:
         """See `Adapter`."""
-        return Unescaped(MarkerReader(_markers(signature)), lambda _, text: _MARKER.unescape(text), _PARTIAL_ESCAPE)
+        return Unescaped(
+            MarkerReader(_markers(signature)),
+            lambda _, text: _MARKER.unescape(text),
+            _PARTIAL_ESCAPE,
+        )
 
 
 def _escape(_name: str, text: str) -> str:
@@ -98,28 +124,39 @@ def _escape(_name: str, text: str) -> str:
 
 
 def _escape_json(_name: str, json: str) -> str:
-    # In JSON, the start of a marker can only be inside a string, where any character may be escaped.
+    # In JSON, the start of a marker can only be inside a string, where any character may be
+    # escaped.
     return _MARKER_IN_JSON.sub(r"\1\\u005b", json) if "##" in json else json
 
 
 @derived
 def _markers(signature: type[Signature]) -> Markers:
     outputs = signature.plan.outputs
-    structured = [name for name, field in outputs.items() if without_none(field.annotation) not in TEXTS]
+    structured = [
+        name for name, field in outputs.items() if without_none(field.annotation) not in TEXTS
+    ]
     return Markers(outputs, _end(outputs), structured=structured)
 
 
 def _end(outputs: Any) -> str:
-    return "completed" if "completed" not in outputs else "end_of_answer" if "end_of_answer" not in outputs else "end_of_the_answer"
+    return (
+        "completed"
+        if "completed" not in outputs
+        else "end_of_answer"
+        if "end_of_answer" not in outputs
+        else "end_of_the_answer"
+    )
 
 
 class Markers:
     """The markers of a signature's output fields, in a whole or a streamed answer.
 
-    A marker at the start of a line opens its field. A second one of the same field ends the current value; the text after it is ignored.
-    The end marker ends the answer. A marker within a line opens its field only if it is the field's first and none of the field's markers
-    starts a line: so one-line answers are read, and a value may mention a marker. All others are text, as are markers of unknown fields, in
-    backticks within a line, and inside a JSON string of an unfinished object or array (in fields that are not plain text).
+    A marker at the start of a line opens its field. A second one of the same field ends the current
+    value; the text after it is ignored. The end marker ends the answer. A marker within a line
+    opens its field only if it is the field's first and none of the field's markers starts a line:
+    so one-line answers are read, and a value may mention a marker. All others are text, as are
+    markers of unknown fields, in backticks within a line, and inside a JSON string of an unfinished
+    object or array (in fields that are not plain text).
     """
 
     __slots__ = ("end", "headings", "names", "opening", "partial", "pattern", "structured")
@@ -136,7 +173,9 @@ class Markers:
         known = "|".join(map(re.escape, (*self.names, end)))
         longest = max(map(len, (*self.names, end)))
         self.pattern = pattern(rf"\[\[[ \t]*##[ \t]*({known})[ \t]*##[ \t]*\]\]")
-        self.partial = pattern(rf"\[\[[ \t]*(#(#[ \t]*(\w{{1,{longest}}}[ \t]*(#(#[ \t]*\]?)?)?)?)?)?\Z")
+        self.partial = pattern(
+            rf"\[\[[ \t]*(#(#[ \t]*(\w{{1,{longest}}}[ \t]*(#(#[ \t]*\]?)?)?)?)?)?\Z",
+        )
         """An incomplete marker at the end of the text."""
 
     def split(self, text: str) -> dict[str, str]:
@@ -167,7 +206,10 @@ class Markers:
         found = set(opened)
         for mark in self.pattern.finditer(text, at):
             start, end = mark.span()
-            if not starts_line(text, start - (text[start - 1 : start] == "`" == text[end : end + 1])):
+            if not starts_line(
+                text,
+                start - (text[start - 1 : start] == "`" == text[end : end + 1]),
+            ):
                 continue
             if mark[1] != self.end:
                 found.add(mark[1])
@@ -327,9 +369,15 @@ class MarkerReader:
         text, parsed = self._buffer.text, self._buffer.at
         end = len(text)
         at = text.rfind("[[", parsed)
-        self._waits_in_marker = at >= 0 and text[-1] in " \t" and self._markers.partial.match(text, at) is not None
+        self._waits_in_marker = (
+            at >= 0 and text[-1] in " \t" and self._markers.partial.match(text, at) is not None
+        )
         # A complete marker is still here only if it waits for the character after it.
-        if at >= 0 and (self._waits_in_marker or self._markers.partial.match(text, at) or self._markers.pattern.fullmatch(text, at)):
+        if at >= 0 and (
+            self._waits_in_marker
+            or self._markers.partial.match(text, at)
+            or self._markers.pattern.fullmatch(text, at)
+        ):
             end = at
         elif text.endswith("["):
             end -= 1

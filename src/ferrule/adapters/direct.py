@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from ferrule.values.run.event import Event
+    from ferrule.events import Event
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -26,8 +26,12 @@ def observed(method: F) -> F:
         kind: Any = self.__class__
         if not is_observed() or getattr(kind, name) is not call:
             return method(self, *given, **named)
-        from ferrule.values.run.event import Formatted, ParseFinished, ParseStarted  # late: few direct calls are observed
-        from ferrule.values.run.observers import events_around
+        from ferrule.events import (
+            Formatted,
+            ParseFinished,
+            ParseStarted,
+        )  # late: few direct calls are observed
+        from ferrule.observers import events_around
 
         def begin(_: str) -> Event | None:
             return ParseStarted("", 1, kind.__name__, 0) if name == "parse" else None
@@ -37,7 +41,12 @@ def observed(method: F) -> F:
                 return ParseFinished("", 1, kind.__name__, 0, tuple(found or ()), error)
             return None if error else Formatted("", 1, kind.__name__, len(found), 0)
 
-        events: AbstractContextManager[Callable[[Any], Any]] = events_around(scope(), current().callbacks, begin, end)
+        events: AbstractContextManager[Callable[[Any], Any]] = events_around(
+            scope(),
+            current().callbacks,
+            begin,
+            end,
+        )
         with events as pass_on:
             return pass_on(method(self, *given, **named))
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.render import Shown, calls_output, type_name
+from ferrule.encoding.encode import is_flat, json_text
+from ferrule.encoding.pattern import pattern
+from ferrule.encoding.repair import objects_in, read_json, strict_json
 from ferrule.errors import AdapterParseError
 from ferrule.values.content.convert import pieces_of
 from ferrule.values.conversation.exchange import Shape
-from ferrule.values.encoding.encode import is_flat, json_text
-from ferrule.values.encoding.pattern import pattern
-from ferrule.values.encoding.repair import objects_in, read_json, strict_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,12 +29,25 @@ class JSONAdapter(Adapter):
 
     __slots__ = ()
 
-    def __init__(self, *, use_native_function_calling: bool | None = True, fallback: Adapter | None = None, repairs: int = 1) -> None:
-        super().__init__(use_native_function_calling=use_native_function_calling, fallback=fallback, repairs=repairs)
+    def __init__(
+        self,
+        *,
+        use_native_function_calling: bool | None = True,
+        fallback: Adapter | None = None,
+        repairs: int = 1,
+    ) -> None:
+        super().__init__(
+            use_native_function_calling=use_native_function_calling,
+            fallback=fallback,
+            repairs=repairs,
+        )
 
     def structure(self, shown: Shown) -> str:
         """See `Adapter`."""
-        fields = ", ".join(f"{json_text(name)}: {{{type_name(field.annotation)}}}" for name, field in shown.outputs.items())
+        fields = ", ".join(
+            f"{json_text(name)}: {{{type_name(field.annotation)}}}"
+            for name, field in shown.outputs.items()
+        )
         return f"Each answer is one JSON object with exactly these fields, in this order, and nothing around it:\n\n{{{fields}}}"
 
     def reminder(self, outputs: Sequence[str]) -> str:
@@ -69,9 +82,14 @@ class JSONAdapter(Adapter):
         outputs = signature.plan.outputs
         if capabilities is None or not outputs or calls_output(signature) is not None:
             return None
-        if capabilities.json_schema and signature.kept(_is_closed, lambda: _is_closed(signature.plan.output_schema())):
+        if capabilities.json_schema and signature.kept(
+            _is_closed,
+            lambda: _is_closed(signature.plan.output_schema()),
+        ):
             return Shape("json_schema", signature.plan.output_schema())
-        return Shape("json_object") if capabilities.json_schema or capabilities.json_object else None
+        return (
+            Shape("json_object") if capabilities.json_schema or capabilities.json_object else None
+        )
 
 
 def _repair(text: str, signature: type[Signature]) -> Any:
@@ -85,7 +103,9 @@ def _repair(text: str, signature: type[Signature]) -> Any:
     complete = [value for value in found if all(name in value for name in names)]
     candidates = complete or found
     if len(candidates) > 1 and any(value != candidates[0] for value in candidates):
-        problem = f"there are {len(candidates)} different JSON objects in the answer; write exactly one"
+        problem = (
+            f"there are {len(candidates)} different JSON objects in the answer; write exactly one"
+        )
         raise AdapterParseError("JSONAdapter", text, [("", problem)], signature=signature)
     return candidates[0] if candidates else None
 
@@ -105,7 +125,9 @@ _LONGEST_KEY = 10_000
 """The most characters of a key, escapes included; after a longer one, no more fields are streamed."""
 _BEGIN = pattern(r'\{\s*"')
 _PLAIN = pattern(r'[^"\\]+')
-_ESCAPE = pattern(r'\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|["\\/bfnrt])')
+_ESCAPE = pattern(
+    r'\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|["\\/bfnrt])',
+)
 _HIGH = pattern(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
 _PART_OF_PAIR = pattern(r"\\u[dD][89abAB][0-9a-fA-F]{2}(\\(u[0-9a-fA-F]{0,3})?)?\Z")
 _PART_OF_ESCAPE = pattern(r"\\(u[0-9a-fA-F]{0,3})?\Z")
@@ -120,7 +142,16 @@ class JSONReader:
         self._seen: set[str] = set()
         self._text = ""
         self._at = 0
-        self._state: Literal["before", "key", "colon", "value", "text", "other", "after", "done"] = "before"
+        self._state: Literal[
+            "before",
+            "key",
+            "colon",
+            "value",
+            "text",
+            "other",
+            "after",
+            "done",
+        ] = "before"
         self._name = ""
         self._depth = 0
         self._in_string = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ferrule.values.schema.nodes import is_object, members
+from ferrule.schema.nodes import is_object, members
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +33,11 @@ def read_tags(schema: Mapping[str, Any], name: str, text: str) -> Any:
         # No entity can be declared inside an element, so a text cannot make the parser expand one.
         root = ET.fromstring(f"<v>{_BARE_AMPERSAND.sub('&amp;', text)}</v>")  # noqa: S314  see above
         return _value(whole, members(whole, "properties")[name], root, _MOST_LEVELS)
-    except (ET.ParseError, _UnreadableError, UnicodeEncodeError):  # the last: a lone surrogate, which XML cannot hold
+    except (
+        ET.ParseError,
+        _UnreadableError,
+        UnicodeEncodeError,
+    ):  # the last: a lone surrogate, which XML cannot hold
         return text
 
 
@@ -51,7 +55,11 @@ def _value(whole: dict[str, Any], schema: Any, node: Element, levels: int) -> An
         return [_value(whole, items, each, levels - 1) for each in inside]
     if not inside and kind != "object":
         return said[0].strip()
-    if (kind is not None and kind != "object") or (kind is None and "anyOf" in schema) or (not inside and said[0].strip()):
+    if (
+        (kind is not None and kind != "object")
+        or (kind is None and "anyOf" in schema)
+        or (not inside and said[0].strip())
+    ):
         raise _UnreadableError
     found: dict[str, Any] = {}
     for tag, nodes in _by_tag(inside).items():

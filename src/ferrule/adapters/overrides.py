@@ -1,6 +1,7 @@
 """Overrides in subclasses of adapters: ferrule calls them, or refuses them when the class is defined.
 
-`adopt` runs once, when the class is defined. An adapter that overrides no piece keeps the faster methods that render and read in one go.
+`adopt` runs once, when the class is defined. An adapter that overrides no piece keeps the faster
+methods that render and read in one go.
 """
 
 from __future__ import annotations
@@ -14,12 +15,25 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ferrule.adapters.direct import observed, unobserved
 from ferrule.adapters.parse import output_spec, parse_outputs
-from ferrule.adapters.pieces import Pieces, keep_whole, native_signature, prompt_fields, signature_without_histories
+from ferrule.adapters.pieces import (
+    Pieces,
+    keep_whole,
+    native_signature,
+    prompt_fields,
+    signature_without_histories,
+)
 from ferrule.adapters.render import as_read, join_pieces
-from ferrule.errors import AdapterParseError, ConfigurationError, FerruleError, InputError, ToolCallError, shown
+from ferrule.errors import (
+    AdapterParseError,
+    ConfigurationError,
+    FerruleError,
+    InputError,
+    ToolCallError,
+    shown,
+)
+from ferrule.record import Record
 from ferrule.values.content.convert import content_of, pieces_of
 from ferrule.values.conversation.message import Message, Messages
-from ferrule.values.record import Record
 from ferrule.values.signatures.fields import declare
 from ferrule.values.signatures.signature import Signature
 
@@ -72,7 +86,9 @@ def without_others_options(init: F) -> F:
     def checked(self: Any, *args: Any, **options: Any) -> None:
         for name in ("callbacks",) if args else options:
             if name in _REFUSED_OPTIONS:
-                raise ConfigurationError(f"`{type(self).__name__}` takes no `{name}`: {_REFUSED_OPTIONS[name]}.")
+                raise ConfigurationError(
+                    f"`{type(self).__name__}` takes no `{name}`: {_REFUSED_OPTIONS[name]}.",
+                )
         init(self, *args, **options)
 
     made: Any = checked
@@ -84,10 +100,14 @@ def adopt(cls: Any, base: Any) -> None:
     for name, instead in REFUSED.items():
         if name not in cls.honoured and _found(cls, name) is not _found(base, name):
             raise ConfigurationError(f"`{cls.__name__}.{name}` would not be called: {instead}.")
-    replaced = frozenset(name for name in (*_OPENING, "parse") if _found(cls, name) is not _found(base, name))
+    replaced = frozenset(
+        name for name in (*_OPENING, "parse") if _found(cls, name) is not _found(base, name)
+    )
     for name in sorted(replaced):
         if iscoroutinefunction(getattr(cls, name)):
-            raise ConfigurationError(f"`{cls.__name__}.{name}` is async, and adapters do not wait: define it with `def`.")
+            raise ConfigurationError(
+                f"`{cls.__name__}.{name}` is async, and adapters do not wait: define it with `def`.",
+            )
     cls.replaced = replaced
     own = cast("Mapping[str, Any]", vars(cls))
     if "read" in own:
@@ -100,7 +120,9 @@ def adopt(cls: Any, base: Any) -> None:
         cls.step_message = _step_message
     if _ASSISTANT in replaced:
         cls.answer_content = _answer_content
-    if "__init__" in own and cls.__module__.startswith("ferrule.adapters."):  # a user's adapter may have such options
+    if "__init__" in own and cls.__module__.startswith(
+        "ferrule.adapters.",
+    ):  # a user's adapter may have such options
         cls.__init__ = without_others_options(own["__init__"])
     for name in ("format", "parse"):
         if isfunction(own.get(name)):
@@ -115,7 +137,8 @@ def _found(cls: type, name: str) -> Any:
     return next((vars(each)[name] for each in cls.__mro__ if name in vars(each)), None)
 
 
-# -- rendering ----------------------------------------------------------------------------------------------------
+# -- rendering
+# ----------------------------------------------------------------------------------------------------
 
 
 def _compose_opening(
@@ -129,32 +152,57 @@ def _compose_opening(
 ) -> Messages:
     """`Adapter.opening` for an adapter that overrides pieces."""
     if native:
-        signature, whole = native_signature(signature), None if whole is None else native_signature(whole)
+        signature, whole = (
+            native_signature(signature),
+            None if whole is None else native_signature(whole),
+        )
     if "format" not in self.replaced:
         return compose(self, signature, demos, inputs, whole)
     keep_whole(signature, whole)
-    return Messages(_read_messages(self, "format", unobserved(self, "format")(signature, list(demos), dict(inputs))))
+    return Messages(
+        _read_messages(
+            self,
+            "format",
+            unobserved(self, "format")(signature, list(demos), dict(inputs)),
+        ),
+    )
 
 
 def compose(
-    adapter: Pieces, signature: type[Signature], demos: Iterable[Any], inputs: Mapping[str, Any], whole: type[Signature] | None = None
+    adapter: Pieces,
+    signature: type[Signature],
+    demos: Iterable[Any],
+    inputs: Mapping[str, Any],
+    whole: type[Signature] | None = None,
 ) -> Messages:
     """Compose the messages of a question from the pieces. `whole` is as in `Adapter.opening`."""
     from ferrule.adapters.demos import demo_messages, has_output, history_messages
 
     fields = prompt_fields(signature)
     asked = signature_without_histories(signature)
-    step, turn = _Writer(adapter, asked), _Writer(adapter, asked if whole is None else signature_without_histories(whole))
+    step, turn = (
+        _Writer(adapter, asked),
+        _Writer(adapter, asked if whole is None else signature_without_histories(whole)),
+    )
     turn_fields = fields if whole is None else prompt_fields(whole)
     keep_whole(asked, whole)
     system = _text(adapter, "format_system_message", adapter.format_system_message(asked))
     messages = [Message("system", system)] if system else []
     if "format_demos" in adapter.replaced:
-        messages += _read_messages(adapter, "format_demos", adapter.format_demos(asked, list(demos)))
+        messages += _read_messages(
+            adapter,
+            "format_demos",
+            adapter.format_demos(asked, list(demos)),
+        )
     else:
         for i, demo in enumerate(demos):
             is_step = has_output(demo, fields)
-            messages += demo_messages(step if is_step else turn, fields if is_step else turn_fields, demo, i)
+            messages += demo_messages(
+                step if is_step else turn,
+                fields if is_step else turn_fields,
+                demo,
+                i,
+            )
     for name in fields.histories:
         if "format_conversation_history" in adapter.replaced:
             found = adapter.format_conversation_history(turn.signature, name, dict(inputs))
@@ -178,12 +226,26 @@ class _Writer(Record):
     def drawn_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
         if _USER not in self.adapter.replaced:
             return self.adapter.drawn_fields(fields)
-        return _pieces(_text(self.adapter, _USER, self.adapter.format_user_message_content(self.signature, fields)), fields)
+        return _pieces(
+            _text(
+                self.adapter,
+                _USER,
+                self.adapter.format_user_message_content(self.signature, fields),
+            ),
+            fields,
+        )
 
     def drawn_answer(self, fields: Mapping[str, Any]) -> list[Piece]:
         if _ASSISTANT not in self.adapter.replaced:
             return self.adapter.drawn_answer(fields)
-        return _pieces(_text(self.adapter, _ASSISTANT, self.adapter.format_assistant_message_content(self.signature, fields)), fields)
+        return _pieces(
+            _text(
+                self.adapter,
+                _ASSISTANT,
+                self.adapter.format_assistant_message_content(self.signature, fields),
+            ),
+            fields,
+        )
 
 
 def _step_message(self: Any, fields: Mapping[str, Any]) -> Message:
@@ -197,22 +259,32 @@ def _answer_content(self: Any, signature: type[Signature], outputs: Mapping[str,
 
 
 def _signature_of(fields: Mapping[str, Any]) -> type[Signature]:
-    made: Any = Signature({**{name: (Any, declare("input")) for name in fields}, "next": declare("output")})
+    made: Any = Signature(
+        {**{name: (Any, declare("input")) for name in fields}, "next": declare("output")},
+    )
     return made
 
 
 def _text(adapter: Any, piece: str, found: Any) -> str:
     if not isinstance(found, str):
-        raise ConfigurationError(f"`{type(adapter).__name__}.{piece}` returns text, found {shown(found)}.")
+        raise ConfigurationError(
+            f"`{type(adapter).__name__}.{piece}` returns text, found {shown(found)}.",
+        )
     return found
 
 
 def _pieces(text: str, values: Mapping[str, Any]) -> list[Piece]:
     """Text, with the images and other parts of these values in place of their encoded form in the text."""
-    parts = {join_pieces([piece]): piece for piece in pieces_of(dict(values)) or () if not isinstance(piece, str)}
+    parts = {
+        join_pieces([piece]): piece
+        for piece in pieces_of(dict(values)) or ()
+        if not isinstance(piece, str)
+    }
     if not parts:
         return [text]
-    return [parts.get(piece, piece) for piece in re.split(f"({'|'.join(map(re.escape, parts))})", text)]
+    return [
+        parts.get(piece, piece) for piece in re.split(f"({'|'.join(map(re.escape, parts))})", text)
+    ]
 
 
 def _read_messages(adapter: Any, piece: str, found: Any) -> list[Message]:
@@ -227,13 +299,25 @@ def _read_messages(adapter: Any, piece: str, found: Any) -> list[Message]:
     try:
         return History(found if type(found) in {list, tuple} else refuse(found)).as_messages(refuse)
     except ValueError as error:
-        raise ToolCallError("invalid_request", f"{what}, found {shown(found)}: {error}", raw=found) from error
+        raise ToolCallError(
+            "invalid_request",
+            f"{what}, found {shown(found)}: {error}",
+            raw=found,
+        ) from error
 
 
-# -- reading ------------------------------------------------------------------------------------------------------
+# -- reading
+# ------------------------------------------------------------------------------------------------------
 
 
-def _read(self: Any, signature: type[Signature], response: Response, *, lenient: bool = False, tools: Iterable[Any] = ()) -> dict[str, Any]:
+def _read(
+    self: Any,
+    signature: type[Signature],
+    response: Response,
+    *,
+    lenient: bool = False,
+    tools: Iterable[Any] = (),
+) -> dict[str, Any]:
     """`Adapter.read` for an adapter that overrides `parse`: the outputs are checked against the signature.
 
     Where an answer needs no fields (plain text, calls), the adapter's own form is tried as well.
@@ -252,7 +336,9 @@ def _read(self: Any, signature: type[Signature], response: Response, *, lenient:
     calls = output_spec(signature).calls
     if calls is not None and tools and not outputs[calls]:
         with suppress(AdapterParseError):  # a call in the model's own form, next to the answer
-            outputs[calls] = self.plain_read(signature, response, lenient=lenient, tools=tools)[calls]
+            outputs[calls] = self.plain_read(signature, response, lenient=lenient, tools=tools)[
+                calls
+            ]
     return outputs
 
 
@@ -266,10 +352,18 @@ def _parsed(adapter: Any, signature: type[Signature], response: Response) -> dic
         raise AdapterParseError(name, text, [("", str(error))], signature=signature) from error
     if not isinstance(found, Mapping):
         raise ConfigurationError(f"`{name}.parse` returns a dict of outputs, found {shown(found)}.")
-    return parse_outputs(name, signature, output_spec(signature), cast("Mapping[str, Any]", found), response, is_value=True)
+    return parse_outputs(
+        name,
+        signature,
+        output_spec(signature),
+        cast("Mapping[str, Any]", found),
+        response,
+        is_value=True,
+    )
 
 
-# -- stubs, for adapters that override all pieces -------------------------------------------------------------------
+# -- stubs, for adapters that override all pieces
+# -------------------------------------------------------------------
 
 
 class _NoFields:

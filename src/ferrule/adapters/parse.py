@@ -1,7 +1,8 @@
 """Turn the raw text of each field into typed outputs, or raise an error that names every problem.
 
-The output for tool calls takes the native calls if there are any, and otherwise the calls in its text. With a valid call, other outputs may
-be missing, and are None. A valid call is kept whatever else the answer holds, and an invalid one with its fault. No call runs here.
+The output for tool calls takes the native calls if there are any, and otherwise the calls in its
+text. With a valid call, other outputs may be missing, and are None. A valid call is kept whatever
+else the answer holds, and an invalid one with its fault. No call runs here.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ferrule.adapters.render import calls_output
+from ferrule.encoding.pattern import pattern
+from ferrule.encoding.repair import read_json
 from ferrule.errors import AdapterParseError, ToolCallError, shown
+from ferrule.record import Record
 from ferrule.values.calls.call import ToolCall, call_at
 from ferrule.values.content.type import Type
-from ferrule.values.encoding.pattern import pattern
-from ferrule.values.encoding.repair import read_json
-from ferrule.values.record import Record
 from ferrule.values.signatures.compiled import derived
 from ferrule.values.signatures.fields import calls_type, without_none
 
@@ -54,7 +55,9 @@ class OutputSpec(Record):
 
     def is_bare(self, raw: Mapping[str, Any], text: str) -> bool:
         """Whether the answer has no fields or markers, so that its text may be the text output itself."""
-        is_empty = not raw or (len(raw) == 1 and not isinstance(raw.get(self.calls or "", ""), str))  # calls found in the text
+        is_empty = not raw or (
+            len(raw) == 1 and not isinstance(raw.get(self.calls or "", ""), str)
+        )  # calls found in the text
         return is_empty and bool(text) and not text.isspace() and _MARK.search(text) is None
 
 
@@ -64,9 +67,13 @@ def output_spec(signature: type[Signature]) -> OutputSpec:
     calls = calls_output(signature)
     kind = calls_type(signature.plan.outputs[calls].annotation) if calls else None
     others = [(name, field) for name, field in signature.plan.outputs.items() if name != calls]
-    text = others[0][0] if len(others) == 1 and without_none(others[0][1].annotation) is str else None
+    text = (
+        others[0][0] if len(others) == 1 and without_none(others[0][1].annotation) is str else None
+    )
     optional = frozenset(signature.plan.optional)
-    defaults = {name: signature.output_default(name) for name in optional & signature.plan.outputs.keys()}
+    defaults = {
+        name: signature.output_default(name) for name in optional & signature.plan.outputs.keys()
+    }
     shared = {name: value for name, value in defaults.items() if type(value) in _IMMUTABLE}
     return OutputSpec(tuple(signature.output_checks.items()), calls, kind, text, optional, shared)
 
@@ -85,11 +92,17 @@ def parse_outputs(
 
     Raises `AdapterParseError` with every problem and with the outputs that could be read.
     """
-    own = spec.calls or ""  # a string, like `cut`: to compare a name with None takes ten times as long
+    own = (
+        spec.calls or ""
+    )  # a string, like `cut`: to compare a name with None takes ten times as long
     values: dict[str, Any] = {}
     problems: list[tuple[str, str]] = []
     missing: list[str] = []
-    calls, fault = _calls(spec.calls_type, raw.get(own), response) if spec.calls_type is not None else (None, None)
+    calls, fault = (
+        _calls(spec.calls_type, raw.get(own), response)
+        if spec.calls_type is not None
+        else (None, None)
+    )
     for name, check in spec.checks:
         if name in raw and name != own and not (calls and raw[name] in _NOTHING):
             try:
@@ -105,7 +118,9 @@ def parse_outputs(
             else:
                 values[name] = calls
         elif name in spec.optional and (raw or calls or (name == own and response.text)):
-            values[name] = spec.defaults[name] if name in spec.defaults else signature.output_default(name)
+            values[name] = (
+                spec.defaults[name] if name in spec.defaults else signature.output_default(name)
+            )
         elif calls:
             values[name] = None
         elif fault is None:
@@ -114,19 +129,41 @@ def parse_outputs(
     if not problems:
         return values
     text = response.text or ""
-    code = fault.code if fault is not None else "missing_required_outputs" if len(missing) == len(problems) else "invalid_outputs"
+    code = (
+        fault.code
+        if fault is not None
+        else "missing_required_outputs"
+        if len(missing) == len(problems)
+        else "invalid_outputs"
+    )
     if not text.strip() and not response.tool_calls:
         problems = [("", "the answer is empty"), *problems]
     elif not text.strip() and not own:
         called = ", ".join(f"`{call.name}`" for call in response.tool_calls)
-        problems = [("", f"the answer only calls {called}, and this request has no tools"), *problems]
+        problems = [
+            ("", f"the answer only calls {called}, and this request has no tools"),
+            *problems,
+        ]
     if response.finish_reason == "length":
         problems = [("", CUT_OFF), *problems]
     raw_part = fault.raw if fault is not None else None
-    raise AdapterParseError(adapter, text, problems, parsed=values, absent=missing, code=code, raw=raw_part, signature=signature) from fault
+    raise AdapterParseError(
+        adapter,
+        text,
+        problems,
+        parsed=values,
+        absent=missing,
+        code=code,
+        raw=raw_part,
+        signature=signature,
+    ) from fault
 
 
-def _calls(kind: type[ToolCalls], raw: Any, response: Response) -> tuple[ToolCalls | None, ToolCallError | None]:
+def _calls(
+    kind: type[ToolCalls],
+    raw: Any,
+    response: Response,
+) -> tuple[ToolCalls | None, ToolCallError | None]:
     """The calls of an answer, or the error if none of them is valid."""
     try:
         found = read_calls(response.tool_calls or raw, kind)
@@ -136,22 +173,30 @@ def _calls(kind: type[ToolCalls], raw: Any, response: Response) -> tuple[ToolCal
 
 
 Calls = TypeVar("Calls", bound="ToolCalls")
-_NO_CALLS = frozenset({"", "none", "null", "nil", "n/a", "na", "nothing", "no calls", "no tool calls", "empty"})
+_NO_CALLS = frozenset(
+    {"", "none", "null", "nil", "n/a", "na", "nothing", "no calls", "no tool calls", "empty"},
+)
 """Texts that models write when they make no calls."""
 
 
 def read_calls(found: Any, kind: type[Calls]) -> Calls:
     """Read the calls of an answer, in any of the usual shapes or as JSON text.
 
-    Raises `ToolCallError` if there are calls but none is valid (with the code, raw text, index and tool of the first), and with the code
-    `invalid_tool_calls` for anything but calls.
+    Raises `ToolCallError` if there are calls but none is valid (with the code, raw text, index and
+    tool of the first), and with the code `invalid_tool_calls` for anything but calls.
     """
     calls = with_ids([_read_call(entry, index) for index, entry in enumerate(_entries(found))])
     bad = [(call, call.fault) for call in calls if call.fault is not None]
     if bad and len(bad) == len(calls):
         call, first = bad[0]
         problems = "; ".join(fault.reason for _, fault in bad)
-        raise ToolCallError(first.code, problems, raw=first.raw, index=first.index, tool=call.name or None)
+        raise ToolCallError(
+            first.code,
+            problems,
+            raw=first.raw,
+            index=first.index,
+            tool=call.name or None,
+        )
     return kind(tool_calls=calls)
 
 
@@ -182,7 +227,11 @@ def _entries(found: Any) -> list[Any]:
     value: Any = found
     if isinstance(found, str):
         try:
-            value = read_json(found)[0] if found.strip(" \t\r\n.*`()\"'").casefold() not in _NO_CALLS else None
+            value = (
+                read_json(found)[0]
+                if found.strip(" \t\r\n.*`()\"'").casefold() not in _NO_CALLS
+                else None
+            )
         except ValueError as error:
             msg = f"the calls are not valid JSON: {error}"
             raise ToolCallError("invalid_tool_calls", msg, raw=found) from None

@@ -1,6 +1,7 @@
 """`Pieces`: the parts of a prompt and of an answer, each a method that a subclass may override. Names and arguments are DSPy's.
 
-The default of each piece calls the methods that define an adapter's form (`structure`, `drawn_fields` and so on).
+The default of each piece calls the methods that define an adapter's form (`structure`,
+`drawn_fields` and so on).
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from ferrule.adapters.direct import observed
-from ferrule.adapters.render import Shown, as_read, field_description, join_pieces, shown_fields, task_description
+from ferrule.adapters.render import (
+    Shown,
+    as_read,
+    field_description,
+    join_pieces,
+    shown_fields,
+    task_description,
+)
 from ferrule.errors import ToolCallError, shown
 from ferrule.values.conversation.message import openai_message
 
@@ -33,7 +41,8 @@ class Pieces(ABC):
 
     __slots__ = ()
 
-    # -- the form, which each adapter defines -----------------------------------------------------------------------
+    # -- the form, which each adapter defines
+    # -----------------------------------------------------------------------
 
     @abstractmethod
     def structure(self, shown: Shown) -> str:
@@ -64,20 +73,37 @@ class Pieces(ABC):
     def reader(self, signature: type[Signature]) -> FieldReader:
         """Return a parser that splits one streamed answer into fields."""
 
-    # -- the pieces -------------------------------------------------------------------------------------------------
+    # -- the pieces
+    # -------------------------------------------------------------------------------------------------
 
     @observed
-    def format(self, signature: type[Signature], demos: Iterable[Any], inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def format(
+        self,
+        signature: type[Signature],
+        demos: Iterable[Any],
+        inputs: Mapping[str, Any],
+    ) -> list[dict[str, Any]]:
         """Return the messages of a question, in OpenAI's form."""
         return [openai_message(message) for message in self._opening(signature, demos, inputs)]
 
     @abstractmethod
-    def _opening(self, signature: type[Signature], demos: Iterable[Any], inputs: Mapping[str, Any]) -> Messages: ...
+    def _opening(
+        self,
+        signature: type[Signature],
+        demos: Iterable[Any],
+        inputs: Mapping[str, Any],
+    ) -> Messages: ...
 
     def format_system_message(self, signature: type[Signature]) -> str:
         """Return the text of the system message: the three pieces below, without the second one if there are no outputs."""
-        structure = self.format_field_structure(signature) if prompt_fields(signature).outputs else ""
-        parts = [self.format_field_description(signature), structure, self.format_task_description(signature)]
+        structure = (
+            self.format_field_structure(signature) if prompt_fields(signature).outputs else ""
+        )
+        parts = [
+            self.format_field_description(signature),
+            structure,
+            self.format_task_description(signature),
+        ]
         return "\n\n".join(part for part in parts if part)
 
     def format_field_description(self, signature: type[Signature]) -> str:
@@ -97,7 +123,12 @@ class Pieces(ABC):
         return self.reminder(list(prompt_fields(signature).outputs))
 
     def format_user_message_content(
-        self, signature: type[Signature], inputs: Mapping[str, Any], prefix: str = "", suffix: str = "", main_request: bool = False
+        self,
+        signature: type[Signature],
+        inputs: Mapping[str, Any],
+        prefix: str = "",
+        suffix: str = "",
+        main_request: bool = False,
     ) -> str:
         """Render the given inputs between `prefix` and `suffix`; `main_request` adds the request for the outputs."""
         given = {name: inputs[name] for name in signature.plan.inputs if name in inputs}
@@ -106,30 +137,52 @@ class Pieces(ABC):
         return "\n\n".join(part for part in (prefix, body, asked, suffix) if part).strip()
 
     def format_assistant_message_content(
-        self, signature: type[Signature], outputs: Mapping[str, Any], missing_field_message: str | None = None
+        self,
+        signature: type[Signature],
+        outputs: Mapping[str, Any],
+        missing_field_message: str | None = None,
     ) -> str:
         """Render an answer that `parse` reads as these outputs; a missing one is omitted, or gets `missing_field_message`."""
         given = {
-            name: outputs.get(name, missing_field_message) for name in signature.plan.outputs if name in outputs or missing_field_message
+            name: outputs.get(name, missing_field_message)
+            for name in signature.plan.outputs
+            if name in outputs or missing_field_message
         }
         return join_pieces(self.drawn_answer(as_read(signature, given)))
 
-    def format_demos(self, signature: type[Signature], demos: Iterable[Any]) -> list[dict[str, Any]]:
+    def format_demos(
+        self,
+        signature: type[Signature],
+        demos: Iterable[Any],
+    ) -> list[dict[str, Any]]:
         """Return demos as messages in OpenAI's form."""
         from ferrule.adapters.demos import demo_messages, has_output
 
-        fields, turn_fields = prompt_fields(signature), prompt_fields(whole_of(signature) or signature)
+        fields, turn_fields = (
+            prompt_fields(signature),
+            prompt_fields(whole_of(signature) or signature),
+        )
         shown_in = [(demo, fields if has_output(demo, fields) else turn_fields) for demo in demos]
-        return [openai_message(message) for i, (demo, each) in enumerate(shown_in) for message in demo_messages(self, each, demo, i)]
+        return [
+            openai_message(message)
+            for i, (demo, each) in enumerate(shown_in)
+            for message in demo_messages(self, each, demo, i)
+        ]
 
     def format_conversation_history(
-        self, signature: type[Signature], history_field_name: str, inputs: Mapping[str, Any]
+        self,
+        signature: type[Signature],
+        history_field_name: str,
+        inputs: Mapping[str, Any],
     ) -> list[dict[str, Any]]:
         """Return the history in one of the inputs as messages in OpenAI's form."""
         from ferrule.adapters.demos import history_messages
 
         history = inputs.get(history_field_name)
-        return [openai_message(message) for message in history_messages(self, prompt_fields(signature), history)]
+        return [
+            openai_message(message)
+            for message in history_messages(self, prompt_fields(signature), history)
+        ]
 
     @abstractmethod
     def parse(self, signature: type[Signature], completion: str) -> dict[str, Any]:
@@ -137,7 +190,9 @@ class Pieces(ABC):
 
     def format_tool_schema(self, tool: Any) -> dict[str, Any]:
         """Return a copy of a tool's canonical declaration."""
-        declaration: Any = cast("Any", tool) if isinstance(tool, Mapping) else getattr(tool, "declaration", None)
+        declaration: Any = (
+            cast("Any", tool) if isinstance(tool, Mapping) else getattr(tool, "declaration", None)
+        )
         if not isinstance(declaration, Mapping):
             msg = f"`format_tool_schema` takes a `Tool`, found {shown(cast('object', tool))}."
             raise ToolCallError("invalid_tool_spec", msg, raw=cast("object", tool))
@@ -172,11 +227,22 @@ def native_signature(signature: type[Signature]) -> type[Signature]:
 
 def signature_without_histories(signature: type[Signature]) -> type[Signature]:
     """The signature with only the fields that appear in the question and its answer."""
-    return signature.kept(signature_without_histories, lambda: _reduced(signature, prompt_fields(signature)))
+    return signature.kept(
+        signature_without_histories,
+        lambda: _reduced(signature, prompt_fields(signature)),
+    )
 
 
-def _reduced(signature: type[Signature], fields: Shown, beside: Sequence[str] = ()) -> type[Signature]:
-    hidden = [name for name in signature.plan.fields if name not in fields.inputs and name not in fields.outputs and name not in beside]
+def _reduced(
+    signature: type[Signature],
+    fields: Shown,
+    beside: Sequence[str] = (),
+) -> type[Signature]:
+    hidden = [
+        name
+        for name in signature.plan.fields
+        if name not in fields.inputs and name not in fields.outputs and name not in beside
+    ]
     if not hidden:
         return signature
     reduced = signature.delete(*hidden)

@@ -9,12 +9,12 @@ from enum import Enum
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Self, Union, get_args, get_origin
 
+from ferrule.encoding.encode import flat_text, json_text
 from ferrule.errors import SignatureError
+from ferrule.record import Record
+from ferrule.schema.nodes import is_object, map_children
 from ferrule.values.content.convert import content_of, pieces_of
 from ferrule.values.content.type import PART_END, PART_START, TEXTS, Type
-from ferrule.values.encoding.encode import flat_text, json_text
-from ferrule.values.record import Record
-from ferrule.values.schema.nodes import is_object, map_children
 from ferrule.values.signatures.compiled import compiled, default_instructions, derived
 from ferrule.values.signatures.fields import adapter_of, allows_none, calls_type, without_none
 
@@ -78,16 +78,24 @@ def _declaring(fields: Mapping[str, SignatureField]) -> Iterator[tuple[str, bool
 
 def _is_tool(annotation: Any) -> bool:
     # `adapters` does not import `tools`, so a tool is recognised by its attribute.
-    return isinstance(annotation, type) and issubclass(annotation, Type) and hasattr(annotation, "declaration")
+    return (
+        isinstance(annotation, type)
+        and issubclass(annotation, Type)
+        and hasattr(annotation, "declaration")
+    )
 
 
 def calls_output(signature: type[Signature]) -> str | None:
     """Return the output for tool calls, if there is one."""
     found = signature.plan.outputs
-    return signature.kept(calls_output, lambda: next((name for name in found if calls_type(found[name].annotation)), None))
+    return signature.kept(
+        calls_output,
+        lambda: next((name for name in found if calls_type(found[name].annotation)), None),
+    )
 
 
-# -- values -------------------------------------------------------------------------------------------------------
+# -- values
+# -------------------------------------------------------------------------------------------------------
 
 
 def _value_text(value: Any) -> str:
@@ -141,12 +149,18 @@ def as_read(signature: type[Signature], outputs: Mapping[str, Any]) -> Mapping[s
 
 def _unquoted(signature: type[Signature], name: str, value: Any) -> Any:
     """A value that is a string in JSON, such as a date, as that string, if its quotes would be read as part of it (`str | date`)."""
-    if type(value) in _PLAIN or isinstance(value, (str, Enum, Type)) or name not in signature.plan.outputs:
+    if (
+        type(value) in _PLAIN
+        or isinstance(value, (str, Enum, Type))
+        or name not in signature.plan.outputs
+    ):
         return value
     written = json_text(value)
     if written.startswith('"'):
         with suppress(ValueError):
-            return json.loads(written) if signature.output_checks[name](written) == written else value
+            return (
+                json.loads(written) if signature.output_checks[name](written) == written else value
+            )
     return value
 
 
@@ -202,25 +216,37 @@ def join_pieces(pieces: Iterable[Piece]) -> str:
 def _pack_part(part: Any) -> str:
     from ferrule.values.content.parts import Text
 
-    return part.text if isinstance(part, Text) else f"{PART_START}{json_text(part.format())}{PART_END}"
+    return (
+        part.text if isinstance(part, Text) else f"{PART_START}{json_text(part.format())}{PART_END}"
+    )
 
 
-# -- fields -------------------------------------------------------------------------------------------------------
+# -- fields
+# -------------------------------------------------------------------------------------------------------
 
 
 def field_list(fields: Mapping[str, SignatureField], *, expected: bool) -> str:
     """Render a numbered list of fields with type and description; with `expected`, also what their values must look like."""
     lines: list[str] = []
     for i, (name, field) in enumerate(fields.items(), 1):
-        said = [part for part in (field.description, _expectation(field) if expected else "") if part]
-        lines.append(f"{i}. `{name}` ({type_name(field.annotation)})" + (f": {'; '.join(said)}" if said else ""))
+        said = [
+            part for part in (field.description, _expectation(field) if expected else "") if part
+        ]
+        lines.append(
+            f"{i}. `{name}` ({type_name(field.annotation)})"
+            + (f": {'; '.join(said)}" if said else ""),
+        )
     return "\n".join(lines)
 
 
 def field_description(fields: Shown) -> str:
     """Render the lists of inputs and outputs."""
-    parts = [f"Your inputs are:\n{field_list(fields.inputs, expected=False)}" if fields.inputs else ""]
-    parts += [f"Your outputs are:\n{field_list(fields.outputs, expected=True)}" if fields.outputs else ""]
+    parts = [
+        f"Your inputs are:\n{field_list(fields.inputs, expected=False)}" if fields.inputs else "",
+    ]
+    parts += [
+        f"Your outputs are:\n{field_list(fields.outputs, expected=True)}" if fields.outputs else "",
+    ]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -261,7 +287,10 @@ def _expectation(field: SignatureField) -> str:
         said.append(_SIMPLE[annotation])
     elif custom and single is custom[0] and custom[0].description():
         said.append(custom[0].description())
-    elif get_origin(annotation) in {Union, UnionType} and set(get_args(annotation)) == {str, NoneType}:
+    elif get_origin(annotation) in {Union, UnionType} and set(get_args(annotation)) == {
+        str,
+        NoneType,
+    }:
         said.append("text, or null")
     elif get_origin(annotation) in {Union, UnionType} and str in get_args(annotation):
         said.append(f"text as it is, or {_as_json(field)}")
@@ -290,13 +319,16 @@ def _as_json(field: SignatureField) -> str:
     if schema in ({"type": "array", "items": {}}, {"type": "array"}):
         return "a JSON array"
     if schema.get("type") == "string":
-        limits = [*([f"in the format {schema['format']}"] if "format" in schema else []), *_limits(schema)]
+        limits = [
+            *([f"in the format {schema['format']}"] if "format" in schema else []),
+            *_limits(schema),
+        ]
         return ", ".join(["text", *limits])
     return f"JSON that fits the schema {json_text(schema)}" if schema else ""
 
 
 def _limits(schema: Mapping[str, Any]) -> list[str]:
-    from ferrule.values.schema.words import LIMITS
+    from ferrule.schema.words import LIMITS
 
     limits = {**LIMITS, "pattern": "matching the pattern {}"}
     return [words.format(schema[key]) for key, words in limits.items() if key in schema]
@@ -306,13 +338,15 @@ def _schema(field: SignatureField) -> dict[str, Any]:
     from pydantic import PydanticUserError
     from pydantic_core import SchemaError
 
-    from ferrule.values.schema.inline import json_schema_of
+    from ferrule.schema.inline import json_schema_of
 
     try:
         return _untitled(json_schema_of(adapter_of(field)))
     except (PydanticUserError, SchemaError) as error:
         problem = str(error).splitlines()[0]
-        raise SignatureError(f"Values of the type {type_name(field.annotation)} cannot be checked: {problem}") from error
+        raise SignatureError(
+            f"Values of the type {type_name(field.annotation)} cannot be checked: {problem}",
+        ) from error
 
 
 def _untitled(schema: Any) -> Any:

@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.buffer import Buffer, Unescaped, starts_line
 from ferrule.adapters.json_object import JSONAdapter
-from ferrule.adapters.render import Shown, calls_output, read_verbatim, render_parts, render_text, write_verbatim
+from ferrule.adapters.render import (
+    Shown,
+    calls_output,
+    read_verbatim,
+    render_parts,
+    render_text,
+    write_verbatim,
+)
+from ferrule.encoding.mark import Mark
 from ferrule.values.content.type import TEXTS
-from ferrule.values.encoding.mark import Mark
 from ferrule.values.signatures.fields import without_none
 
 if TYPE_CHECKING:
@@ -28,17 +35,30 @@ _PARTIAL_ESCAPE = re.compile(r"<(?:\\+(?:/\w*\s*)?)?\Z")
 class XMLAdapter(Adapter):
     r"""Writes each field between tags. Only the tags are XML: text between them is not escaped, except its own end tag.
 
-    A value never holds its own end tag: in text it becomes `<\/answer>`, and in JSON the slash of each `</` is escaped.
+    A value never holds its own end tag: in text it becomes `<\/answer>`, and in JSON the slash of
+    each `</` is escaped.
     """
 
     __slots__ = ()
 
-    def __init__(self, *, use_native_function_calling: bool | None = False, fallback: Adapter | None = _JSON, repairs: int = 1) -> None:
-        super().__init__(use_native_function_calling=use_native_function_calling, fallback=fallback, repairs=repairs)
+    def __init__(
+        self,
+        *,
+        use_native_function_calling: bool | None = False,
+        fallback: Adapter | None = _JSON,
+        repairs: int = 1,
+    ) -> None:
+        super().__init__(
+            use_native_function_calling=use_native_function_calling,
+            fallback=fallback,
+            repairs=repairs,
+        )
 
     def structure(self, shown: Shown) -> str:
         """See `Adapter`."""
-        fields = "\n".join(f"<{name}>\n{{{name}}}\n</{name}>" for name in (*shown.inputs, *shown.outputs))
+        fields = "\n".join(
+            f"<{name}>\n{{{name}}}\n</{name}>" for name in (*shown.inputs, *shown.outputs)
+        )
         return (
             "Messages have the form below: each field stands between tags of its name, text as it is without any escaping, everything else "
             f"as JSON.\n\n{fields}"
@@ -58,7 +78,11 @@ class XMLAdapter(Adapter):
             if (text := render_text(name, value, _escape, _escape_json)) is not None:
                 pieces.append(f"{between}<{name}>\n{text}\n</{name}>")
             else:
-                pieces += (f"{between}<{name}>\n", *render_parts(name, value, _escape), f"\n</{name}>")
+                pieces += (
+                    f"{between}<{name}>\n",
+                    *render_parts(name, value, _escape),
+                    f"\n</{name}>",
+                )
         return pieces
 
     def unescape(self, name: str, text: str) -> str:
@@ -68,7 +92,10 @@ class XMLAdapter(Adapter):
     def raw_fields(self, signature: type[Signature], text: str) -> Mapping[str, Any]:
         """See `Adapter`."""
         found = _tags(signature).split(text)
-        return {name: _read_value(signature, name, value) if value.startswith("<") else value for name, value in found.items()}
+        return {
+            name: _read_value(signature, name, value) if value.startswith("<") else value
+            for name, value in found.items()
+        }
 
     def outside(self, signature: type[Signature], text: str) -> str:
         """See `Adapter`."""
@@ -76,7 +103,11 @@ class XMLAdapter(Adapter):
 
     def reader(self, signature: type[Signature]) -> FieldReader:
         """See `Adapter`."""
-        return Unescaped(TagReader(_tags(signature)), lambda name, text: _end_tag(name).unescape(text), _PARTIAL_ESCAPE)
+        return Unescaped(
+            TagReader(_tags(signature)),
+            lambda name, text: _end_tag(name).unescape(text),
+            _PARTIAL_ESCAPE,
+        )
 
 
 def _tags(signature: type[Signature]) -> Tags:
@@ -84,7 +115,10 @@ def _tags(signature: type[Signature]) -> Tags:
 
 
 def _read_value(signature: type[Signature], name: str, text: str) -> Any:
-    if without_none(signature.plan.outputs[name].annotation) in TEXTS or calls_output(signature) == name:
+    if (
+        without_none(signature.plan.outputs[name].annotation) in TEXTS
+        or calls_output(signature) == name
+    ):
         return text
     from ferrule.adapters.nested_tags import read_tags  # late: few answers need it
 
@@ -101,7 +135,9 @@ def _escape(name: str, text: str) -> str:
 
 
 def _escape_json(name: str, json: str) -> str:
-    if "\\/" in json:  # an escaped end tag in a string: without `<`, reading an answer leaves it unchanged
+    if (
+        "\\/" in json
+    ):  # an escaped end tag in a string: without `<`, reading an answer leaves it unchanged
         json = re.sub(rf"<(?=\\+/{re.escape(name)}\s*>)", r"\\u003c", json)
     return json.replace("</", r"<\/")
 
@@ -109,10 +145,11 @@ def _escape_json(name: str, json: str) -> str:
 class Tags:
     """The tags of a signature's output fields.
 
-    The first opening tag of a field starts its value, and the last end tag of that name before the next field's tag ends it; other tags
-    inside are text. Without an end tag, the value ends before the line of the next field's tag, or with the text. An opening tag after
-    other words on its line may be a mention ("I put it in <answer> below"): the field starts again where its tag starts a line. If that
-    line comes before the end tag, the mention had no end tag.
+    The first opening tag of a field starts its value, and the last end tag of that name before the
+    next field's tag ends it; other tags inside are text. Without an end tag, the value ends before
+    the line of the next field's tag, or with the text. An opening tag after other words on its line
+    may be a mention ("I put it in <answer> below"): the field starts again where its tag starts a
+    line. If that line comes before the end tag, the mention had no end tag.
     """
 
     __slots__ = ("closing", "ending", "next_field", "next_own", "opening")
@@ -121,10 +158,15 @@ class Tags:
         known = "|".join(map(re.escape, names)) or r"(?!)"
         self.opening = re.compile(rf"<({known})(?:\s[^<>]*)?>")
         self.closing = {name: re.compile(rf"</{re.escape(name)}\s*>") for name in names}
-        self.ending = {name: re.compile(rf"</{re.escape(name)}\s*>|<({known})(?:\s[^<>]*)?>") for name in names}
+        self.ending = {
+            name: re.compile(rf"</{re.escape(name)}\s*>|<({known})(?:\s[^<>]*)?>") for name in names
+        }
         """An end tag, or an opening tag that may replace a missing one."""
         self.next_field = re.compile(rf"^[ \t]*<(?:{known})(?:\s[^<>]*)?>", re.MULTILINE)
-        self.next_own = {name: re.compile(rf"^[ \t]*<{re.escape(name)}(?:\s[^<>]*)?>", re.MULTILINE) for name in names}
+        self.next_own = {
+            name: re.compile(rf"^[ \t]*<{re.escape(name)}(?:\s[^<>]*)?>", re.MULTILINE)
+            for name in names
+        }
 
     def split(self, text: str) -> dict[str, str]:
         """Return the text between each field's tags."""
@@ -140,14 +182,18 @@ class Tags:
         while opening := search.first(self.opening, at):
             name, start = opening[1], opening.end()
             is_first_of_line = starts_line(text, opening.start())
-            is_real = is_first_of_line or (follows_end_tag and not text[at : opening.start()].strip(" \t"))
+            is_real = is_first_of_line or (
+                follows_end_tag and not text[at : opening.start()].strip(" \t")
+            )
             closing = search.first(self.closing[name], start)
             own = None if is_real else search.first(self.next_own[name], start)
             follows_end_tag = closing is not None and (own is None or closing.start() < own.start())
             if closing is not None and follows_end_tag:
                 end, at = closing.span()
                 following = search.first(self.opening, at)
-                while (closing := search.first(self.closing[name], at)) and (not following or closing.start() < following.start()):
+                while (closing := search.first(self.closing[name], at)) and (
+                    not following or closing.start() < following.start()
+                ):
                     end, at = closing.span()
             else:
                 following = search.first(self.next_field, start)
@@ -188,8 +234,8 @@ class _Search:
 class TagReader:
     """Splits a streamed answer as `Tags.split` splits a whole one. Never emits part of a field's tag.
 
-    If a field's tag starts a line within a value, the value's end tag may be missing. The text from there is kept back until the end tag,
-    or the end of the answer, decides.
+    If a field's tag starts a line within a value, the value's end tag may be missing. The text from
+    there is kept back until the end tag, or the end of the answer, decides.
     """
 
     def __init__(self, tags: Tags) -> None:
@@ -228,7 +274,11 @@ class TagReader:
             self._emit(pieces, buffer.last(len(buffer.text)))
         elif self._name:
             rest = self._rest()
-            pieces += [(name, value) for name, start, end in self._tags.values(rest, 1, self._opened) if (value := rest[start:end].strip())]
+            pieces += [
+                (name, value)
+                for name, start, end in self._tags.values(rest, 1, self._opened)
+                if (value := rest[start:end].strip())
+            ]
         self._buffer, self._name, self._doubtful = Buffer(), "", None
         return pieces
 
@@ -261,7 +311,12 @@ class TagReader:
             return False
         is_first_of_line = starts_line(buffer.text, end)
         self._name, self._is_real = opening[1], is_first_of_line or self._is_behind_end
-        self._is_emitted = _begins(self._opened, self._name, is_first_of_line=is_first_of_line, is_real=self._is_real)
+        self._is_emitted = _begins(
+            self._opened,
+            self._name,
+            is_first_of_line=is_first_of_line,
+            is_real=self._is_real,
+        )
         self._is_behind_end, self._ended = False, ""
         buffer.open(opening.end())
         return True
@@ -335,7 +390,10 @@ class TagReader:
         tail = text[at:]
         name = self._name or self._ended
         closing = f"</{name}"
-        if name and (closing.startswith(tail) or (tail.startswith(closing) and not tail[len(closing) :].strip())):
+        if name and (
+            closing.startswith(tail)
+            or (tail.startswith(closing) and not tail[len(closing) :].strip())
+        ):
             self._waits = "closing" if tail[-1].isspace() else ""
             return at
         if self._name and not starts_line(text, at):

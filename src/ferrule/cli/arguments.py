@@ -17,13 +17,20 @@ from ferrule.cli.logins import login_options
 from ferrule.cli.prompt import json_or_text
 from ferrule.cli.sample_tools import TOOLS
 from ferrule.cli.screen import say
-from ferrule.errors import ConfigurationError, InputError, SignatureError, ToolDefinitionError, ToolLoadError, shown
+from ferrule.encoding.safe_text import one_line
+from ferrule.errors import (
+    ConfigurationError,
+    InputError,
+    SignatureError,
+    ToolDefinitionError,
+    ToolLoadError,
+    shown,
+)
 from ferrule.programs.module import Module
 from ferrule.tools.execution.run import attempt
 from ferrule.tools.sources import load_module
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.direct import discard
-from ferrule.values.encoding.safe_text import one_line
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -74,15 +81,30 @@ def open_servers(places: Sequence[str], *, trusted: bool, alone: bool) -> Genera
     log.addHandler(notes)
     try:
         if places:
-            from ferrule.bridges.mcp.client.mcp_server import MCPServer, mcp
+            from ferrule.mcp_bridge.client.mcp_server import MCPServer, mcp
 
-            options: dict[str, Any] = {**login_options(), **({"trust": True, "confirm": False} if trusted else {})}
-            on_error = "raise" if alone and len(places) == 1 and not _is_servers_file(places[0]) else "skip"
+            options: dict[str, Any] = {
+                **login_options(),
+                **({"trust": True, "confirm": False} if trusted else {}),
+            }
+            on_error = (
+                "raise"
+                if alone and len(places) == 1 and not _is_servers_file(places[0])
+                else "skip"
+            )
             for place in places:
                 if _is_servers_file(place):
-                    opened += MCPServer.load(place, inputs=_ask_input, on_error=on_error, auth="oauth", **options).values()
+                    opened += MCPServer.load(
+                        place,
+                        inputs=_ask_input,
+                        on_error=on_error,
+                        auth="oauth",
+                        **options,
+                    ).values()
                 else:
-                    auth: dict[str, Any] = {"auth": "oauth"} if place.startswith(("http://", "https://")) else {}
+                    auth: dict[str, Any] = (
+                        {"auth": "oauth"} if place.startswith(("http://", "https://")) else {}
+                    )
                     opened.append(mcp(place, on_error=on_error, **auth, **options))
         yield opened
     finally:
@@ -140,7 +162,9 @@ def choose_adapter(name: str | None) -> tuple[Any, bool | None]:
 
             return XMLAdapter(), False
         case _:
-            raise ConfigurationError(f"There is no adapter {name!r}; there are: {', '.join(ADAPTERS)}.")
+            raise ConfigurationError(
+                f"There is no adapter {name!r}; there are: {', '.join(ADAPTERS)}.",
+            )
 
 
 def text_or_stdin(text: str) -> str:
@@ -148,7 +172,9 @@ def text_or_stdin(text: str) -> str:
     if text != "-":
         return text
     if sys.stdin is None or not (found := _read_all(sys.stdin).rstrip("\n")):
-        raise ConfigurationError("`-` reads standard input, and nothing was there. Only one argument of a command can be `-`.")
+        raise ConfigurationError(
+            "`-` reads standard input, and nothing was there. Only one argument of a command can be `-`.",
+        )
     return found
 
 
@@ -169,7 +195,9 @@ def parse_inputs(signature: type[Signature], question: str, pairs: Sequence[str]
     """The question as the first input and `name=value` pairs as the others, checked against the signature. `-` is standard input."""
     names = list(signature.plan.inputs)
     if not names:
-        raise InputError("The signature has no input for the question. Example: `question -> answer`.")
+        raise InputError(
+            "The signature has no input for the question. Example: `question -> answer`.",
+        )
     values: dict[str, Any] = {names[0]: text_or_stdin(question)}
     for pair in pairs:
         name, sign, value = pair.partition("=")
@@ -180,7 +208,9 @@ def parse_inputs(signature: type[Signature], question: str, pairs: Sequence[str]
             why = "is the question" if name == names[0] else "is repeated"
             raise InputError(f"The input `{name}` {why}: pass it once.")
         field = signature.plan.inputs.get(name)
-        values[name] = value if field is None else _parse_value(field.annotation, text_or_stdin(value))
+        values[name] = (
+            value if field is None else _parse_value(field.annotation, text_or_stdin(value))
+        )
     signature.check_inputs(values)
     return values
 
@@ -206,19 +236,29 @@ def _tools_of(place: str) -> list[Tool]:
         return _named(module, name, place)
     found = _tools_in(module, f"The module `{module_name}`")
     if not found:
-        raise ToolLoadError(f"The module `{module_name}` has no tools: neither a `@tool` nor a public function of its own.")
+        raise ToolLoadError(
+            f"The module `{module_name}` has no tools: neither a `@tool` nor a public function of its own.",
+        )
     return found
 
 
 def _tools_in(module: ModuleType, what: str, also: str = "") -> list[Tool]:
     """The module's `Tool`s; without any, its own public functions. A note names functions beside `Tool`s but `also`, a tool too."""
-    found = list({id(thing): thing for thing in vars(module).values() if isinstance(thing, Tool)}.values())
-    own = {key: thing for key, thing in vars(module).items() if _is_own_function(module, key, thing)}
+    found = list(
+        {id(thing): thing for thing in vars(module).values() if isinstance(thing, Tool)}.values(),
+    )
+    own = {
+        key: thing for key, thing in vars(module).items() if _is_own_function(module, key, thing)
+    }
     if not found:
         return [Tool(thing) for thing in own.values()]
     used = [tool.func for tool in found]
-    if plain := ", ".join(f"`{key}`" for key, thing in own.items() if key != also and thing not in used):
-        say(f"{what} has a `@tool`, so a function without it is not loaded: {plain}. Decorate those that are tools.")
+    if plain := ", ".join(
+        f"`{key}`" for key, thing in own.items() if key != also and thing not in used
+    ):
+        say(
+            f"{what} has a `@tool`, so a function without it is not loaded: {plain}. Decorate those that are tools.",
+        )
     return found
 
 
@@ -228,7 +268,9 @@ def _tools_of_path(place: str) -> list[Tool]:
         return _tools_of_file(place)
     found = Tool.load(place)
     if not found:
-        raise ToolLoadError(f"The folder {place} has no tools: a tool is a function in a file of the same name.")
+        raise ToolLoadError(
+            f"The folder {place} has no tools: a tool is a function in a file of the same name.",
+        )
     return found
 
 
@@ -239,10 +281,18 @@ def _tools_of_file(place: str) -> list[Tool]:
     if module is None:
         if isinstance(error, ToolLoadError):  # it is no Python file
             raise error
-        msg = f"`{path.name}` could not be loaded: {_describe(error)}." if error is not None else f"`{path.name}` is not a Python file."
+        msg = (
+            f"`{path.name}` could not be loaded: {_describe(error)}."
+            if error is not None
+            else f"`{path.name}` is not a Python file."
+        )
         raise ToolLoadError(msg) from error
     found, named = _tools_in(module, f"`{path.name}`", path.stem), getattr(module, path.stem, None)
-    if callable(named) and not isinstance(named, (type, Tool)) and path.stem not in [tool.name for tool in found]:
+    if (
+        callable(named)
+        and not isinstance(named, (type, Tool))
+        and path.stem not in [tool.name for tool in found]
+    ):
         found = [Tool(path.stem, None, named), *found]
     if not found:
         msg = f"`{path.name}` has no tool: neither a function `{path.stem}`, nor a `@tool`, nor a public function of its own."
@@ -283,7 +333,9 @@ def make_deps(place: str | None) -> Any:
     try:
         signature(found).bind()
     except TypeError as error:
-        raise ConfigurationError(f"`--deps {place}` is called without arguments, but it needs some: {error}.") from error
+        raise ConfigurationError(
+            f"`--deps {place}` is called without arguments, but it needs some: {error}.",
+        ) from error
     except ValueError:  # a class of another language has no signature to read
         pass
     made, error = attempt(found)
@@ -291,7 +343,9 @@ def make_deps(place: str | None) -> Any:
         raise ConfigurationError(f"`--deps {place}` raised {_describe(error)}") from error
     if isawaitable(made):
         discard(made)
-        raise ConfigurationError(f"`--deps {place}` is async: name a function that returns the value itself.")
+        raise ConfigurationError(
+            f"`--deps {place}` is async: name a function that returns the value itself.",
+        )
     return made
 
 
@@ -299,11 +353,16 @@ def find_attribute(place: str, what: str) -> Any:
     """What is at `module:attribute` or `file.py:attribute`; None if there is no such name."""
     where, _, name = place.rpartition(":")
     if not where or not name:
-        raise ConfigurationError(f"Name the {what} as module:attribute or file.py:attribute; found {place!r}.")
+        raise ConfigurationError(
+            f"Name the {what} as module:attribute or file.py:attribute; found {place!r}.",
+        )
     if where.endswith(".py"):
         loaded = sys.modules.get(_module_name(where))
-        # The file of the program is not run again: its classes would be others than those that its tools declare.
-        is_same = what == "deps" and loaded is not None and loaded.__file__ == str(Path(where).resolve())
+        # The file of the program is not run again: its classes would be others than those that its
+        # tools declare.
+        is_same = (
+            what == "deps" and loaded is not None and loaded.__file__ == str(Path(where).resolve())
+        )
         module, error = (loaded, None) if is_same else _run_file(where)
         if module is None:
             msg = f"The file {where!r} cannot be loaded: {_describe(error) if error is not None else 'it is not a Python file'}"
@@ -315,19 +374,25 @@ def find_attribute(place: str, what: str) -> Any:
 
 def _import(name: str, place: str) -> ModuleType:
     here = str(Path.cwd())
-    if here not in sys.path:  # like `python -m`, so that the command finds modules in the current folder
+    if (
+        here not in sys.path
+    ):  # like `python -m`, so that the command finds modules in the current folder
         sys.path.insert(0, here)
     module, error = attempt(partial(import_module, name))
     if error is not None or module is None:
         why = f": {_describe(error)}" if error is not None else "."
-        raise ToolLoadError(f"{place!r} is neither a file, nor a folder, nor a module that can be imported{why}") from error
+        raise ToolLoadError(
+            f"{place!r} is neither a file, nor a folder, nor a module that can be imported{why}",
+        ) from error
     return module
 
 
 def _named(module: ModuleType, name: str, place: str) -> list[Tool]:
     named: object = getattr(module, name, None)
     found = list(cast("Mapping[Any, Any]", named).values()) if isinstance(named, Mapping) else named
-    things: list[Any] = list(cast("Sequence[Any]", found)) if isinstance(found, (list, tuple)) else [found]
+    things: list[Any] = (
+        list(cast("Sequence[Any]", found)) if isinstance(found, (list, tuple)) else [found]
+    )
     if not things or not all(callable(thing) for thing in things):
         msg = f"{place!r} is not a tool: `{name}` must be a function, a `Tool`, or a list of these; found {shown(cast('object', named))}."
         raise ToolLoadError(msg)

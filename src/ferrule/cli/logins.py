@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from ferrule.cli.screen import say
-from ferrule.values.encoding.safe_text import one_line
+from ferrule.encoding.safe_text import one_line
 
 _LONGEST_ADDRESS = 4_000
 
@@ -20,7 +20,7 @@ def login_options() -> dict[str, Any]:
 
 def ask_to_log_in() -> dict[str, Any]:
     """The options of a server that ask for a log-in on standard error, with a browser if there is one, otherwise with a device code."""
-    from ferrule.bridges.mcp.login.login import has_browser
+    from ferrule.mcp_bridge.login.login import has_browser
 
     return {"open_browser": _open_browser if has_browser() else None, "enter_code": show_code}
 

@@ -56,7 +56,8 @@ def process() -> None:
             if not isinstance(error, BrokenPipeError):
                 with suppress(OSError):
                     print(f"The output could not be written: {error}", file=sys.stderr, flush=True)
-    # `sys.exit` would shut the interpreter down around a tool that still runs in its thread after Ctrl-C, and may abort.
+    # `sys.exit` would shut the interpreter down around a tool that still runs in its thread after
+    # Ctrl-C, and may abort.
     os._exit(code)
 
 
@@ -68,7 +69,7 @@ def _terminate(number: int, frame: object) -> NoReturn:
 
 def _close_servers() -> None:
     """Close the MCP servers of the command, which `os._exit` would leave behind."""
-    connections = sys.modules.get("ferrule.bridges.mcp.transport.open_connections")
+    connections = sys.modules.get("ferrule.mcp_bridge.transport.open_connections")
     if connections is not None:
         connections.close_all()
 
@@ -76,11 +77,16 @@ def _close_servers() -> None:
 def run_loaded(load: Callable[[], Callable[[], int]]) -> int:
     """Load a command and run it; returns its exit code. `load` imports the command, which may lack the extra."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # the caller closed it; `print` skips it then, and `write` fails
+        if (
+            getattr(sys, name) is None
+        ):  # the caller closed it; `print` skips it then, and `write` fails
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  until the process ends
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(encoding=_encoding(cast("TextIO", stream)), errors="replace")  # for terminals that lack a character
+            stream.reconfigure(
+                encoding=_encoding(cast("TextIO", stream)),
+                errors="replace",
+            )  # for terminals that lack a character
     try:
         command = load()
     except ModuleNotFoundError as error:
@@ -93,7 +99,9 @@ def run_loaded(load: Callable[[], Callable[[], int]]) -> int:
 
 def _encoding(stream: TextIO) -> str:
     """How to write to a stream: a file or a pipe gets UTF-8 also on Windows, where Python takes a code page that lacks most characters."""
-    is_own = sys.platform == "win32" and not stream.isatty() and "PYTHONIOENCODING" not in os.environ
+    is_own = (
+        sys.platform == "win32" and not stream.isatty() and "PYTHONIOENCODING" not in os.environ
+    )
     return "utf-8" if is_own else stream.encoding
 
 

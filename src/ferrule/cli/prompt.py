@@ -1,7 +1,8 @@
 """Ask the person at the terminal for a decision.
 
-A confirmation takes `y`, `n`, `edit NAME=VALUE ...`, `always`, `why`, or what to do instead. After an empty line or an unreadable edit the
-question is asked again. Anything but a clear yes denies the call.
+A confirmation takes `y`, `n`, `edit NAME=VALUE ...`, `always`, `why`, or what to do instead. After
+an empty line or an unreadable edit the question is asked again. Anything but a clear yes denies the
+call.
 """
 
 from __future__ import annotations
@@ -15,21 +16,26 @@ from rich.console import Group
 from rich.panel import Panel
 from rich.text import Text
 
+from ferrule.approval.policy import Grant
+from ferrule.approval.question import form_fields
+from ferrule.encoding.encode import json_text
+from ferrule.encoding.safe_text import one_line, reveal
 from ferrule.errors import DecisionError
 from ferrule.runs.confirmation.decisions import accept
-from ferrule.values.confirmation.policy import Grant
-from ferrule.values.confirmation.question import form_fields
-from ferrule.values.encoding.encode import json_text
-from ferrule.values.encoding.safe_text import one_line, reveal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rich.console import Console
 
-    from ferrule.values.confirmation.question import Decision, Question
+    from ferrule.approval.question import Decision, Question
 
-_YES, _NO, _ALWAYS, _WHY = frozenset({"y", "yes"}), frozenset({"n", "no"}), frozenset({"always"}), frozenset({"why"})
+_YES, _NO, _ALWAYS, _WHY = (
+    frozenset({"y", "yes"}),
+    frozenset({"n", "no"}),
+    frozenset({"always"}),
+    frozenset({"why"}),
+)
 _HINTS = {
     "confirm": "y, n, edit NAME=VALUE, always, why, or what to do instead: ",
     "clarify": "your answer: ",
@@ -46,7 +52,11 @@ _TITLES = {
 }
 
 
-def ask_at_terminal(question: Question, console: Console, read_line: Callable[[], str] = input) -> Decision | None:
+def ask_at_terminal(
+    question: Question,
+    console: Console,
+    read_line: Callable[[], str] = input,
+) -> Decision | None:
     """The person's decision, or None at the end of input."""
     console.print(_panel(question))
     hint = _HINTS[question.kind]
@@ -61,7 +71,10 @@ def ask_at_terminal(question: Question, console: Console, read_line: Callable[[]
             console.print(_explain(question))
         elif text:
             try:
-                return accept(question, _decision(question, text), now=time()).signed(user_name(), "terminal")
+                return accept(question, _decision(question, text), now=time()).signed(
+                    user_name(),
+                    "terminal",
+                )
             except DecisionError as error:
                 console.print(Text(reveal(str(error)), "red"))
 
@@ -88,12 +101,14 @@ def _decision(question: Question, text: str) -> Decision:
 
 
 def _words(text: str) -> list[str]:
-    from ferrule.bridges.mcp.spec import split_words
+    from ferrule.mcp_bridge.spec import split_words
 
     try:
         return split_words(text)
     except ValueError as error:
-        raise DecisionError(f"This edit cannot be read ({error}). Write: edit name=value other='two words'.") from error
+        raise DecisionError(
+            f"This edit cannot be read ({error}). Write: edit name=value other='two words'.",
+        ) from error
 
 
 def read_edits(question: Question, words: Sequence[str]) -> dict[str, Any]:
@@ -102,8 +117,14 @@ def read_edits(question: Question, words: Sequence[str]) -> dict[str, Any]:
     for word in words:
         name, sign, value = word.partition("=")
         if not sign or not name:
-            raise DecisionError(f"This edit cannot be read at {word!r}. Write: edit name=value other='two words'.")
-        is_text = isinstance(question.call.args.get(name), str) if question.kind != "input" else _is_text(question, name)
+            raise DecisionError(
+                f"This edit cannot be read at {word!r}. Write: edit name=value other='two words'.",
+            )
+        is_text = (
+            isinstance(question.call.args.get(name), str)
+            if question.kind != "input"
+            else _is_text(question, name)
+        )
         found[name] = value if is_text else json_or_text(value)
     return found
 
@@ -126,7 +147,9 @@ def _panel(question: Question) -> Panel:
     if question.call.intention:
         parts.append(Text(f"because: {reveal(question.call.intention)}", "dim"))
     for name, (written, prepared) in question.changes.items():
-        if question.raw is not None and name in question.raw:  # a default that was filled in is no change of the model's arguments
+        if (
+            question.raw is not None and name in question.raw
+        ):  # a default that was filled in is no change of the model's arguments
             parts.append(Text(reveal(f"- {name}: {one_line(json_text(written))}"), "red"))
             parts.append(Text(reveal(f"+ {name}: {one_line(json_text(prepared))}"), "green"))
     return Panel(Group(*parts), title=Text(title), title_align="left", border_style="yellow")

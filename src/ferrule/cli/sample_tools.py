@@ -43,7 +43,9 @@ def calculate(expression: str) -> str:
     """
     written = _THOUSANDS.sub("", expression.translate(_TYPED_SIGNS)).strip()
     if len(written) > _LONGEST_EXPRESSION:
-        raise ToolRetry(f"The expression has {len(written)} characters; at most {_LONGEST_EXPRESSION} are computed. Split it.")
+        raise ToolRetry(
+            f"The expression has {len(written)} characters; at most {_LONGEST_EXPRESSION} are computed. Split it.",
+        )
     if not _ARITHMETIC.fullmatch(written):
         raise _not_arithmetic(expression)
     try:
@@ -69,13 +71,17 @@ def _value(node: ast.expr, written: str) -> Fraction:
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
             return _power(_value(left, written), _value(right, written))
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _BINARY:
-            return _bounded(Fraction(_BINARY[type(sign)](_value(left, written), _value(right, written))))
+            return _bounded(
+                Fraction(_BINARY[type(sign)](_value(left, written), _value(right, written))),
+            )
         case _:
             raise _not_arithmetic(ast.get_source_segment(written, node) or written)
 
 
 def _not_arithmetic(found: str) -> ToolRetry:
-    return ToolRetry(f"{shown(found)} is not arithmetic. Use numbers, + - * / // % ** and parentheses only.")
+    return ToolRetry(
+        f"{shown(found)} is not arithmetic. Use numbers, + - * / // % ** and parentheses only.",
+    )
 
 
 def _decimal(text: str) -> Fraction:
@@ -87,7 +93,9 @@ def _decimal(text: str) -> Fraction:
 
 def _power(number: Fraction, exponent: Fraction) -> Fraction:
     if exponent.denominator != 1:
-        raise ToolRetry(f"The power {_number_text(exponent)} is not a whole number; the result would not be exact.")
+        raise ToolRetry(
+            f"The power {_number_text(exponent)} is not a whole number; the result would not be exact.",
+        )
     bits = max(number.numerator.bit_length(), number.denominator.bit_length())
     if bits > 1 and abs(exponent.numerator) * bits > _MOST_BITS:
         raise ToolRetry(f"The power {_number_text(exponent)} gives too large a number.")
@@ -165,7 +173,10 @@ def search_documents(query: str) -> str:
     # Rare words weigh more.
     weights = {word: 1 / (1 + sum(word in passage.words for passage in passages)) for word in words}
     phrase = query.casefold().strip()
-    scored = [(passage.score(weights, phrase), -len(passage.text), passage.text, passage.place) for passage in passages]
+    scored = [
+        (passage.score(weights, phrase), -len(passage.text), passage.text, passage.place)
+        for passage in passages
+    ]
     score, _, text, place = max(scored, default=(0.0, 0, "", ""))
     if not score:
         return f"No passage of ferrule's documents mentions {' or '.join(sorted(words))}."
@@ -197,8 +208,8 @@ _WORD = re.compile(r"\w+")
 _FEW_WORDS = frozenset(
     _WORD.findall(
         "a about an and are as at be by can could do does documentation documents ferrule for from how i if in is it me of on or say "
-        "search tell that the this to what when where which who why with you"
-    )
+        "search tell that the this to what when where which who why with you",
+    ),
 )
 """Words that say nothing about the subject of a question."""
 _FEWEST_WORDS = 5
@@ -211,7 +222,11 @@ def _words(text: str) -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def _passages() -> tuple[_Passage, ...]:
-    return tuple(_Passage(text, place, _words(text)) for place, document in _documents() for text in _paragraphs(document))
+    return tuple(
+        _Passage(text, place, _words(text))
+        for place, document in _documents()
+        for text in _paragraphs(document)
+    )
 
 
 def _documents() -> Iterator[tuple[str, str]]:
@@ -234,4 +249,6 @@ def _paragraphs(document: str) -> Iterator[str]:
     for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-|]|\d+\.) )", prose):
         text = " ".join(block.split())
         if not text.startswith(("#", "<!--", "- [")) and len(_WORD.findall(text)) >= _FEWEST_WORDS:
-            yield text.removeprefix("- ").removeprefix("| ").removesuffix(" |").replace(" | ", " — ")
+            yield (
+                text.removeprefix("- ").removeprefix("| ").removesuffix(" |").replace(" | ", " — ")
+            )

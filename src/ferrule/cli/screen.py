@@ -15,11 +15,11 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from ferrule import events
 from ferrule.cli.exit_code import ExitCode
+from ferrule.encoding.encode import json_text, jsonable
+from ferrule.encoding.safe_text import clip_lines, one_line, printable
 from ferrule.values.content.convert import content_text
-from ferrule.values.encoding.encode import json_text, jsonable
-from ferrule.values.encoding.safe_text import clip_lines, one_line, printable
-from ferrule.values.run import event as events
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ferrule.values.calls.call import ToolCall, ToolResult
     from ferrule.values.conversation.exchange import Usage
-    from ferrule.values.run.outcome import Prediction, Step
+    from ferrule.values.outcome import Prediction, Step
 
 
 _WIDTH = 80
@@ -96,7 +96,11 @@ class Screen:
             case events.ThoughtDelta(text=text):
                 self._think(text)
             case events.AttemptFailed(reason=reason):
-                self._line("", f"The answer could not be used; asking the model again. {one_line(reason, 200)}", "yellow")
+                self._line(
+                    "",
+                    f"The answer could not be used; asking the model again. {one_line(reason, 200)}",
+                    "yellow",
+                )
             case events.CallStarted(call=call):
                 self._call(call)
             case events.CallProgress():
@@ -118,9 +122,20 @@ class Screen:
         self._end_thought()
         for name, value in prediction.items():
             text = printable(value if isinstance(value, str) else json_text(value))
-            self.console.print(Panel(Text(text), title=Text(printable(name)), title_align="left", border_style="green"))
+            self.console.print(
+                Panel(
+                    Text(text),
+                    title=Text(printable(name)),
+                    title_align="left",
+                    border_style="green",
+                ),
+            )
         if prediction.reason:
-            self._line("", f"The run ended early ({prediction.reason}); the outputs are based on its steps so far.", "yellow")
+            self._line(
+                "",
+                f"The run ended early ({prediction.reason}); the outputs are based on its steps so far.",
+                "yellow",
+            )
         self.console.print(Text(_cost(prediction), "dim"))
 
     def _think(self, piece: str) -> None:
@@ -154,7 +169,11 @@ class Screen:
     def _result(self, call: ToolCall, result: ToolResult) -> None:
         # Calls of one turn run together: a result that does not follow its own call names it.
         prefix = "" if (call.id or "") == self._latest_call else f"{call.name}: "
-        self._line("→ ", prefix + (content_text(result.content) or "(nothing)"), "red" if result.is_error else "green")
+        self._line(
+            "→ ",
+            prefix + (content_text(result.content) or "(nothing)"),
+            "red" if result.is_error else "green",
+        )
 
     def _step_finished(self, step: Step) -> None:
         """Draw calls that did not run, and the errors of an answer that had no calls."""
@@ -170,11 +189,19 @@ class Screen:
 
 def call_text(name: str, args: Mapping[str, Any]) -> str:
     """A call as Python code on one line: `add(a=1, b=2)`."""
-    return one_line(f"{name}({', '.join(f'{key}={json_text(value)}' for key, value in args.items())})")
+    return one_line(
+        f"{name}({', '.join(f'{key}={json_text(value)}' for key, value in args.items())})",
+    )
 
 
 def _progress_text(event: events.CallProgress) -> str:
-    count = "" if event.done is None else f"{event.done:g}" if event.total is None else f"{event.done:g} of {event.total:g}"
+    count = (
+        ""
+        if event.done is None
+        else f"{event.done:g}"
+        if event.total is None
+        else f"{event.done:g} of {event.total:g}"
+    )
     return one_line(" ".join(part for part in (count, event.message) if part) or "working")
 
 
@@ -187,9 +214,23 @@ def usage_text(usage: Usage) -> str:
 
 def usage_document(usage: Usage) -> dict[str, Any]:
     """Tokens and cost as JSON data, always with the same keys."""
-    names = ("input_tokens", "output_tokens", "cached_tokens", "calls", "reasoning_tokens", "cache_write_tokens", "cost")
+    names = (
+        "input_tokens",
+        "output_tokens",
+        "cached_tokens",
+        "calls",
+        "reasoning_tokens",
+        "cache_write_tokens",
+        "cost",
+    )
     found = {name: getattr(usage, name) for name in names}
-    return {**found, "by_model": {name: {each: getattr(of_model, each) for each in names} for name, of_model in usage.by_model.items()}}
+    return {
+        **found,
+        "by_model": {
+            name: {each: getattr(of_model, each) for each in names}
+            for name, of_model in usage.by_model.items()
+        },
+    }
 
 
 def _cost(prediction: Prediction) -> str:

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 STORE_VARIABLE = "FERRULE_STORE"
 DEFAULT_STORE = "ferrule.db"
 StorePlace = Annotated[
-    str, typer.Option("--store", envvar=STORE_VARIABLE, show_envvar=True, help="The SQLite file with the runs, or postgresql://...")
+    str,
+    typer.Option(
+        "--store",
+        envvar=STORE_VARIABLE,
+        show_envvar=True,
+        help="The SQLite file with the runs, or postgresql://...",
+    ),
 ]
 QueueName = Annotated[str, typer.Option("--queue", help="The queue of the workers.")]
 DEFAULT_QUEUE = "ferrule"
@@ -44,7 +50,7 @@ def read_dsn(place: str) -> tuple[str, Any]:
 
 def postgres_store(place: str, **engine: Any) -> PostgresStore:
     """The store at a DSN, whose decisions call its workers. `engine` are options of `DBOSEngine`."""
-    from ferrule.bridges.dbos import DBOSEngine
+    from ferrule.runs.store.dbos import DBOSEngine
     from ferrule.runs.store.postgres.store import PostgresStore
 
     os.environ.pop(STORE_VARIABLE, None)  # processes of tools do not inherit it
@@ -55,7 +61,9 @@ def postgres_store(place: str, **engine: Any) -> PostgresStore:
 def sqlite_place(place: str, command: str) -> str:
     """The place of a SQLite file. Raises `ConfigurationError` for a DSN, which may hold a password and would become a file's name."""
     if is_dsn(place):
-        raise ConfigurationError(f"`ferrule {command}` keeps runs in a SQLite file only: --store FILE. Found a DSN of Postgres.")
+        raise ConfigurationError(
+            f"`ferrule {command}` keeps runs in a SQLite file only: --store FILE. Found a DSN of Postgres.",
+        )
     return place
 
 
@@ -69,7 +77,9 @@ def open_store(place: str) -> Generator[Any]:
     elif Path(place).is_file():
         store = SQLiteStore(place)
     else:
-        raise ConfigurationError(f"There is no file {place!r}. Name the store with --store FILE, or --store postgresql://...")
+        raise ConfigurationError(
+            f"There is no file {place!r}. Name the store with --store FILE, or --store postgresql://...",
+        )
     try:
         yield store
     finally:

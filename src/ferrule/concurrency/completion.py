@@ -1,7 +1,8 @@
 """Futures for work that must not be left half done: a task that awaits it can be cancelled, but continues only when the work has ended.
 
-Cancelling a task cancels the future that it awaits. If the future refuses, asyncio keeps the cancellation and raises it where the task
-awaits, once the future is done. So one future does what `asyncio.shield` needs two futures, a task and a second wait for.
+Cancelling a task cancels the future that it awaits. If the future refuses, asyncio keeps the
+cancellation and raises it where the task awaits, once the future is done. So one future does what
+`asyncio.shield` needs two futures, a task and a second wait for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Await with a time limit: a tool that ignores its cancellation is left behind.
 
-`within` returns the awaitable's result or raises `ToolTimeoutError`. The awaitable runs in a separate task, because a task cannot abandon a
-coroutine that it awaits itself: the coroutine may refuse cancellation, or take long over it.
+`within` returns the awaitable's result or raises `ToolTimeoutError`. The awaitable runs in a
+separate task, because a task cannot abandon a coroutine that it awaits itself: the coroutine may
+refuse cancellation, or take long over it.
 """
 
 from __future__ import annotations
@@ -36,13 +37,17 @@ def left_until(deadline: float) -> float | None:
 async def within(value: Awaitable[R], left_s: float, timeout_s: float, name: str) -> R:
     """Await for the remaining `left_s` seconds of a limit of `timeout_s`; then raise `ToolTimeoutError`, whatever the tool does.
 
-    If the caller is cancelled, the tool is cancelled too. The caller then waits for it until the time is up and ignores its result.
+    If the caller is cancelled, the tool is cancelled too. The caller then waits for it until the
+    time is up and ignores its result.
     """
     import asyncio
 
     ends = time.monotonic() + left_s
     work = _Work(value)
-    task = asyncio.create_task(work.done(), name=f"{TOOL_TASK}{name}")  # in a copy of the context: variables the tool sets are discarded
+    task = asyncio.create_task(
+        work.done(),
+        name=f"{TOOL_TASK}{name}",
+    )  # in a copy of the context: variables the tool sets are discarded
     try:
         await asyncio.wait((task,), timeout=max(left_s, 0))
         if not task.done():
@@ -56,7 +61,11 @@ async def within(value: Awaitable[R], left_s: float, timeout_s: float, name: str
     finally:
         work.leave(task)
     if not task.done() or work.ended > ends:
-        raise ToolTimeoutError(name, timeout_s, because="" if task.done() else STUBBORN) from work.error
+        raise ToolTimeoutError(
+            name,
+            timeout_s,
+            because="" if task.done() else STUBBORN,
+        ) from work.error
     try:
         task.result()  # raises only if the loop ended before the task began
         return work.result()
@@ -113,8 +122,9 @@ class _Work:
             task.add_done_callback(_left.discard)
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        # Passes on values and errors from the loop. An abandoned coroutine ends at the next cancel, even if it refuses: else `asyncio.run`,
-        # which cancels all remaining tasks and waits for them, would never return.
+        # Passes on values and errors from the loop. An abandoned coroutine ends at the next cancel,
+        # even if it refuses: else `asyncio.run`, which cancels all remaining tasks and waits for
+        # them, would never return.
         work = _plain(self._value).__await__()
         try:
             waits_for = next(work)

@@ -12,4 +12,6 @@ if TYPE_CHECKING:
 def renew_in_child(module: dict[str, Any], **locks: Callable[[], object]) -> None:
     """Replace locks of a module (its `globals()`) in the child of a fork: a thread of the parent may have held them."""
     if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
-        os.register_at_fork(after_in_child=lambda: module.update({name: make() for name, make in locks.items()}))
+        os.register_at_fork(
+            after_in_child=lambda: module.update({name: make() for name, make in locks.items()}),
+        )

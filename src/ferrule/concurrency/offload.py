@@ -1,9 +1,11 @@
 """Run work elsewhere: in the bounded pool of worker threads, or on the one background event loop.
 
-Threads are daemons: a tool that hangs never keeps the process from ending. Work always runs with the caller's context variables.
+Threads are daemons: a tool that hangs never keeps the process from ending. Work always runs with
+the caller's context variables.
 
-Three rules prevent deadlock: a worker that waits for other work lets another thread take its place; a thread stuck in abandoned work is
-not counted; and work that the background loop itself waits for gets a separate loop.
+Three rules prevent deadlock: a worker that waits for other work lets another thread take its place;
+a thread stuck in abandoned work is not counted; and work that the background loop itself waits for
+gets a separate loop.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ _TELLS_WITHIN_S = 5.0
 """A loop that does not report an exceeded time limit within this time is blocked."""
 _WARNS_AFTER_S = 1.0
 """After waiting this long for async work, sync code checks whether the loop is blocked."""
-_BLOCKED = "blocks ferrule's event loop, as `time.sleep` does: async tools have to wait with `await`."
+_BLOCKED = (
+    "blocks ferrule's event loop, as `time.sleep` does: async tools have to wait with `await`."
+)
 
 
 class Aside:
@@ -116,7 +120,13 @@ def result_or_run(future: Future[R], function: Callable[[], R]) -> R:
     return future.result()
 
 
-def run_with_timeout(function: Callable[[], R], timeout_s: float, name: str, *, left_s: float | None = None) -> R:
+def run_with_timeout(
+    function: Callable[[], R],
+    timeout_s: float,
+    name: str,
+    *,
+    left_s: float | None = None,
+) -> R:
     """Run a function in the pool and wait at most `timeout_s` seconds from its start, or the remaining `left_s`.
 
     Raises `ToolTimeoutError` and abandons the thread.
@@ -138,7 +148,9 @@ def run_with_timeout(function: Callable[[], R], timeout_s: float, name: str, *, 
                     return future.result()
                 raise ToolTimeoutError(name, timeout_s, abandoned=_pool.abandon(job)) from late
         except BaseException:
-            if not future.done():  # interrupted while waiting, or while a limit was reported (Ctrl-C)
+            if (
+                not future.done()
+            ):  # interrupted while waiting, or while a limit was reported (Ctrl-C)
                 _pool.abandon(job)
             raise
 
@@ -148,7 +160,13 @@ def _never_begun(name: str, timeout_s: float, job: Job) -> ToolTimeoutError:
     return ToolTimeoutError(name, timeout_s, abandoned=_pool.abandon(job), because=why)
 
 
-async def in_worker_thread(function: Callable[[], R], *, timeout_s: float | None = None, name: str = "", left_s: float | None = None) -> R:
+async def in_worker_thread(
+    function: Callable[[], R],
+    *,
+    timeout_s: float | None = None,
+    name: str = "",
+    left_s: float | None = None,
+) -> R:
     """Run a function in the pool without blocking the loop. Cancelling stops the wait, not the thread; work not yet begun never runs.
 
     The time limit works as in `run_with_timeout`.
@@ -213,13 +231,22 @@ async def to_its_end(pool: ThreadPool, function: Callable[[], R]) -> R:
     return await completed(put(pool, function, Completion(loop=asyncio.get_running_loop())))
 
 
-def put(pool: ThreadPool, function: Callable[[], R], future: asyncio.Future[R]) -> asyncio.Future[R]:
+def put(
+    pool: ThreadPool,
+    function: Callable[[], R],
+    future: asyncio.Future[R],
+) -> asyncio.Future[R]:
     """Run a function in a pool, and return the given future, which gets its result. Queued work always runs."""
     pool.put(Job(function, partial(_tell, future.get_loop(), future), loop_waits=here.loop_waits))
     return future
 
 
-def _tell(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], value: Any = None, error: BaseException | None = None) -> None:
+def _tell(
+    loop: asyncio.AbstractEventLoop,
+    future: asyncio.Future[Any],
+    value: Any = None,
+    error: BaseException | None = None,
+) -> None:
     with suppress(RuntimeError):  # the loop was closed meanwhile: no caller is waiting
         loop.call_soon_threadsafe(_wake, future, value, error)
 
@@ -230,7 +257,10 @@ def _wake(waiter: asyncio.Future[Any], value: Any, error: BaseException | None) 
             return
         if error is None:
             waiter.set_result(value)
-        elif isinstance(error, (StopIteration, GeneratorExit)):  # a future refuses the first; the second would close its awaiter
+        elif isinstance(
+            error,
+            (StopIteration, GeneratorExit),
+        ):  # a future refuses the first; the second would close its awaiter
             refused = RuntimeError(f"the function raised {error!r}")
             refused.__cause__ = error
             waiter.set_exception(refused)
@@ -244,10 +274,15 @@ def _wake(waiter: asyncio.Future[Any], value: Any, error: BaseException | None) 
 def run_async(awaitable: Awaitable[R], *, name: str = "") -> R:
     """Wait for an awaitable from sync code. It runs on the background loop, even if another loop runs in this thread.
 
-    `name` is the awaited tool, if any. If a tool blocks the loop meanwhile, a `RuntimeWarning` names it.
+    `name` is the awaited tool, if any. If a tool blocks the loop meanwhile, a `RuntimeWarning`
+    names it.
     """
     with Aside():
-        errand = Errand(lambda: awaitable, None if is_awaited_by_loop() else background_loop(), name)
+        errand = Errand(
+            lambda: awaitable,
+            None if is_awaited_by_loop() else background_loop(),
+            name,
+        )
         try:
             while True:
                 try:
@@ -267,11 +302,16 @@ def _warn_of_blocker(errand: Errand[Any]) -> None:
         warnings.warn(f"`{name}` {_BLOCKED}", RuntimeWarning, stacklevel=3)
 
 
-def run_async_within(make: Callable[[], Awaitable[R]], left_s: float, timeout_s: float, name: str) -> R:
+def run_async_within(
+    make: Callable[[], Awaitable[R]],
+    left_s: float,
+    timeout_s: float,
+    name: str,
+) -> R:
     """`run_async` with a time limit: `make` is called on the loop, and its awaitable enforces the limit (`deadline.within`).
 
-    If the loop is blocked, perhaps by this very work, a `RuntimeWarning` names the blocking tool, and this function raises
-    `ToolTimeoutError`. Work that has not begun by then never runs.
+    If the loop is blocked, perhaps by this very work, a `RuntimeWarning` names the blocking tool,
+    and this function raises `ToolTimeoutError`. Work that has not begun by then never runs.
     """
     from concurrent.futures import wait
 
@@ -285,9 +325,17 @@ def run_async_within(make: Callable[[], Awaitable[R]], left_s: float, timeout_s:
             if not over:
                 _warn_of_blocker(errand)
             if errand.future.cancel():
-                raise ToolTimeoutError(name, timeout_s, because=f" It did not begin: another async tool {_BLOCKED}")
+                raise ToolTimeoutError(
+                    name,
+                    timeout_s,
+                    because=f" It did not begin: another async tool {_BLOCKED}",
+                )
             if not over:
-                raise ToolTimeoutError(name, timeout_s, because=f" It may still be running: it, or another async tool, {_BLOCKED}")
+                raise ToolTimeoutError(
+                    name,
+                    timeout_s,
+                    because=f" It may still be running: it, or another async tool, {_BLOCKED}",
+                )
             return errand.future.result()
         except BaseException:
             errand.cancel()
@@ -306,15 +354,25 @@ def run_blocking(coroutine: Coroutine[Any, Any, R]) -> R:
 
 def background_loop() -> asyncio.AbstractEventLoop:
     """The process's background event loop, started on first use in a daemon thread."""
-    global _loop  # noqa: PLW0603  one loop for the process is the point
+    global _loop
     if _loop is None or _loop.is_closed():
         with _loop_lock:
             if _loop is None or _loop.is_closed():
                 import asyncio
 
-                # On Windows, not the policy's loop: a program may choose one (for psycopg) that cannot start processes such as MCP servers.
-                loop: asyncio.AbstractEventLoop = asyncio.ProactorEventLoop() if sys.platform == "win32" else asyncio.new_event_loop()
-                threading.Thread(target=_spin, args=(loop,), name="ferrule-loop", daemon=True).start()
+                # On Windows, not the policy's loop: a program may choose one (for psycopg) that
+                # cannot start processes such as MCP servers.
+                loop: asyncio.AbstractEventLoop = (
+                    asyncio.ProactorEventLoop()
+                    if sys.platform == "win32"
+                    else asyncio.new_event_loop()
+                )
+                threading.Thread(
+                    target=_spin,
+                    args=(loop,),
+                    name="ferrule-loop",
+                    daemon=True,
+                ).start()
                 _loop = loop
     return _loop
 

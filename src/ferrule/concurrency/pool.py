@@ -32,7 +32,13 @@ class Job:
 
     __slots__ = ("context", "function", "loop_waits", "settle", "state")
 
-    def __init__(self, function: Callable[[], Any], settle: Callable[[Any, BaseException | None], None], *, loop_waits: bool) -> None:
+    def __init__(
+        self,
+        function: Callable[[], Any],
+        settle: Callable[[Any, BaseException | None], None],
+        *,
+        loop_waits: bool,
+    ) -> None:
         self.function = function
         self.settle = settle
         self.context: Context = copy_context()
@@ -95,7 +101,11 @@ class ThreadPool:
     def _start(self) -> None:
         while self._idle < 0 and self._threads < self._limit:
             try:
-                threading.Thread(target=self._work, name=f"ferrule-worker-{self._threads + 1}", daemon=True).start()
+                threading.Thread(
+                    target=self._work,
+                    name=f"ferrule-worker-{self._threads + 1}",
+                    daemon=True,
+                ).start()
             except RuntimeError:  # the system starts no more threads: use the existing ones
                 if self._threads == 0:
                     raise
@@ -119,7 +129,9 @@ class ThreadPool:
                 value = job.context.run(job.function)
             except BaseException as raised:  # noqa: BLE001  passed to the waiting caller, which raises it again
                 error = raised
-            if self.is_forked:  # in the child, its locks may be held by threads that no longer exist
+            if (
+                self.is_forked
+            ):  # in the child, its locks may be held by threads that no longer exist
                 return
             job.settle(value, error)
             with self._lock:
@@ -149,7 +161,12 @@ class Timed(Generic[R]):
 
     __slots__ = ("_function", "_tell", "ends", "limit_s")
 
-    def __init__(self, function: Callable[[], R], limit_s: float, tell: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        function: Callable[[], R],
+        limit_s: float,
+        tell: Callable[[], object],
+    ) -> None:
         self._function, self._tell = function, tell
         self.limit_s, self.ends = limit_s, 0.0
 
@@ -169,7 +186,12 @@ class Errand(Generic[R]):
 
     __slots__ = ("_loop", "_make", "_name", "_task", "future")
 
-    def __init__(self, make: Callable[[], Awaitable[R]], loop: asyncio.AbstractEventLoop | None, name: str = "") -> None:
+    def __init__(
+        self,
+        make: Callable[[], Awaitable[R]],
+        loop: asyncio.AbstractEventLoop | None,
+        name: str = "",
+    ) -> None:
         from concurrent.futures import Future
 
         self.future: Future[R] = Future()
@@ -182,7 +204,12 @@ class Errand(Generic[R]):
             loop.call_soon_threadsafe(self._begin, loop, context)
             return
         try:
-            threading.Thread(target=context.run, args=(self._alone,), name="ferrule-loop-once", daemon=True).start()
+            threading.Thread(
+                target=context.run,
+                args=(self._alone,),
+                name="ferrule-loop-once",
+                daemon=True,
+            ).start()
         except RuntimeError:  # the system starts no more threads
             self._loop.close()
             raise
@@ -194,7 +221,9 @@ class Errand(Generic[R]):
         import asyncio
 
         self._task = task = cast("asyncio.Task[None]", asyncio.current_task())
-        if not self.future.set_running_or_notify_cancel():  # here, in the first step: a task cancelled before it never settles the future
+        if (
+            not self.future.set_running_or_notify_cancel()
+        ):  # here, in the first step: a task cancelled before it never settles the future
             return
         if self._name is not None:
             task.set_name(self._name)
@@ -213,7 +242,9 @@ class Errand(Generic[R]):
         here.loop_waits = True
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-                runner.run(self._run())  # settles the future before the runner closes, which waits for threads that the loop started
+                runner.run(
+                    self._run(),
+                )  # settles the future before the runner closes, which waits for threads that the loop started
         except BaseException as error:  # noqa: BLE001  handed to the waiting thread
             if not self.future.done():
                 self.future.set_exception(error)
@@ -249,7 +280,9 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
 
 
-def _after_fork() -> None:  # the child's only thread is not a pool thread, even if it was one in the parent
+def _after_fork() -> (
+    None
+):  # the child's only thread is not a pool thread, even if it was one in the parent
     here.__dict__.clear()
 
 

@@ -1,7 +1,7 @@
 """Models behind the user's own client: `LM.from_client(openai.OpenAI(...), model="...")`, and litellm.
 
-The wire renders the request, the client's public `create` sends it, and the wire reads the answer, an object or a dict. This module imports
-no client.
+The wire renders the request, the client's public `create` sends it, and the wire reads the answer,
+an object or a dict. This module imports no client.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from weakref import WeakKeyDictionary, ref
 
 from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError, shown
-from ferrule.models.http.errors import payload_error, status_error, with_provider
-from ferrule.models.http.sse import event
 from ferrule.models.model import TurnsLM, answer_of, as_stream
 from ferrule.models.providers import PROVIDERS, Provider, capabilities_of, check_settings
 from ferrule.models.turns import Turns
 from ferrule.models.wires.wire import assembly, body_of, is_answer, wire
+from ferrule.net.errors import payload_error, status_error, with_provider
+from ferrule.net.sse import event
+from ferrule.record import Record
 from ferrule.values.conversation.thoughts import split_thoughts
-from ferrule.values.record import Record
 
 if TYPE_CHECKING:
     import asyncio
@@ -54,14 +54,22 @@ _INTERFACES = (
 class ClientLM(TurnsLM):
     """A model behind the user's own client. Made by `LM.from_client` and `LM.from_litellm`.
 
-    An async client of an SDK serves only the event loop of its first request; another loop raises `ConfigurationError`.
+    An async client of an SDK serves only the event loop of its first request; another loop raises
+    `ConfigurationError`.
     """
 
     def __init__(
-        self, client: Any, model: str, wire_name: str | None, capabilities: Capabilities | None, settings: Mapping[str, Any]
+        self,
+        client: Any,
+        model: str,
+        wire_name: str | None,
+        capabilities: Capabilities | None,
+        settings: Mapping[str, Any],
     ) -> None:
         if not isinstance(model, str) or not model:
-            raise ConfigurationError(f'Which model? Name it as the client does: LM.from_client(client, model="..."), found {shown(model)}.')
+            raise ConfigurationError(
+                f'Which model? Name it as the client does: LM.from_client(client, model="..."), found {shown(model)}.',
+            )
         interface = _interface(client, wire_name)
         self._client, self._interface = client, interface
         self._package = interface.package
@@ -143,7 +151,9 @@ class ClientLM(TurnsLM):
                     for delta in answer.feed(event(_json_of(chunk))):
                         yield delta
             finally:
-                if (close := getattr(chunks, "close", None) or getattr(chunks, "aclose", None)) is not None:
+                if (
+                    close := getattr(chunks, "close", None) or getattr(chunks, "aclose", None)
+                ) is not None:
                     await close()
             for item in _end(answer):
                 yield item
@@ -160,11 +170,23 @@ class ClientLM(TurnsLM):
         if self._package != "litellm":  # it has its own settings, such as an address and retries
             check_settings(settings)
 
-    def _arguments(self, request: Request, create: Callable[..., Any], *, stream: bool = False) -> dict[str, Any]:
+    def _arguments(
+        self,
+        request: Request,
+        create: Callable[..., Any],
+        *,
+        stream: bool = False,
+    ) -> dict[str, Any]:
         """The request's body as keyword arguments: the ones that the client declares; all others go into its `extra_body`."""
         self._check(request.settings)
         body: dict[str, Any] = json.loads(
-            wire(self._wire_name).render(request, model=self._model, settings=self.settings, stream=stream, dialect=self._dialect)
+            wire(self._wire_name).render(
+                request,
+                model=self._model,
+                settings=self.settings,
+                stream=stream,
+                dialect=self._dialect,
+            ),
         )
         known = inspect.signature(create).parameters
         if "extra_body" not in known:
@@ -176,21 +198,37 @@ class ClientLM(TurnsLM):
     @contextmanager
     def _translated(self) -> Generator[None]:
         """Raise the client's errors as `LMError`s."""
-        packages = [sys.modules.get(name) for name in ("openai", "anthropic")]  # litellm's errors are subclasses of openai's
-        found = [getattr(package, name, None) for package in packages for name in ("OpenAIError", "AnthropicError")]
+        packages = [
+            sys.modules.get(name) for name in ("openai", "anthropic")
+        ]  # litellm's errors are subclasses of openai's
+        found = [
+            getattr(package, name, None)
+            for package in packages
+            for name in ("OpenAIError", "AnthropicError")
+        ]
         kinds = tuple(kind for kind in found if kind is not None)
         try:
             yield
         except kinds as error:
             response = getattr(error, "response", None)
             status, body = getattr(error, "status_code", None), getattr(error, "body", None)
-            if isinstance(body, dict) and not (isinstance(status, int) and status >= _FIRST_ERROR):  # an event of a stream with status 200
-                raise with_provider(payload_error({"error": body, **body}), provider=self._package) from error
+            if isinstance(body, dict) and not (
+                isinstance(status, int) and status >= _FIRST_ERROR
+            ):  # an event of a stream with status 200
+                raise with_provider(
+                    payload_error({"error": body, **body}),
+                    provider=self._package,
+                ) from error
             if not isinstance(status, int):
                 hint = "Is the server running? Its address, timeouts and retries are set where the client is made."
                 msg = f"the client failed: {type(error).__name__}: {str(error).rstrip('.')}. {hint} Asked `{self._model}`."
                 raise UnavailableError(msg, provider=self._package) from error
-            found_error, _ = status_error(status, getattr(response, "headers", None) or {}, _body(error), provider=self._package)
+            found_error, _ = status_error(
+                status,
+                getattr(response, "headers", None) or {},
+                _body(error),
+                provider=self._package,
+            )
             raise found_error from error
 
 
@@ -229,12 +267,16 @@ class _BoundLoop:
 
 
 def _is_async(create: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(inspect.unwrap(create))  # the SDKs wrap `create` to check keywords
+    return inspect.iscoroutinefunction(
+        inspect.unwrap(create),
+    )  # the SDKs wrap `create` to check keywords
 
 
 def _is_whole(found: Any, of_iterators: str, of_iterables: str) -> bool:
     """Whether a client returned a whole answer instead of a stream, as a wrapper or a stand-in may."""
-    return not hasattr(found, of_iterators) and (is_answer(found) or not hasattr(found, of_iterables))
+    return not hasattr(found, of_iterators) and (
+        is_answer(found) or not hasattr(found, of_iterables)
+    )
 
 
 def _end(answer: Assembly) -> Iterator[Delta | Response]:
@@ -251,7 +293,9 @@ def _interface(client: Any, wire_name: str | None) -> _Interface:
     if fitting:
         return fitting[0]
     if found:
-        raise ConfigurationError(f"`wire` of this client is one of {', '.join(each.wire for each in found)}, found {shown(wire_name)}.")
+        raise ConfigurationError(
+            f"`wire` of this client is one of {', '.join(each.wire for each in found)}, found {shown(wire_name)}.",
+        )
     msg = (
         f"A client is an `openai.OpenAI`, an `anthropic.Anthropic`, one of their async variants, or an object with the same `create`; "
         f"found {shown(client)}. For anything else, subclass `BaseLM`."

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from ferrule import settings as running
 from ferrule.errors import ConfigurationError, LMError, UnavailableError, shown
+from ferrule.events import ModelFellBack
 from ferrule.models.model import BaseLM, as_model
+from ferrule.record import replace
 from ferrule.values.conversation.exchange import Capabilities, Response
-from ferrule.values.record import replace
-from ferrule.values.run.event import ModelFellBack
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
@@ -29,12 +29,18 @@ class FallbackLM(BaseLM):
     ```python
     FallbackLM([LM("openai/gpt-5-mini"), LM("anthropic/claude-haiku-4-5")])
     ```
-    `on` holds the errors that make it fall back, by default `UnavailableError` with its subclass `RateLimitError`. A stream that has
-    begun does not fall back. Each request starts with the first model, which makes its own retries first (`max_retries`). The
-    capabilities are those that all models share. `response.model` names the model that answered.
+    `on` holds the errors that make it fall back, by default `UnavailableError` with its subclass
+    `RateLimitError`. A stream that has begun does not fall back. Each request starts with the first
+    model, which makes its own retries first (`max_retries`). The capabilities are those that all
+    models share. `response.model` names the model that answered.
     """
 
-    def __init__(self, models: Iterable[Any], *, on: type[LMError] | tuple[type[LMError], ...] = UnavailableError) -> None:
+    def __init__(
+        self,
+        models: Iterable[Any],
+        *,
+        on: type[LMError] | tuple[type[LMError], ...] = UnavailableError,
+    ) -> None:
         if isinstance(models, str) or not isinstance(models, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
             raise ConfigurationError(f"`FallbackLM` takes a list of models, found {shown(models)}.")
         self.models: tuple[Model, ...] = tuple(map(as_model, models))
@@ -42,7 +48,9 @@ class FallbackLM(BaseLM):
         if not self.models:
             raise ConfigurationError("`FallbackLM` takes a list of models, found an empty one.")
         if not all(isinstance(each, type) and issubclass(each, LMError) for each in self.on):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
-            raise ConfigurationError(f"`on` is one or several classes of `LMError`, found {shown(on)}.")
+            raise ConfigurationError(
+                f"`on` is one or several classes of `LMError`, found {shown(on)}.",
+            )
         self.name = " or ".join(each.name for each in self.models)
         self.capabilities = _shared([each.capabilities for each in self.models])
         self.is_free = all(getattr(each, "is_free", False) for each in self.models)
@@ -81,7 +89,9 @@ class FallbackLM(BaseLM):
         for lm, following in self._in_order():
             item = None
             try:
-                async with aclosing(cast("AsyncGenerator[Delta | Response]", lm.astream(request))) as items:
+                async with aclosing(
+                    cast("AsyncGenerator[Delta | Response]", lm.astream(request)),
+                ) as items:
                     async for item in items:
                         yield _named(lm, item)
                 break
@@ -96,7 +106,9 @@ class FallbackLM(BaseLM):
     def copy(self, **settings: Any) -> Self:
         """The same models with other settings."""
         other = super().copy()
-        other.models = tuple([each.copy(**settings) if isinstance(each, BaseLM) else each for each in self.models])
+        other.models = tuple(
+            [each.copy(**settings) if isinstance(each, BaseLM) else each for each in self.models],
+        )
         return other
 
     def __repr__(self) -> str:
@@ -117,11 +129,27 @@ def _fall_back(lm: Model, following: Model | None, error: LMError) -> None:
 
 
 def _named(lm: Model, item: Any) -> Any:
-    return replace(item, model=item.model or lm.name, answered_by=item.answered_by or lm.name) if isinstance(item, Response) else item
+    return (
+        replace(item, model=item.model or lm.name, answered_by=item.answered_by or lm.name)
+        if isinstance(item, Response)
+        else item
+    )
 
 
 def _shared(each: list[Capabilities]) -> Capabilities:
     """The capabilities that all models have."""
     sizes = [one.context_tokens for one in each if one.context_tokens is not None]
-    names = ("native_tools", "parallel_tools", "json_schema", "streaming", "images", "audio", "json_object", "constrained_calls")
-    return Capabilities(**{name: all(getattr(one, name) for one in each) for name in names}, context_tokens=min(sizes, default=None))
+    names = (
+        "native_tools",
+        "parallel_tools",
+        "json_schema",
+        "streaming",
+        "images",
+        "audio",
+        "json_object",
+        "constrained_calls",
+    )
+    return Capabilities(
+        **{name: all(getattr(one, name) for one in each) for name in names},
+        context_tokens=min(sizes, default=None),
+    )

@@ -1,7 +1,8 @@
 """`GuidedLM`: a model on a server that takes a grammar or a schema with a request, constrained to calls of the declared tools.
 
-Servers differ in the field that they read, and many ignore unknown fields. So before the first constrained request, a probe tries each form
-in turn: its answer must be one fixed text. The first form that the server obeys is used, and every answer is validated.
+Servers differ in the field that they read, and many ignore unknown fields. So before the first
+constrained request, a probe tries each form in turn: its answer must be one fixed text. The first
+form that the server obeys is used, and every answer is validated.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from ferrule.models.local.task import chosen_tools, wants_call
 from ferrule.models.local.template import text_message, tools_as_text
 from ferrule.models.local.vocabulary import BYTES
 from ferrule.models.model import BaseLM, as_stream
+from ferrule.record import Record, replace
 from ferrule.values.conversation.exchange import Request, Response
 from ferrule.values.conversation.message import Message, Messages
-from ferrule.values.record import Record, replace
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
@@ -48,26 +49,47 @@ class _Guide(Record):
 
 
 GUIDES = (
-    _Guide("llguidance grammar", lambda lark, _: {"grammar": lark}, has_prose=True),  # llama.cpp, built with llguidance
-    _Guide("structured_outputs", lambda _, schema: {"structured_outputs": {"json": schema}}),  # vLLM
-    _Guide("guided_json", lambda _, schema: {"guided_json": schema}),  # vLLM before 0.12, and others
+    _Guide(
+        "llguidance grammar",
+        lambda lark, _: {"grammar": lark},
+        has_prose=True,
+    ),  # llama.cpp, built with llguidance
+    _Guide(
+        "structured_outputs",
+        lambda _, schema: {"structured_outputs": {"json": schema}},
+    ),  # vLLM
+    _Guide(
+        "guided_json",
+        lambda _, schema: {"guided_json": schema},
+    ),  # vLLM before 0.12, and others
     _Guide(
         "response_format",
-        lambda _, schema: {"response_format": {"type": "json_schema", "json_schema": {"name": "call", "schema": schema, "strict": True}}},
+        lambda _, schema: {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "call", "schema": schema, "strict": True},
+            },
+        },
     ),
 )
 """All forms, in the order in which they are tried."""
 _OBEYED = f'{{"word":"{_WORD}"}}'
 _PROBES = (
     f"%llguidance {{}}\nstart: {json.dumps(_OBEYED)}\n",
-    {"type": "object", "properties": {"word": {"type": "string", "enum": [_WORD]}}, "required": ["word"], "additionalProperties": False},
+    {
+        "type": "object",
+        "properties": {"word": {"type": "string", "enum": [_WORD]}},
+        "required": ["word"],
+        "additionalProperties": False,
+    },
 )
 
 
 class GuidedLM(BaseLM):
     """A model behind a server that constrains its calls. Made by `LM(...).constrained()`.
 
-    Raises `ConstraintError` if the server ignores every form of constraint, or if an answer violates its own.
+    Raises `ConstraintError` if the server ignores every form of constraint, or if an answer
+    violates its own.
     """
 
     def __init__(self, lm: Any, *, thought_chars: int, partial: bool) -> None:
@@ -104,7 +126,9 @@ class GuidedLM(BaseLM):
 
     def stream(self, request: Request) -> Iterator[Delta | Response]:
         """The answer piece by piece; a constrained one at once."""
-        yield from as_stream(self.complete(request)) if wants_call(request) else self._lm.stream(request)
+        yield from (
+            as_stream(self.complete(request)) if wants_call(request) else self._lm.stream(request)
+        )
 
     async def astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
         """The answer piece by piece, without blocking the loop; a constrained one at once."""
@@ -129,9 +153,18 @@ class GuidedLM(BaseLM):
         if guide.has_prose and choice is None:
             form = replace(form, call=False)
         tools = chosen_tools(request)
-        constraint = Constraint.of_calls(BYTES, tools, form=form, partial=self._partial)  # raises for a bad schema before anything is sent
+        constraint = Constraint.of_calls(
+            BYTES,
+            tools,
+            form=form,
+            partial=self._partial,
+        )  # raises for a bad schema before anything is sent
         fields = guide.fields(constraint.lark, constraint.grammar.schema)
-        sent = _sent(request, [Message("system", tools_as_text(tools)), *map(_as_text, request.messages)], fields)
+        sent = _sent(
+            request,
+            [Message("system", tools_as_text(tools)), *map(_as_text, request.messages)],
+            fields,
+        )
         return self._read(constraint, guide, await ask(sent))
 
     async def _probe(self, request: Request, ask: _Ask) -> _Guide:
@@ -152,7 +185,7 @@ class GuidedLM(BaseLM):
             refusals.append(f"{guide.name}: ignored")
         tried = "\n".join(f"- {each}" for each in refusals)
         raise ConstraintError(
-            f"The server of `{self.name}` ignores constraints, so its calls cannot be valid by construction. Tried:\n{tried}"
+            f"The server of `{self.name}` ignores constraints, so its calls cannot be valid by construction. Tried:\n{tried}",
         )
 
     def _read(self, constraint: Constraint, guide: _Guide, response: Response) -> Response:
@@ -161,10 +194,17 @@ class GuidedLM(BaseLM):
         try:
             answer = constraint.read(response.text or "")
         except ToolCallError as error:
-            raise ConstraintError(f"The server of `{self.name}` did not follow its {guide.name}: {error}") from error
+            raise ConstraintError(
+                f"The server of `{self.name}` did not follow its {guide.name}: {error}",
+            ) from error
         if not answer.calls:
             return response
-        return replace(response, text=answer.thought.strip() or None, tool_calls=answer.calls, finish_reason="tool_calls")
+        return replace(
+            response,
+            text=answer.thought.strip() or None,
+            tool_calls=answer.calls,
+            finish_reason="tool_calls",
+        )
 
 
 def _sent(request: Request, messages: list[Message], fields: Mapping[str, Any]) -> Request:
@@ -175,4 +215,8 @@ def _sent(request: Request, messages: list[Message], fields: Mapping[str, Any]) 
 
 def _as_text(message: Message) -> Message:
     shape = text_message(message)
-    return message if not message.tool_calls and message.role != "tool" else Message(shape["role"], shape["content"])
+    return (
+        message
+        if not message.tool_calls and message.role != "tool"
+        else Message(shape["role"], shape["content"])
+    )

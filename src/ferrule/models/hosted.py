@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 from ferrule.errors import ConfigurationError, LMError, UnavailableError
 from ferrule.models.model import TurnsLM
-from ferrule.models.providers import Concealed, address, capabilities_of, check_settings, check_spelling, choose, key_for, thought_settings
+from ferrule.models.providers import (
+    address,
+    capabilities_of,
+    check_settings,
+    check_spelling,
+    choose,
+    key_for,
+    thought_settings,
+)
 from ferrule.models.turns import Turns
+from ferrule.record import replace
 from ferrule.values.conversation.thoughts import split_thoughts
-from ferrule.values.record import replace
+from ferrule.values.display import Concealed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
@@ -32,15 +41,18 @@ class LM(TurnsLM):
     LM("openai/gpt-5", wire="openai_responses")
     LM("local:Qwen/Qwen3-0.6B")  # in this process
     ```
-    The wire (the protocol) is the provider's own; for a server at an address, OpenAI's chat completions. `wire` chooses another:
-    `openai_chat`, `openai_responses`, `anthropic` or `gemini`. With `strict_tools=True`, the provider enforces the schemas of tools; a tool
-    that its strict mode does not support is sent unchanged, with a warning. Anthropic caches prompts unless `prompt_cache=False`.
+    The wire (the protocol) is the provider's own; for a server at an address, OpenAI's chat
+    completions. `wire` chooses another: `openai_chat`, `openai_responses`, `anthropic` or `gemini`.
+    With `strict_tools=True`, the provider enforces the schemas of tools; a tool that its strict
+    mode does not support is sent unchanged, with a warning. Anthropic caches prompts unless
+    `prompt_cache=False`.
 
-    `max_concurrency` and `requests_per_minute` limit the requests of this model and its copies together, in all threads and event loops of
-    the process; requests over the limit wait in order.
+    `max_concurrency` and `requests_per_minute` limit the requests of this model and its copies
+    together, in all threads and event loops of the process; requests over the limit wait in order.
 
-    Each request reads the key from the provider's environment variable, unless `api_key` is given; the key is never shown, logged or
-    pickled. All other keywords (`temperature`, `max_tokens`, ...) are settings sent to the provider; `extra={...}` is sent unchecked.
+    Each request reads the key from the provider's environment variable, unless `api_key` is given;
+    the key is never shown, logged or pickled. All other keywords (`temperature`, `max_tokens`, ...)
+    are settings sent to the provider; `extra={...}` is sent unchecked.
     """
 
     @overload
@@ -78,12 +90,15 @@ class LM(TurnsLM):
         strict_tools: bool = False,
         **settings: Any,
     ) -> None:
-        from ferrule.models.http.pace import Pace
-        from ferrule.models.http.transport import HTTPTransport, Timeouts
         from ferrule.models.wires import wire as wires
+        from ferrule.net.pace import Pace
+        from ferrule.net.transport import HTTPTransport, Timeouts
 
         named = settings.pop("model", None)
-        self._provider, self._model = choose(*((model, base_url, named) if model or named is None else (named, base_url, None)), wire)
+        self._provider, self._model = choose(
+            *((model, base_url, named) if model or named is None else (named, base_url, None)),
+            wire,
+        )
         check_spelling(settings)
         self._key = Concealed(api_key) if isinstance(api_key, str) else api_key
         self._needs_key = base_url is None
@@ -102,13 +117,19 @@ class LM(TurnsLM):
             headers=headers,
             timeouts=Timeouts(connect_timeout_s, read_timeout_s, timeout_s),
             max_retries=max_retries,
-            pace=None if max_concurrency is None and requests_per_minute is None else Pace(max_concurrency, requests_per_minute),
+            pace=None
+            if max_concurrency is None and requests_per_minute is None
+            else Pace(max_concurrency, requests_per_minute),
         )
 
     def __new__(cls, model: str = "", /, **settings: Any) -> Self:
         """Create the model; an `InProcessLM` for `local:` and `llama_cpp:`, which has the methods of every model and no connections."""
-        if cls is LM and str(model or settings.get("model", "")).startswith(("local:", "llama_cpp:")):
-            from ferrule.models.local.model import local_lm  # late: it needs packages that few users have
+        if cls is LM and str(model or settings.get("model", "")).startswith(
+            ("local:", "llama_cpp:"),
+        ):
+            from ferrule.models.local.model import (
+                local_lm,
+            )  # late: it needs packages that few users have
 
             return cast("Self", local_lm(settings.pop("model", "") or model, settings))
         return super().__new__(cls)
@@ -117,26 +138,39 @@ class LM(TurnsLM):
 
     @staticmethod
     def from_client(
-        client: Any, model: str = "", *, wire: str | None = None, capabilities: Capabilities | None = None, **settings: Any
+        client: Any,
+        model: str = "",
+        *,
+        wire: str | None = None,
+        capabilities: Capabilities | None = None,
+        **settings: Any,
     ) -> ClientLM:
         """A model behind your own client: `LM.from_client(openai.OpenAI(...), model="gpt-5-mini", temperature=0)`.
 
-        Takes `openai.OpenAI`, `anthropic.Anthropic`, their async and cloud variants, and wrappers with the same `create`. `wire` is
-        `openai_responses` for OpenAI's other protocol. The client does retries and timeouts.
+        Takes `openai.OpenAI`, `anthropic.Anthropic`, their async and cloud variants, and wrappers
+        with the same `create`. `wire` is `openai_responses` for OpenAI's other protocol. The client
+        does retries and timeouts.
         """
         from ferrule.models.client import ClientLM
 
         return ClientLM(client, model, wire, capabilities, settings)
 
     @staticmethod
-    def from_litellm(model: str, *, capabilities: Capabilities | None = None, **settings: Any) -> ClientLM:
+    def from_litellm(
+        model: str,
+        *,
+        capabilities: Capabilities | None = None,
+        **settings: Any,
+    ) -> ClientLM:
         """A model that litellm calls, by its litellm name; needs `pip install 'ferrule[litellm]'`."""
         from ferrule.models.client import ClientLM
 
         try:
             import litellm  # pyright: ignore[reportMissingImports]  an extra
         except ImportError as error:
-            raise ConfigurationError("This model needs litellm: pip install 'ferrule[litellm]'.") from error
+            raise ConfigurationError(
+                "This model needs litellm: pip install 'ferrule[litellm]'.",
+            ) from error
         return ClientLM(litellm, model, None, capabilities, settings)
 
     def _complete(self, request: Request) -> Response:
@@ -154,7 +188,10 @@ class LM(TurnsLM):
     def _stream(self, request: Request) -> Iterator[Delta | Response]:
         """The answer piece by piece; leaving the loop closes the request."""
         key, auth, body = self._sent(request, stream=True)
-        with self._transport.stream(body, auth, key, lambda: reader.is_done) as (headers, pieces), self._naming_provider(headers, key):
+        with (
+            self._transport.stream(body, auth, key, lambda: reader.is_done) as (headers, pieces),
+            self._naming_provider(headers, key),
+        ):
             reader = self._reader(request, headers)
             with _ending(reader):
                 for piece in pieces:
@@ -165,7 +202,10 @@ class LM(TurnsLM):
     async def _astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
         """The answer piece by piece; leaving the loop and closing the generator, or cancelling, closes the request."""
         key, auth, body = self._sent(request, stream=True)
-        async with self._transport.astream(body, auth, key, lambda: reader.is_done) as (headers, pieces):
+        async with self._transport.astream(body, auth, key, lambda: reader.is_done) as (
+            headers,
+            pieces,
+        ):
             with self._naming_provider(headers, key):
                 reader = self._reader(request, headers)
                 with _ending(reader):
@@ -184,9 +224,10 @@ class LM(TurnsLM):
     def constrained(self, *, thought_chars: int = 1_000, partial: bool = False) -> GuidedLM:
         """The same model, with calls that are valid by construction: its server takes a grammar or a schema (llama.cpp, vLLM).
 
-        The first constrained request finds out which form of constraint the server obeys. If it ignores them all, this raises
-        `ConstraintError`. `thought_chars` limits the thought before a call. With `partial`, keywords that a grammar cannot enforce are
-        only validated in the answer.
+        The first constrained request finds out which form of constraint the server obeys. If it
+        ignores them all, this raises `ConstraintError`. `thought_chars` limits the thought before a
+        call. With `partial`, keywords that a grammar cannot enforce are only validated in the
+        answer.
         """
         from ferrule.models.guided import GuidedLM
 
@@ -208,7 +249,11 @@ class LM(TurnsLM):
             self._has_asked_window = True
             with suppress(ConfigurationError):  # no key
                 auth = self._wire.headers(key_for(self._provider, self._key, needed=False))
-                found = find_window(self._provider.base_url, self._model, lambda url: self._transport.fetch(url, auth))
+                found = find_window(
+                    self._provider.base_url,
+                    self._model,
+                    lambda url: self._transport.fetch(url, auth),
+                )
                 self.capabilities = replace(self.capabilities, context_tokens=found)
         return self.capabilities.context_tokens
 
@@ -239,10 +284,16 @@ class LM(TurnsLM):
 
         self.__dict__.update(state, _wire=wire(state["_provider"].wire))
 
-    def _sent(self, request: Request, *, stream: bool = False) -> tuple[str | None, Mapping[str, str], bytes]:
+    def _sent(
+        self,
+        request: Request,
+        *,
+        stream: bool = False,
+    ) -> tuple[str | None, Mapping[str, str], bytes]:
         """The key, the headers that carry it, and the body of a request to send.
 
-        Raises `ConfigurationError` if the request's settings hold an argument of `LM`, such as a key.
+        Raises `ConfigurationError` if the request's settings hold an argument of `LM`, such as a
+        key.
         """
         if self._is_strict and request.tools:
             from ferrule.models.wires.strict_tools import strictly
@@ -251,7 +302,13 @@ class LM(TurnsLM):
         check_settings(request.settings)
         key = key_for(self._provider, self._key, needed=self._needs_key)
         auth = self._wire.headers(key)
-        body = self._wire.render(request, model=self._model, settings=self.settings, stream=stream, dialect=self._provider.dialect)
+        body = self._wire.render(
+            request,
+            model=self._model,
+            settings=self.settings,
+            stream=stream,
+            dialect=self._provider.dialect,
+        )
         return key, auth, body
 
     @property
@@ -261,33 +318,60 @@ class LM(TurnsLM):
 
     def thought_settings(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
         """Settings for a request that make this model return its thoughts with its text; None if it cannot think, or is set not to."""
-        return thought_settings(self._provider.wire, self._provider.name, {**self.settings, **settings})
+        return thought_settings(
+            self._provider.wire,
+            self._provider.name,
+            {**self.settings, **settings},
+        )
 
-    def _read(self, request: Request, body: bytes, headers: Mapping[str, str], key: str | None) -> Response:
-        from ferrule.models.wires.wire import read_body  # late, as in `_reader`: programs without a model server name `LM`, too
+    def _read(
+        self,
+        request: Request,
+        body: bytes,
+        headers: Mapping[str, str],
+        key: str | None,
+    ) -> Response:
+        from ferrule.models.wires.wire import (
+            read_body,
+        )  # late, as in `_reader`: programs without a model server name `LM`, too
 
         with self._naming_provider(headers, key):
             response = read_body(self._wire, self._provider.wire, body)
-            return self._restored(request, split_thoughts(response, request) if response.text else response, headers)
+            return self._restored(
+                request,
+                split_thoughts(response, request) if response.text else response,
+                headers,
+            )
 
-    def _restored(self, request: Request, response: Response, headers: Mapping[str, str]) -> Response:
+    def _restored(
+        self,
+        request: Request,
+        response: Response,
+        headers: Mapping[str, str],
+    ) -> Response:
         """The answer with the cost from a gateway's header, and with strict calls converted back to the tools' own schemas."""
         if response.cost is None and "x-litellm-response-cost" in headers:
-            from ferrule.models.http.errors import cost_in
+            from ferrule.net.errors import cost_in
 
             response = replace(response, cost=cost_in(headers))
         if not self._is_strict or not response.tool_calls:
             return response
         from ferrule.models.wires.strict_tools import restored_calls
 
-        return replace(response, tool_calls=restored_calls(response.tool_calls, request.tools, self._provider.wire))
+        return replace(
+            response,
+            tool_calls=restored_calls(response.tool_calls, request.tools, self._provider.wire),
+        )
 
     def _reader(self, request: Request, headers: Mapping[str, str]) -> Assembly:
-        from ferrule.models.http.sse import WholeAnswer
         from ferrule.models.wires.wire import ThoughtsApart, UnlabelledAnswer, assembly, read_body
+        from ferrule.net.sse import WholeAnswer
 
         kind = headers.get("content-type", "")
-        whole = ThoughtsApart(WholeAnswer(partial(read_body, self._wire, self._provider.wire)), request)
+        whole = ThoughtsApart(
+            WholeAnswer(partial(read_body, self._wire, self._provider.wire)),
+            request,
+        )
         if "json" in kind or "html" in kind:
             return whole
         streamed = assembly(self._provider.wire, request)
@@ -298,11 +382,17 @@ class LM(TurnsLM):
         try:
             yield
         except LMError as error:
-            from ferrule.models.http.errors import redact_error, request_id, with_provider
+            from ferrule.net.errors import redact_error, request_id, with_provider
 
             redact_error(error, key)
             asked = self._transport.asked(key)
-            named = with_provider(error, provider=self._provider.name, found_request_id=request_id(headers), secret=key, asked=asked)
+            named = with_provider(
+                error,
+                provider=self._provider.name,
+                found_request_id=request_id(headers),
+                secret=key,
+                asked=asked,
+            )
             raise named from error.__cause__
 
 

@@ -13,7 +13,15 @@ from ferrule.values.conversation.message import Message, Messages
 from ferrule.values.conversation.thoughts import split_thoughts
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Callable,
+        Generator,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from ferrule.models.turns import Turns
     from ferrule.values.conversation.exchange import Delta
@@ -78,7 +86,9 @@ class BaseLM:
 
     def complete(self, request: Request) -> Response:
         """One answer. Subclasses implement this method."""
-        raise NotImplementedError(f"`{type(self).__name__}` must define `complete(self, request) -> Response`.")
+        raise NotImplementedError(
+            f"`{type(self).__name__}` must define `complete(self, request) -> Response`.",
+        )
 
     async def acomplete(self, request: Request) -> Response:
         """`complete` in a worker thread."""
@@ -95,18 +105,32 @@ class BaseLM:
         for item in as_stream(answer_of(self, await self.acomplete(request), request)):
             yield item
 
-    def __call__(self, prompt: str | None = None, *, messages: Sequence[Message | Mapping[str, Any]] | None = None, **settings: Any) -> str:
+    def __call__(
+        self,
+        prompt: str | None = None,
+        *,
+        messages: Sequence[Message | Mapping[str, Any]] | None = None,
+        **settings: Any,
+    ) -> str:
         """The text of the answer to a question, or to a conversation in OpenAI's form."""
         return _text(self.respond(prompt, messages=messages, **settings))
 
     async def acall(
-        self, prompt: str | None = None, *, messages: Sequence[Message | Mapping[str, Any]] | None = None, **settings: Any
+        self,
+        prompt: str | None = None,
+        *,
+        messages: Sequence[Message | Mapping[str, Any]] | None = None,
+        **settings: Any,
     ) -> str:
         """`lm(...)` without blocking the loop."""
         return _text(await self.arespond(prompt, messages=messages, **settings))
 
     def respond(
-        self, prompt: str | None = None, *, messages: Sequence[Message | Mapping[str, Any]] | None = None, **settings: Any
+        self,
+        prompt: str | None = None,
+        *,
+        messages: Sequence[Message | Mapping[str, Any]] | None = None,
+        **settings: Any,
     ) -> Response:
         """The whole `Response` to a question, or to a conversation in OpenAI's form: text, reasoning, usage. Observers see the request."""
         request = self._question(prompt, messages, settings)
@@ -114,7 +138,11 @@ class BaseLM:
             return answered(answer_of(self, self.complete(request)))
 
     async def arespond(
-        self, prompt: str | None = None, *, messages: Sequence[Message | Mapping[str, Any]] | None = None, **settings: Any
+        self,
+        prompt: str | None = None,
+        *,
+        messages: Sequence[Message | Mapping[str, Any]] | None = None,
+        **settings: Any,
     ) -> Response:
         """`respond` without blocking the loop."""
         request = self._question(prompt, messages, settings)
@@ -141,7 +169,10 @@ class BaseLM:
         if (prompt is None) == (messages is None):
             raise ConfigurationError("A model takes either a question or `messages=[...]`.")
         if isinstance(prompt, str):
-            return Request(Messages([Message("user", prompt)]), settings={**self.settings, **settings})
+            return Request(
+                Messages([Message("user", prompt)]),
+                settings={**self.settings, **settings},
+            )
         from ferrule.models.wires.openai_chat.read_request import read_messages
 
         if prompt is not None:
@@ -167,10 +198,15 @@ def _recorded(lm: BaseLM, request: Request) -> Generator[Callable[[Response], Re
 
 
 def _events(lm: BaseLM, request: Request) -> AbstractContextManager[Callable[[Response], Response]]:
-    from ferrule.values.run.event import ModelAnswered, ModelCalled  # late: few direct calls are observed
-    from ferrule.values.run.observers import events_around
+    from ferrule.events import ModelAnswered, ModelCalled  # late: few direct calls are observed
+    from ferrule.observers import events_around
 
-    return events_around(scope(), current().callbacks, lambda own: ModelCalled(own, request, lm), ModelAnswered)
+    return events_around(
+        scope(),
+        current().callbacks,
+        lambda own: ModelCalled(own, request, lm),
+        ModelAnswered,
+    )
 
 
 def _same(response: Response) -> Response:
@@ -183,7 +219,9 @@ class TurnsLM(BaseLM):
     _turns: Turns
 
     def __setattr__(self, name: str, value: Any) -> None:
-        from ferrule.models.providers import set_attribute  # late: it loads pydantic, and every model is a `BaseLM`
+        from ferrule.models.providers import (
+            set_attribute,
+        )  # late: it loads pydantic, and every model is a `BaseLM`
 
         set_attribute(self, name, value)
 
@@ -265,7 +303,9 @@ def as_model(lm: Any) -> Model:
     if isinstance(lm, BaseLM):
         return cast("Model", lm)
     if isinstance(lm, type):
-        raise ConfigurationError(f"A model is an object, found the class `{lm.__name__}`: write `{lm.__name__}(...)`.")
+        raise ConfigurationError(
+            f"A model is an object, found the class `{lm.__name__}`: write `{lm.__name__}(...)`.",
+        )
     if isinstance(lm, str):
         raise ConfigurationError(f"A model is an object, found its name: write `LM({lm!r})`.")
     if not callable(getattr(lm, "complete", None)):
@@ -281,7 +321,9 @@ class _Wrapped(BaseLM):
         self._lm = lm
         self.name = str(getattr(lm, "name", None) or type(lm).__name__)
         capabilities = getattr(lm, "capabilities", None)
-        self.capabilities = capabilities if isinstance(capabilities, Capabilities) else Capabilities()
+        self.capabilities = (
+            capabilities if isinstance(capabilities, Capabilities) else Capabilities()
+        )
 
     def complete(self, request: Request) -> Response:
         return _normalize(self._lm.complete(request), self.name)
@@ -311,7 +353,10 @@ def _check_answer(lm: Any, found: Any) -> Response:
         return found
     inner: Any = lm
     while inner is not None:  # name the user's model, not a wrapper of ferrule
-        lm, inner = inner, getattr(inner, "_lm", None) if type(inner).__module__.startswith("ferrule.") else None
+        lm, inner = (
+            inner,
+            getattr(inner, "_lm", None) if type(inner).__module__.startswith("ferrule.") else None,
+        )
     name = type(lm).__name__
     _refuse_coroutine(found, name)
     if isinstance(found, Response):
@@ -324,7 +369,9 @@ def _check_answer(lm: Any, found: Any) -> Response:
 def _refuse_coroutine(found: Any, name: str) -> None:
     if callable(getattr(found, "close", None)) and hasattr(found, "__await__"):
         found.close()  # otherwise Python would warn later, elsewhere, that it was never awaited
-        raise ConfigurationError(f"`{name}.complete` is async. Name it `acomplete`, and write a `complete` beside it.")
+        raise ConfigurationError(
+            f"`{name}.complete` is async. Name it `acomplete`, and write a `complete` beside it.",
+        )
 
 
 def _normalize(answer: Any, name: str) -> Response:
@@ -347,4 +394,7 @@ def _text(response: Response) -> str:
 
 def _show_settings(settings: Mapping[str, Any]) -> str:
     # Only numbers: text settings may hold keys or headers.
-    return "".join(f", {name}={value if isinstance(value, (int, float)) else '…'}" for name, value in settings.items())
+    return "".join(
+        f", {name}={value if isinstance(value, (int, float)) else '…'}"
+        for name, value in settings.items()
+    )

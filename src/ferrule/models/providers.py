@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from ferrule.errors import ConfigurationError, MissingKeyError, nearest, shown
+from ferrule.record import Record, field, replace
 from ferrule.values.content.type import thinks
 from ferrule.values.conversation.exchange import Capabilities
-from ferrule.values.record import Record, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -53,7 +53,8 @@ class Provider(Record):
 _READS = Capabilities(json_schema=True)
 _SEES = Capabilities(json_schema=True, images=True)
 _HEARS = Capabilities(json_schema=True, images=True, audio=True)
-# OpenAI's reasoning models refuse `max_tokens`; all its models take the newer name. Longer ids: 400 (autogen, issue 6377).
+# OpenAI's reasoning models refuse `max_tokens`; all its models take the newer name. Longer ids: 400
+# (autogen, issue 6377).
 _OPENAI = Dialect({"max_tokens": "max_completion_tokens"}, longest_id=40)
 _GOOGLE = "https://generativelanguage.googleapis.com/v1beta"
 _VERTEX = (
@@ -65,7 +66,8 @@ PROVIDERS: Mapping[str, Provider] = {
     provider.name: provider
     for provider in (
         Provider("openai", "https://api.openai.com/v1", "OPENAI_API_KEY", dialect=_OPENAI, capabilities=_SEES),
-        # Over `openai_chat`, at the same address, it ignores the shape of an answer ("OpenAI SDK compatibility", November 2026).
+        # Over `openai_chat`, at the same address, it ignores the shape of an answer ("OpenAI SDK
+        # compatibility", November 2026).
         Provider("anthropic", "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY", capabilities=_SEES, wire="anthropic"),
         Provider(
             "gemini", _GOOGLE, "GEMINI_API_KEY", ("GOOGLE_API_KEY",), capabilities=_HEARS, wire="gemini",
@@ -78,12 +80,14 @@ PROVIDERS: Mapping[str, Provider] = {
             "mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", dialect=Dialect({"seed": "random_seed"}, stream_usage=False),
             capabilities=_READS,
         ),
-        # A call without its reasoning is answered with 400: api-docs.deepseek.com/guides/thinking_mode, as of November 2026.
+        # A call without its reasoning is answered with 400:
+        # api-docs.deepseek.com/guides/thinking_mode, as of November 2026.
         Provider("deepseek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", dialect=Dialect(wants_reasoning=True)),
         Provider("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", ("TOGETHERAI_API_KEY",), capabilities=_READS),
         Provider("xai", "https://api.x.ai/v1", "XAI_API_KEY", capabilities=_SEES),
         Provider("fireworks", "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY", capabilities=_READS),
-        # The next three addresses contain names from your own account. "API version lifecycle" (Azure, November 2026): keys go as tokens.
+        # The next three addresses contain names from your own account. "API version lifecycle"
+        # (Azure, November 2026): keys go as tokens.
         Provider("azure", "{AZURE_OPENAI_ENDPOINT}/openai/v1", "AZURE_OPENAI_API_KEY", dialect=_OPENAI, capabilities=_SEES),
         # "Invoke a model with the OpenAI Chat Completions API" (Bedrock user guide, November 2026).
         Provider("bedrock", "https://bedrock-runtime.{AWS_REGION}.amazonaws.com/openai/v1", "AWS_BEARER_TOKEN_BEDROCK"),
@@ -109,12 +113,25 @@ class _Profile(Record):
 
 
 _PROFILES = (
-    # "... does not support tools": magentic-ui issue 206, OpenManus issue 220, Vane issue 1137 (2025-03 to 2026-05).
-    _Profile("ollama", r"gemma[23]?(?:$|:)|llama2(?:$|:)|phi4(?:$|:)|orca2(?:$|:)|qwen(?:$|:)", {"native_tools": False}),
+    # "... does not support tools": magentic-ui issue 206, OpenManus issue 220, Vane issue 1137
+    # (2025-03 to 2026-05).
+    _Profile(
+        "ollama",
+        r"gemma[23]?(?:$|:)|llama2(?:$|:)|phi4(?:$|:)|orca2(?:$|:)|qwen(?:$|:)",
+        {"native_tools": False},
+    ),
     # Schemas of an answer came with gpt-4o (guide "Structured model outputs", 2026-08).
-    _Profile("openai", r"gpt-3\.5|gpt-4(?:$|-(?:0|1|32k|turbo|vision))", {"json_schema": False, "json_object": True}),
+    _Profile(
+        "openai",
+        r"gpt-3\.5|gpt-4(?:$|-(?:0|1|32k|turbo|vision))",
+        {"json_schema": False, "json_object": True},
+    ),
     # Schemas of an answer came with Sonnet 4.5 and Opus 4.1 (page "Structured outputs", 2026-10).
-    _Profile("anthropic", r"claude-(?:instant|[23]|(?:sonnet|opus)-4(?:$|-0|-2025))", {"json_schema": False}),
+    _Profile(
+        "anthropic",
+        r"claude-(?:instant|[23]|(?:sonnet|opus)-4(?:$|-0|-2025))",
+        {"json_schema": False},
+    ),
 )
 
 
@@ -181,7 +198,12 @@ _SECRET = frozenset({"api_key", "apikey", "key", "token", "headers"})
 """Settings that may hold a key."""
 
 
-def choose(model: object, base_url: str | None, model_at_url: object, wire: str | None = None) -> tuple[Provider, str]:
+def choose(
+    model: object,
+    base_url: str | None,
+    model_at_url: object,
+    wire: str | None = None,
+) -> tuple[Provider, str]:
     """The provider, and the model's name there, from `"provider/model"` or from an address and `model=`."""
     provider, name = _chosen(model, base_url, model_at_url)
     if wire is not None and wire != provider.wire:
@@ -196,7 +218,14 @@ def _filled(provider: Provider) -> str:
     """The address with its environment variables filled in; raises `ConfigurationError` that names a missing one."""
 
     def value(match: re.Match[str]) -> str:
-        found = next((text for name in (match[1], *_SAME.get(match[1], ())) if (text := os.environ.get(name, "").strip())), None)
+        found = next(
+            (
+                text
+                for name in (match[1], *_SAME.get(match[1], ()))
+                if (text := os.environ.get(name, "").strip())
+            ),
+            None,
+        )
         if found is None:
             msg = (
                 f"`{provider.name}` has an address of your own, {provider.base_url}: set the environment variable {match[1]} "
@@ -205,10 +234,15 @@ def _filled(provider: Provider) -> str:
             raise ConfigurationError(msg)
         return found.rstrip("/")
 
-    return re.sub(r"\{(\w+)\}", value, provider.base_url).replace("//global-", "//")  # Google's host for "global" has no prefix
+    return re.sub(r"\{(\w+)\}", value, provider.base_url).replace(
+        "//global-",
+        "//",
+    )  # Google's host for "global" has no prefix
 
 
-_SAME = {"AWS_REGION": ("AWS_DEFAULT_REGION",)}  # alternatives, read if the first variable is not set
+_SAME = {
+    "AWS_REGION": ("AWS_DEFAULT_REGION",),
+}  # alternatives, read if the first variable is not set
 _EXAMPLES = {
     "AZURE_OPENAI_ENDPOINT": "https://my-resource.openai.azure.com", "AWS_REGION": "us-west-2",
     "GOOGLE_CLOUD_LOCATION": "us-central1 or global", "GOOGLE_CLOUD_PROJECT": "my-project",
@@ -217,15 +251,21 @@ _EXAMPLES = {
 
 def _chosen(model: object, base_url: str | None, model_at_url: object) -> tuple[Provider, str]:
     if not isinstance(model, str) or not model.strip():
-        raise ConfigurationError(f'The name of a model is a string such as "openai/gpt-5-mini", found {shown(model)}.')
+        raise ConfigurationError(
+            f'The name of a model is a string such as "openai/gpt-5-mini", found {shown(model)}.',
+        )
     if "://" in model:
         if base_url is not None:
             raise ConfigurationError("Two addresses: the first argument and `base_url`. Give one.")
         if not isinstance(model_at_url, str) or not model_at_url:
-            raise ConfigurationError(f'Which model at {public(model)}? Name it: LM("{public(model)}", model="...").')
+            raise ConfigurationError(
+                f'Which model at {public(model)}? Name it: LM("{public(model)}", model="...").',
+            )
         return _at(model), model_at_url
     if model_at_url is not None:
-        raise ConfigurationError(f"Two models: {model!r} and `model={shown(model_at_url)}`. Only an address takes `model=`.")
+        raise ConfigurationError(
+            f"Two models: {model!r} and `model={shown(model_at_url)}`. Only an address takes `model=`.",
+        )
     name, slash, there = model.partition("/")
     provider = PROVIDERS.get(name)
     if provider is not None and there:
@@ -241,7 +281,11 @@ def _chosen(model: object, base_url: str | None, model_at_url: object) -> tuple[
 
 
 def _at(base_url: str) -> Provider:
-    return Provider(urlsplit(address(base_url)).netloc, base_url, capabilities=Capabilities(json_schema=True))
+    return Provider(
+        urlsplit(address(base_url)).netloc,
+        base_url,
+        capabilities=Capabilities(json_schema=True),
+    )
 
 
 def address(base_url: str, path: str = "/chat/completions") -> str:
@@ -249,19 +293,33 @@ def address(base_url: str, path: str = "/chat/completions") -> str:
     try:
         parts = urlsplit(base_url)
         _ = parts.port  # raises if it is out of range or not a number
-        if not all(0 < len(each) <= _LONGEST_LABEL for each in (parts.hostname or "none").removesuffix(".").split(".")):
+        if not all(
+            0 < len(each) <= _LONGEST_LABEL
+            for each in (parts.hostname or "none").removesuffix(".").split(".")
+        ):
             raise ValueError("a part of its host's name is empty or longer than 63 characters")
     except ValueError as error:
-        cause = error if "@" not in base_url else None  # it would quote a part of a password: `pa` of `user:pa/ss@host`
-        raise ConfigurationError(f"{public(base_url)} is not an address: {cause or 'leave the user and the password out'}.") from cause
+        cause = (
+            error if "@" not in base_url else None
+        )  # it would quote a part of a password: `pa` of `user:pa/ss@host`
+        raise ConfigurationError(
+            f"{public(base_url)} is not an address: {cause or 'leave the user and the password out'}.",
+        ) from cause
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ConfigurationError(f'A base URL looks like "https://host/v1", found {public(base_url)}.')
+        raise ConfigurationError(
+            f'A base URL looks like "https://host/v1", found {public(base_url)}.',
+        )
     if "@" in parts.netloc:
-        raise ConfigurationError(f"A base URL holds no user or password ({public(base_url)}): give the key as `api_key`.")
+        raise ConfigurationError(
+            f"A base URL holds no user or password ({public(base_url)}): give the key as `api_key`.",
+        )
     path, _, query = path.partition("?")
     base = parts.path.rstrip("/")
     return urlunsplit(
-        parts._replace(path=base if base.endswith(path) else f"{base}{path}", query="&".join(filter(None, (query, parts.query))))
+        parts._replace(
+            path=base if base.endswith(path) else f"{base}{path}",
+            query="&".join(filter(None, (query, parts.query))),
+        ),
     )
 
 
@@ -277,7 +335,9 @@ def check_settings(settings: Iterable[str]) -> None:
         return
     for name in sorted(_NO_SETTINGS.intersection(settings)):
         made = f"request. Make a model with it and pass that: `lm=LM(..., {name}=...)`, or give it to your own client."
-        raise ConfigurationError(f"`{name}` is not a setting of a {made if name in _MAKERS else f'model. {_ELSEWHERE[name]}'}")
+        raise ConfigurationError(
+            f"`{name}` is not a setting of a {made if name in _MAKERS else f'model. {_ELSEWHERE[name]}'}",
+        )
 
 
 def check_spelling(settings: Iterable[str], options: Iterable[str] = ()) -> None:
@@ -286,16 +346,28 @@ def check_spelling(settings: Iterable[str], options: Iterable[str] = ()) -> None
     for name in settings:
         if name in options:
             cure = f": set it with `context({name}=...)`" if name in {"limits", "policy"} else ""
-            raise ConfigurationError(f"`{name}` is not a setting of a model, and this program has no such option{cure}.")
-        if name not in _COMMON and (close := nearest(name, [*options, *sorted(_COMMON | _MAKERS)], cutoff=0.8)):
+            raise ConfigurationError(
+                f"`{name}` is not a setting of a model, and this program has no such option{cure}.",
+            )
+        if name not in _COMMON and (
+            close := nearest(name, [*options, *sorted(_COMMON | _MAKERS)], cutoff=0.8)
+        ):
             hint = f"Did you mean `{close}`? A setting of your provider with this very name goes into `extra={{{name!r}: ...}}`."
             raise ConfigurationError(f"`{name}` is not a known setting. {hint}")
 
 
 def set_attribute(lm: Any, name: str, value: Any) -> None:
     """Set an attribute of a model. Raises `AttributeError` for a setting or an option: no request would see it."""
-    if name in _COMMON | _MAKERS and type(lm).__module__.startswith("ferrule.models.") and not hasattr(lm, name):  # subclasses of users may
-        right = f"`lm.copy({name}=...)` is the model with it" if name in _COMMON else f"make the model with it, `LM(..., {name}=...)`"
+    if (
+        name in _COMMON | _MAKERS
+        and type(lm).__module__.startswith("ferrule.models.")
+        and not hasattr(lm, name)
+    ):  # subclasses of users may
+        right = (
+            f"`lm.copy({name}=...)` is the model with it"
+            if name in _COMMON
+            else f"make the model with it, `LM(..., {name}=...)`"
+        )
         raise AttributeError(f"A model has no attribute `{name}`: {right}.")
     object.__setattr__(lm, name, value)
 
@@ -303,15 +375,6 @@ def set_attribute(lm: Any, name: str, value: Any) -> None:
 def check_saved(settings: Iterable[str]) -> None:
     """Raise `ConfigurationError` for settings that hold a key and would be written to a file."""
     check_settings(sorted(_SECRET.intersection(settings)))
-
-
-class Concealed(str):
-    """A secret string: it is sent unchanged, but its `repr` does not show it."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "'...'"
 
 
 def key_for(provider: Provider, key: str | None, *, needed: bool) -> str | None:
@@ -322,28 +385,44 @@ def key_for(provider: Provider, key: str | None, *, needed: bool) -> str | None:
         found = next((name for name in variables if os.environ.get(name, "").strip()), None)
         if found is None:
             if needed and variables:
-                raise MissingKeyError(f"No key for `{provider.name}`: set the environment variable {variables[0]}, or give `api_key=...`.")
+                raise MissingKeyError(
+                    f"No key for `{provider.name}`: set the environment variable {variables[0]}, or give `api_key=...`.",
+                )
             return None
         where, key = f"The environment variable {found}", os.environ[found]
     if not isinstance(key, str):
-        raise ConfigurationError(f"`api_key` is text, found a value of type `{type(key).__name__}`.")
+        raise ConfigurationError(
+            f"`api_key` is text, found a value of type `{type(key).__name__}`.",
+        )
     key = key.strip()  # a key read from a file ends with a newline
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigurationError(f"{where} holds characters that no key has (spaces, line ends, or other than ASCII).")
+        raise ConfigurationError(
+            f"{where} holds characters that no key has (spaces, line ends, or other than ASCII).",
+        )
     return key or None
 
 
-def thought_settings(wire: str, provider: str, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+def thought_settings(
+    wire: str,
+    provider: str,
+    settings: Mapping[str, Any],
+) -> dict[str, Any] | None:
     """Settings to add so that a model returns its thoughts; None if it does not think, or keeps them hidden."""
     if wire == "anthropic":  # effort alone does not turn thinking on
         settings = {name: settings[name] for name in ("thinking", "extra") if name in settings}
     told = thinks(settings)
     if told is None or (wire == "openai_chat" and provider in {"openai", "azure"}):
         return None
-    name = {"anthropic": "thinking", "openai_responses": "reasoning", "gemini": "thinkingConfig"}.get(wire, "")
+    name = {
+        "anthropic": "thinking",
+        "openai_responses": "reasoning",
+        "gemini": "thinkingConfig",
+    }.get(wire, "")
     name = "thinking_config" if "thinking_config" in settings and wire == "gemini" else name
     given: dict[str, Any] = settings.get(name) or {}
-    if wire == "anthropic" and given.get("type") == "adaptive":  # omitted by default from Claude Opus 4.7 on
+    if (
+        wire == "anthropic" and given.get("type") == "adaptive"
+    ):  # omitted by default from Claude Opus 4.7 on
         return {name: {"display": "summarized", **given}}
     added = {"openai_responses": {"summary": "auto"}, "gemini": {"includeThoughts": True}}.get(wire)
     return {name: {**added, **given}} if added else told

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule.concurrency.offload import result_or_run, run_blocking, submit
 from ferrule.errors import BadRequestError, LMError
 from ferrule.models.model import BaseLM, answer_of
+from ferrule.record import replace
 from ferrule.values.conversation.exchange import Request, Response, Usage, total_cost
-from ferrule.values.record import replace
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -42,10 +42,16 @@ class SeveralLM(BaseLM):
         """`complete` without blocking the loop; cancelling closes the requests."""
         return await self._answer(request, self._in_tasks)
 
-    async def _answer(self, request: Request, ask: Callable[[list[Request]], Awaitable[list[Response]]]) -> Response:
+    async def _answer(
+        self,
+        request: Request,
+        ask: Callable[[list[Request]], Awaitable[list[Response]]],
+    ) -> Response:
         found: list[Response] = []
         if self._wire in _CHOICES:
-            with suppress(BadRequestError):  # some models of these wires refuse it; a request for one answer shows any other problem
+            with suppress(
+                BadRequestError,
+            ):  # some models of these wires refuse it; a request for one answer shows any other problem
                 found = self._split(*await ask([self._asking(request)]))
         if missing := self._n - len(found):
             found += await ask([request] * missing)
@@ -53,7 +59,9 @@ class SeveralLM(BaseLM):
 
     async def _in_threads(self, requests: list[Request]) -> list[Response]:
         calls = [partial(self._lm.complete, each) for each in requests]
-        if len(calls) == 1 or self._is_instant:  # in sequence, so that the answers of a script keep their order
+        if (
+            len(calls) == 1 or self._is_instant
+        ):  # in sequence, so that the answers of a script keep their order
             return [each() for each in calls]
         futures = [submit(each) for each in calls]
         return list(map(result_or_run, futures, calls))
@@ -67,13 +75,27 @@ class SeveralLM(BaseLM):
                 each.cancel()
 
     def _asking(self, request: Request) -> Request:
-        extra: dict[str, Any] = {**(self.settings.get("extra") or {}), **(request.settings.get("extra") or {})}
+        extra: dict[str, Any] = {
+            **(self.settings.get("extra") or {}),
+            **(request.settings.get("extra") or {}),
+        }
         if self._wire == "gemini":
-            extra["generationConfig"] = {**(extra.get("generationConfig") or {}), "candidateCount": self._n}
+            extra["generationConfig"] = {
+                **(extra.get("generationConfig") or {}),
+                "candidateCount": self._n,
+            }
         else:
             extra["n"] = self._n
         settings = {**request.settings, "extra": extra}
-        return Request(request.messages, request.tools, request.tool_choice, request.parallel, request.shape, settings, request.form)
+        return Request(
+            request.messages,
+            request.tools,
+            request.tool_choice,
+            request.parallel,
+            request.shape,
+            settings,
+            request.form,
+        )
 
     def _split(self, response: Response) -> list[Response]:
         """Split a response into its answers; a server may return fewer than requested."""
@@ -81,7 +103,9 @@ class SeveralLM(BaseLM):
 
         name, body = _CHOICES[self._wire], response.raw
         read, found = wire(self._wire).read, [response]
-        choices: list[Any] = cast("dict[str, Any]", body).get(name) or [] if isinstance(body, dict) else []
+        choices: list[Any] = (
+            cast("dict[str, Any]", body).get(name) or [] if isinstance(body, dict) else []
+        )
         for each in choices[1 : self._n]:
             with suppress(LMError):  # a withheld answer
                 found.append(replace(read({**body, name: [each]}), usage=_NO_USAGE, cost=None))
@@ -90,5 +114,7 @@ class SeveralLM(BaseLM):
     def _joined(self, request: Request, found: Sequence[Response]) -> Response:
         first, *others = [answer_of(self._lm, each, request) for each in found]
         usage = sum([each.usage for each in others], first.usage)
-        cost = total_cost([each.cost for each in (first, *others) if each.cost is not None or each.usage.calls])
+        cost = total_cost(
+            [each.cost for each in (first, *others) if each.cost is not None or each.usage.calls],
+        )
         return replace(first, usage=usage, cost=cost, others=tuple(others))

@@ -1,7 +1,8 @@
 """Conversations in the turns that a chat template accepts, learned from its refusals.
 
-The templates of Gemma, Mistral and others require user and assistant to alternate, and some take no system message. If a server refuses a
-request for that reason, adjacent messages of one role are merged, and the request is sent again. The model then merges from the start.
+The templates of Gemma, Mistral and others require user and assistant to alternate, and some take no
+system message. If a server refuses a request for that reason, adjacent messages of one role are
+merged, and the request is sent again. The model then merges from the start.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ferrule.record import replace
 from ferrule.values.conversation.message import Message, Messages
-from ferrule.values.record import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from ferrule.values.content.parts import Content
     from ferrule.values.conversation.exchange import Request
 
-# The wording of templates (Gemma, Llama, Mistral), vLLM, llama.cpp, Anthropic on Bedrock, Perplexity and DeepSeek.
+# The wording of templates (Gemma, Llama, Mistral), vLLM, llama.cpp, Anthropic on Bedrock,
+# Perplexity and DeepSeek.
 _ALTERNATION = (
     r"(?:roles?|messages?|turns?)[^.]{0,20} (?:must|should)(?: be)? (?:alternat|interleav)|roles must alternate|should alternate with"
     r"|(?:successive|consecutive) (?:user|assistant)|multiple \W?user\W? roles in a row|requests alternate between"
@@ -62,15 +64,29 @@ class Turns:
             import logging  # late: few templates refuse
 
             log = logging.getLogger("ferrule.models")
-            log.warning("adjacent messages of one role are merged%s: %s", " with the system message" if self.folds else "", error)
+            log.warning(
+                "adjacent messages of one role are merged%s: %s",
+                " with the system message" if self.folds else "",
+                error,
+            )
         return True
 
     def _turns(self, messages: Iterable[Message]) -> Iterable[Message]:
         turns: list[Message] = []
         for message in messages:
             last = turns[-1] if turns else None
-            own = replace(message, role="user") if self.folds and message.role == "system" else message
-            if last is None or last.role != own.role or own.role == "tool" or last.tool_calls or own.tool_calls:
+            own = (
+                replace(message, role="user")
+                if self.folds and message.role == "system"
+                else message
+            )
+            if (
+                last is None
+                or last.role != own.role
+                or own.role == "tool"
+                or last.tool_calls
+                or own.tool_calls
+            ):
                 turns.append(own)
             else:
                 turns[-1] = Message(own.role, _joined(last.content, own.content))
@@ -82,4 +98,10 @@ def _joined(first: Content, second: Content) -> Content:
         return f"{first}\n\n{second}"
     from ferrule.values.content.parts import Text
 
-    return tuple([part for each in (first, second) for part in ((Text(text=each),) if isinstance(each, str) else each)])
+    return tuple(
+        [
+            part
+            for each in (first, second)
+            for part in ((Text(text=each),) if isinstance(each, str) else each)
+        ],
+    )

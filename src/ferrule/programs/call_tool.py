@@ -7,10 +7,20 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaita
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, LiteralString, Never, NoReturn, get_args, get_origin
 
-from ferrule.errors import ConfirmationRejected, SignatureError, ToolDefinitionError, ToolError, shown
+from ferrule.acts import Act, AskPerson, CallTools, ReadConditions, RuleCalls
+from ferrule.encoding.encode import is_plain, json_text, with_whole_characters
+from ferrule.errors import (
+    ConfirmationRejected,
+    SignatureError,
+    ToolDefinitionError,
+    ToolError,
+    shown,
+)
 from ferrule.programs.module import Module
 from ferrule.programs.tool_use.use import use_tools
 from ferrule.runs.run import acall_program, call_program
+from ferrule.schema.inline import INEXPRESSIBLE, Generator, json_schema_of
+from ferrule.schema.nodes import admitted_types
 from ferrule.tools.arguments.given_schema import json_view
 from ferrule.tools.definition.inspect_function import return_type
 from ferrule.tools.tool import Tool
@@ -19,10 +29,6 @@ from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.calls.edit import Coerced
 from ferrule.values.content.convert import bytes_of_text
 from ferrule.values.content.parts import Text
-from ferrule.values.encoding.encode import is_plain, json_text, with_whole_characters
-from ferrule.values.run.act import Act, AskPerson, CallTools, ReadConditions, RuleCalls
-from ferrule.values.schema.inline import INEXPRESSIBLE, Generator, json_schema_of
-from ferrule.values.schema.nodes import admitted_types
 from ferrule.values.signatures.fields import SignatureField, adapter_of
 from ferrule.values.signatures.output_checks import members_of
 from ferrule.values.signatures.signature import OutputField, Signature
@@ -46,22 +52,25 @@ _SHOWN_AS_STARS = '"writeOnly":true'
 def call_tool(tool: Tool | Callable[..., Any], /, **arguments: Any) -> Any:
     """Call a tool from a `forward`, and record the result; a resumed run gets the recorded result.
 
-    Policies, grants and `require_confirmation` apply as for a model's call, and the run waits for the decision. The tool's `effect` decides
-    what happens after a crash. Outside a run, a call that needs a decision raises `ConfirmationRequired`, as a program does.
+    Policies, grants and `require_confirmation` apply as for a model's call, and the run waits for
+    the decision. The tool's `effect` decides what happens after a crash. Outside a run, a call that
+    needs a decision raises `ConfirmationRequired`, as a program does.
 
     Args:
-        tool: The tool, or a function to make into one.
-        arguments: The tool's arguments, by name. The tool gets these objects; the journal and a question show them as JSON.
+        tool: The tool, or a function to make into one. arguments: The tool's arguments, by name.
+        The tool gets these objects; the journal and a question show them as JSON.
 
     Returns:
-        The result, as the function's declared return type. It is parsed from the text that a model would see, because a run records this
-        text. For a function without a return type, and a tool of an MCP server, the text itself, or parts such as images.
+        The result, as the function's declared return type. It is parsed from the text that a model
+        would see, because a run records this text. For a function without a return type, and a tool
+        of an MCP server, the text itself, or parts such as images.
 
     Raises:
-        ToolArgumentsError: The arguments do not fit.
-        ConfirmationRejected: A person or a policy denied the call, or a person replied instead. Its `message` is the reason or the reply.
-        ToolError: The tool failed, or its result does not fit the return type. If the tool has just run, its own error is the cause.
-        ToolDefinitionError: The return type is not known at run time, has no form in JSON, holds a secret, or is a union whose values look
+        ToolArgumentsError: The arguments do not fit. ConfirmationRejected: A person or a policy
+        denied the call, or a person replied instead. Its `message` is the reason or the reply.
+        ToolError: The tool failed, or its result does not fit the return type. If the tool has just
+        run, its own error is the cause. ToolDefinitionError: The return type is not known at run
+        time, has no form in JSON, holds a secret, or is a union whose values look
             the same in the text (`int | str`).
 
     """
@@ -81,23 +90,36 @@ def _program(thing: Any, arguments: dict[str, Any]) -> tuple[_OneCall, dict[str,
     read = _reader(tool)
     checked = tool.prepare(arguments)
     given = checked.given if isinstance(checked, Coerced) else arguments  # by parameter name
-    return _OneCall(tool, given, read), {name: checked.shown.get(name, json_view(value)) for name, value in given.items()}
+    return _OneCall(tool, given, read), {
+        name: checked.shown.get(name, json_view(value)) for name, value in given.items()
+    }
 
 
 class _OneCall(Module):
     """One call of a tool, as a program."""
 
-    def __init__(self, tool: Tool, arguments: dict[str, Any], read: Callable[[Content], Any]) -> None:
+    def __init__(
+        self,
+        tool: Tool,
+        arguments: dict[str, Any],
+        read: Callable[[Content], Any],
+    ) -> None:
         self._tool, self._arguments, self._read = tool, arguments, read
         vars(self)["name"] = tool.wire_name  # it is part of the slots in the journal
 
     def flow(self, /, **as_shown: Any) -> Acts[Act, Any, Any]:
         conditions = yield ReadConditions(None)
-        call = ToolCall.unchecked(self._tool.name, self._arguments, f"call_tool_{conditions.place[1]}")
+        call = ToolCall.unchecked(
+            self._tool.name,
+            self._arguments,
+            f"call_tool_{conditions.place[1]}",
+        )
         shown_call = call.changed(args=as_shown)  # in errors: without secrets
         acts = use_tools(Toolbox([self._tool]), [call], None, conditions)
         answer: Any = None
-        result: ToolResult | None = None  # as the tool returned it: the one for a model may have a note on changed arguments
+        result: ToolResult | None = (
+            None  # as the tool returned it: the one for a model may have a note on changed arguments
+        )
         while True:
             try:
                 act = acts.send(answer)
@@ -109,9 +131,16 @@ class _OneCall(Module):
                     raise ConfirmationRejected(act.calls[0].refused, tool_call=shown_call)
                 [result] = answer
             elif type(act) is AskPerson and (said := answer[0]).kind in {"deny", "reply"}:
-                raise ConfirmationRejected(said.text or "The call was denied.", confirmation_id=said.question_id, tool_call=shown_call)
+                raise ConfirmationRejected(
+                    said.text or "The call was denied.",
+                    confirmation_id=said.question_id,
+                    tool_call=shown_call,
+                )
             elif type(act) is RuleCalls and answer[0] is not None and answer[0].verdict == "deny":
-                raise ConfirmationRejected(answer[0].reason or "A policy forbids this call.", tool_call=shown_call)
+                raise ConfirmationRejected(
+                    answer[0].reason or "A policy forbids this call.",
+                    tool_call=shown_call,
+                )
 
     def _value(self, result: ToolResult) -> Any:
         if result.is_error:
@@ -122,7 +151,11 @@ class _OneCall(Module):
 
 def _reader(tool: Tool) -> Callable[[Content], Any]:
     """Make a function that reads a result of the tool as the type that its function returns."""
-    kind = return_type(tool.func) if tool.func is not None and tool.mcp is None else inspect.Parameter.empty
+    kind = (
+        return_type(tool.func)
+        if tool.func is not None and tool.mcp is None
+        else inspect.Parameter.empty
+    )
     if (origin := get_origin(kind)) in _READ_TO_THE_END:
         kind = list[get_args(kind)[:1] or (Any,)]
     elif origin in _AWAITED:
@@ -143,34 +176,54 @@ def _reader(tool: Tool) -> Callable[[Content], Any]:
             except ValueError as error:
                 problem = problem or str(error)
         found = f"{problem}. It is: {shown(content)}"
-        raise ToolError(f"The result of `{tool.name}` is not of the type that it returns, {shown(kind)}: {found}")
+        raise ToolError(
+            f"The result of `{tool.name}` is not of the type that it returns, {shown(kind)}: {found}",
+        )
 
     return read
 
 
 def _check_of(kind: Any, cannot: str) -> OutputCheck:
     if isinstance(kind, str):
-        raise ToolDefinitionError(f"{cannot}: the type {shown(kind)} is not known in the module of the function.")
+        raise ToolDefinitionError(
+            f"{cannot}: the type {shown(kind)} is not known in the module of the function.",
+        )
     try:
         signature = Signature({"result": (kind, OutputField())})
         check = signature.output_checks["result"]
-        schema = {} if is_plain(kind) else adapter_of(signature.plan.outputs["result"]).json_schema(schema_generator=Generator)
+        schema = (
+            {}
+            if is_plain(kind)
+            else adapter_of(signature.plan.outputs["result"]).json_schema(
+                schema_generator=Generator,
+            )
+        )
     except INEXPRESSIBLE as error:
-        raise ToolDefinitionError(f"{cannot}: {shown(kind)} has no form in JSON ({error.args[0]}).") from error
+        raise ToolDefinitionError(
+            f"{cannot}: {shown(kind)} has no form in JSON ({error.args[0]}).",
+        ) from error
     except SignatureError as error:
         raise ToolDefinitionError(f"{cannot}: {error}") from error
     if _SHOWN_AS_STARS in json_text(schema):
-        raise ToolDefinitionError(f"{cannot}: {shown(kind)} holds a secret, which a run records as stars.")
+        raise ToolDefinitionError(
+            f"{cannot}: {shown(kind)} holds a secret, which a run records as stars.",
+        )
     members = [*members_of(kind)]
     if str in members and (alike := [each for each in members if _is_like_text(each)]):
-        why = f"{shown(kind)} is recorded as text, which does not tell {shown(alike[0])} from a `str`"
-        raise ToolDefinitionError(f"{cannot}: {why}. Return one type, or an object that holds the value.")
+        why = (
+            f"{shown(kind)} is recorded as text, which does not tell {shown(alike[0])} from a `str`"
+        )
+        raise ToolDefinitionError(
+            f"{cannot}: {why}. Return one type, or an object that holds the value.",
+        )
     return check
 
 
 def _is_like_text(member: Any) -> bool:
     """Whether values of a type, such as numbers and dates, are recorded as text that a `str` could also be."""
-    is_texts = get_origin(member) is Literal and all(isinstance(each, str) for each in get_args(member))
+    is_texts = get_origin(member) is Literal and all(
+        isinstance(each, str) for each in get_args(member)
+    )
     if is_texts or member is NoneType or (isinstance(member, type) and issubclass(member, str)):
         return False
     schema = json_schema_of(adapter_of(SignatureField(member, {})))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ferrule.runs.protocols import Program, Store
     from ferrule.runs.run import Run
     from ferrule.runs.stream import EventStream
-    from ferrule.values.run.outcome import Prediction
+    from ferrule.values.outcome import Prediction
 
     R_co = TypeVar("R_co", covariant=True)
     R = TypeVar("R")
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     class Call(Protocol[R_co, D, P]):  # pyright: ignore[reportInvalidTypeVarUse]  `object` below marks programs without a type of `deps`
         """A call of a program: with only the signature's inputs, which are type-checked, or with an option, too.
 
-        Python's typing cannot add a keyword to a `ParamSpec`, so an option turns off the check of the inputs; `bind` keeps it.
+        Python's typing cannot add a keyword to a `ParamSpec`, so an option turns off the check of
+        the inputs; `bind` keeps it.
         """
 
         @overload
@@ -44,7 +45,13 @@ if TYPE_CHECKING:
         @overload
         def __call__(self: Call[R_co, object, P], /, *, lm: Any, **inputs: Any) -> R_co: ...
         @overload
-        def __call__(self: Call[R_co, object, P], /, *, config: Mapping[str, Any], **inputs: Any) -> R_co: ...
+        def __call__(
+            self: Call[R_co, object, P],
+            /,
+            *,
+            config: Mapping[str, Any],
+            **inputs: Any,
+        ) -> R_co: ...
         @overload
         def __call__(self: Call[R_co, object, P], /, *, demos: Any, **inputs: Any) -> R_co: ...
         @overload
@@ -54,7 +61,13 @@ if TYPE_CHECKING:
         @overload
         def __call__(self: Call[R_co, object, P], /, *, limits: Any, **inputs: Any) -> R_co: ...
         @overload
-        def __call__(self: Call[R_co, object, P], /, *, resume_state: Any, **inputs: Any) -> R_co: ...
+        def __call__(
+            self: Call[R_co, object, P],
+            /,
+            *,
+            resume_state: Any,
+            **inputs: Any,
+        ) -> R_co: ...
 
     class typed_call(Typed[R]):  # noqa: N801  a decorator
         """A method of `Module` that type checkers see as a `Call`."""
@@ -68,7 +81,12 @@ else:
         return method
 
 
-def run_program(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any = None) -> Any:
+def run_program(
+    program: Any,
+    args: tuple[Any, ...],
+    inputs: Mapping[str, Any],
+    deps: Any = None,
+) -> Any:
     """Import `call_program` at the first use; from then on, this name is that function. Importing at each call takes 3 % of a short run."""
     from ferrule.runs.run import call_program
 
@@ -76,7 +94,12 @@ def run_program(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any], 
     return call_program(program, args, inputs, deps)
 
 
-def arun_program(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any = None) -> Coroutine[Any, Any, Any]:
+def arun_program(
+    program: Any,
+    args: tuple[Any, ...],
+    inputs: Mapping[str, Any],
+    deps: Any = None,
+) -> Coroutine[Any, Any, Any]:
     """`run_program` on an event loop."""
     from ferrule.runs.run import acall_program
 
@@ -93,7 +116,10 @@ class Bound(Typed[S, D]):
         self.inputs = dict(inputs)
 
     def __repr__(self) -> str:
-        given = (*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.inputs.items()))
+        given = (
+            *map(repr, self.args),
+            *(f"{name}={value!r}" for name, value in self.inputs.items()),
+        )
         return f"{self.program!r}.bind({', '.join(given)})"
 
     def __call__(self, *, deps: D | None = None) -> Prediction[S]:
@@ -106,7 +132,14 @@ class Bound(Typed[S, D]):
         with callers_frames:
             return await arun_program(self.program, self.args, self.inputs, deps)
 
-    def start(self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None) -> Run[S]:
+    def start(
+        self,
+        /,
+        *,
+        store: Store | None = None,
+        run_id: str | None = None,
+        deps: D | None = None,
+    ) -> Run[S]:
         """See `Module.start`."""
         from ferrule.runs.driver.execution import execute
 
@@ -115,7 +148,14 @@ class Bound(Typed[S, D]):
             execute(run)
         return run
 
-    async def astart(self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None) -> Run[S]:
+    async def astart(
+        self,
+        /,
+        *,
+        store: Store | None = None,
+        run_id: str | None = None,
+        deps: D | None = None,
+    ) -> Run[S]:
         """See `Module.astart`."""
         from ferrule.runs.driver.execution import aexecute
 
@@ -146,7 +186,14 @@ class Bound(Typed[S, D]):
 
         return await run_or_cancel(partial(self.submit, store=store, **options))
 
-    def stream(self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None) -> EventStream[S]:
+    def stream(
+        self,
+        /,
+        *,
+        store: Store | None = None,
+        run_id: str | None = None,
+        deps: D | None = None,
+    ) -> EventStream[S]:
         """See `Module.stream`."""
         from ferrule.runs.stream import EventStream
 
@@ -163,10 +210,14 @@ class Bound(Typed[S, D]):
 
 def give_name(program: object, name: str | None) -> None:
     """Name a program, unless `name` is None. Raises `ConfigurationError` for anything but a word: slots in journals contain the name."""
-    if name is None:  # no `vars`: on Python 3.11, using an object's dict makes reading its attributes four times slower
+    if (
+        name is None
+    ):  # no `vars`: on Python 3.11, using an object's dict makes reading its attributes four times slower
         return
     if not isinstance(name, str) or not name.replace("-", "_").isidentifier():  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
-        raise ConfigurationError(f"The name of a program is a word of letters, digits, `_` and `-`; found {shown(name)}.")
+        raise ConfigurationError(
+            f"The name of a program is a word of letters, digits, `_` and `-`; found {shown(name)}.",
+        )
     vars(program)["name"] = name
 
 
@@ -194,7 +245,13 @@ def _has_input(program: Any, name: str) -> bool:
 
     plan = plan_of(program)
     fields = plan.inputs if plan is not None else ()
-    written = program.flow if program.is_flow else program.aforward if program.is_only_async else program.forward
+    written = (
+        program.flow
+        if program.is_flow
+        else program.aforward
+        if program.is_only_async
+        else program.forward
+    )
     if name in fields or name not in inspect.signature(written).parameters:
         return name in fields
     return (context := context_parameter(written)) is None or context.name != name

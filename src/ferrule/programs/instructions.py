@@ -18,7 +18,12 @@ def _ask_user(question: str) -> str:
 
 
 _WHEN_TO_ASK = "Ask the user a question when something needed for the task is missing or unclear; the result is their answer."
-CLARIFY = Tool(_ask_user, "user_clarification", _WHEN_TO_ASK, effect="read")  # no docstring: `python -OO` would drop it
+CLARIFY = Tool(
+    _ask_user,
+    "user_clarification",
+    _WHEN_TO_ASK,
+    effect="read",
+)  # no docstring: `python -OO` would drop it
 """The tool that asks a person: a call becomes a question of the run, and is never executed."""
 
 
@@ -27,8 +32,18 @@ def finish_tool(signature: type[Signature], *, with_outputs: bool) -> Tool:
     """The tool that ends the loop. Its arguments are the signature's outputs; with `with_outputs=False` it has none."""
     names = ", ".join(f"`{name}`" for name in signature.plan.outputs)
     description = f"Call this when all information for the outputs ({names}) is at hand."
-    schema: dict[str, Any] = signature.output_schema() if with_outputs else {"type": "object", "properties": {}, "required": []}
-    return Tool("finish", description + (" Its arguments are these outputs." if with_outputs else ""), _finish, schema, effect="read")
+    schema: dict[str, Any] = (
+        signature.output_schema()
+        if with_outputs
+        else {"type": "object", "properties": {}, "required": []}
+    )
+    return Tool(
+        "finish",
+        description + (" Its arguments are these outputs." if with_outputs else ""),
+        _finish,
+        schema,
+        effect="read",
+    )
 
 
 def is_builtin(tool: Tool) -> bool:
@@ -64,11 +79,17 @@ def loop_instructions(signature: type[Signature], tools: Iterable[Tool], *, nati
             f"{_names(signature.plan.outputs)} must be known. In every step you call tools and are shown what came of it."
         ),
     ]
-    outputs = [f"- `{name}`: {found}" for name, field in signature.plan.outputs.items() if (found := field.description)]
+    outputs = [
+        f"- `{name}`: {found}"
+        for name, field in signature.plan.outputs.items()
+        if (found := field.description)
+    ]
     if outputs:
         lines += ["What is wanted in the end:", *outputs]
     if native:
-        lines += ["Say briefly what you think before each call. Call `finish` with the outputs as soon as you know them."]
+        lines += [
+            "Say briefly what you think before each call. Call `finish` with the outputs as soon as you know them.",
+        ]
         return "\n".join(lines)
     lines += [
         "",
@@ -111,4 +132,6 @@ def call_first_instructions(signature: type[Signature], tools: Iterable[Tool]) -
 
 
 def _list_tools(tools: Iterable[Tool]) -> str:
-    return "There are these tools and no others:\n\n" + "\n".join(f"({i}) {tool.format()}" for i, tool in enumerate(tools, 1))
+    return "There are these tools and no others:\n\n" + "\n".join(
+        f"({i}) {tool.format()}" for i, tool in enumerate(tools, 1)
+    )

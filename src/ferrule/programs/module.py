@@ -1,8 +1,9 @@
 """`Module`: the base class of all programs, and every way to call one.
 
-A program is written as `def flow(self, **inputs)`, a generator of acts (`values/run/act.py`), or as `def forward(self, ...)` (and `async
-def aforward`) in plain Python that calls other programs. A run does not change the instance. The code that runs programs is imported when
-one is called, so that importing a program stays cheap.
+A program is written as `def flow(self, **inputs)`, a generator of acts (`acts.py`), or as `def
+forward(self, ...)` (and `async def aforward`) in plain Python that calls other programs. A run does
+not change the instance. The code that runs programs is imported when one is called, so that
+importing a program stays cheap.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ferrule.acts import Flow
     from ferrule.programs.lifecycle.saving import Predictor
     from ferrule.runs.protocols import Store
     from ferrule.runs.run import Run
     from ferrule.runs.stream import EventStream
     from ferrule.tools.tool import Tool
-    from ferrule.values.run.act import Flow
-    from ferrule.values.run.outcome import Prediction
+    from ferrule.values.outcome import Prediction
 
 
 class Module(Batches[S, D, P]):
@@ -44,8 +45,15 @@ class Module(Batches[S, D, P]):
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         refuse_async(vars(cls).get("forward"), f"`{cls.__name__}.forward`", "name it `aforward`")
-        # The nearest definition counts: a subclass of ReAct with a `forward` of its own is a plain program.
-        written = [name for each in cls.__mro__ if each is not Module for name in ("aforward", "forward", "flow") if name in vars(each)]
+        # The nearest definition counts: a subclass of ReAct with a `forward` of its own is a plain
+        # program.
+        written = [
+            name
+            for each in cls.__mro__
+            if each is not Module
+            for name in ("aforward", "forward", "flow")
+            if name in vars(each)
+        ]
         cls.is_flow = bool(written) and written[0] == "flow"
         cls.is_async = not cls.is_flow and "aforward" in written
         cls.is_only_async = cls.is_async and not {"forward", "flow"} & set(written)
@@ -60,7 +68,8 @@ class Module(Batches[S, D, P]):
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(f'{name}={each!r}' for name, each in self.named_predictors())})"
 
-    # -- for subclasses to write ------------------------------------------------------------------------------
+    # -- for subclasses to write
+    # ------------------------------------------------------------------------------
 
     def flow(self, /, *args: Any, **inputs: Any) -> Flow:
         """The program as a generator of acts."""
@@ -87,18 +96,23 @@ class Module(Batches[S, D, P]):
 
     def _as_flow(self) -> Any:
         if type(self).flow is Module.flow:
-            raise NotImplementedError(f"`{self.name}` has neither `forward` nor `flow`: write one of them.")
+            raise NotImplementedError(
+                f"`{self.name}` has neither `forward` nor `flow`: write one of them.",
+            )
         return _FlowOnly(self)
 
-    # -- calling ---------------------------------------------------------------------------------------------
+    # -- calling
+    # ---------------------------------------------------------------------------------------------
 
     @typed_call
     def __call__(self, /, *args: Any, **inputs: Any) -> Prediction[S]:
         """Run to the end and return the prediction. Raises `ConfirmationRequired`, which carries the run, if a person must decide.
 
-        `resume_state=` resumes that run (also in `stream`): pass a `ResumeState`, or the exception itself for "yes"; None starts a new run.
-        Tools find `deps=` in their `Context`; it is never stored. If the program has an input called `deps`, the keyword is that input,
-        and `program.bind(deps=1)(deps=...)` passes both. Raises `ConfigurationError` if a tool declares `Context[X]` and gets no `deps`.
+        `resume_state=` resumes that run (also in `stream`): pass a `ResumeState`, or the exception
+        itself for "yes"; None starts a new run. Tools find `deps=` in their `Context`; it is never
+        stored. If the program has an input called `deps`, the keyword is that input, and
+        `program.bind(deps=1)(deps=...)` passes both. Raises `ConfigurationError` if a tool declares
+        `Context[X]` and gets no `deps`.
         """
         deps = take_deps(self, inputs) if "deps" in inputs else None
         try:  # `callers_frames`, at no cost
@@ -125,7 +139,8 @@ class Module(Batches[S, D, P]):
     def resume(self, response: Any, state: Any, *, deps: D | None = None) -> Prediction[S]:
         """Resume a waiting run. `response` is "yes", "no", a JSON object of changed arguments, or text for the model.
 
-        `state` is the `ConfirmationRequired` that was raised. Returns the prediction; raises the next `ConfirmationRequired`.
+        `state` is the `ConfirmationRequired` that was raised. Returns the prediction; raises the
+        next `ConfirmationRequired`.
         """
         from ferrule.programs.lifecycle.resume import ResumeState, resume_program
 
@@ -143,17 +158,34 @@ class Module(Batches[S, D, P]):
         """The program with its inputs. Needed for inputs named like a keyword of `start`: `program.bind(run_id=7).start()`."""
         return Bound(self, args, inputs)
 
-    def start(self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None, **inputs: Any) -> Run[S]:
+    def start(
+        self,
+        /,
+        *,
+        store: Store | None = None,
+        run_id: str | None = None,
+        deps: D | None = None,
+        **inputs: Any,
+    ) -> Run[S]:
         """Run until the program ends, asks a person or fails, and return the `Run`.
 
-        With a `store` every answer is stored before the program sees it, so that any process can resume the run: `Run.load(store, id,
-        program)`. For `deps`, see `__call__`. Raises `StoreError` if the run cannot be stored.
+        With a `store` every answer is stored before the program sees it, so that any process can
+        resume the run: `Run.load(store, id, program)`. For `deps`, see `__call__`. Raises
+        `StoreError` if the run cannot be stored.
         """
         deps = take_deps(self, inputs, deps)
         with callers_frames:
             return Bound[S, D](self, (), inputs).start(store=store, run_id=run_id, deps=deps)
 
-    async def astart(self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None, **inputs: Any) -> Run[S]:
+    async def astart(
+        self,
+        /,
+        *,
+        store: Store | None = None,
+        run_id: str | None = None,
+        deps: D | None = None,
+        **inputs: Any,
+    ) -> Run[S]:
         """`start` on an event loop."""
         deps = take_deps(self, inputs, deps)
         with callers_frames:
@@ -174,12 +206,18 @@ class Module(Batches[S, D, P]):
             **inputs: The inputs of the program.
 
         Raises:
-            StoreError: The id exists, or the store has no engine for `priority`, `delay_s` or `queue_key`.
-            RunError: An input cannot be stored.
+            StoreError: The id exists, or the store has no engine for `priority`, `delay_s` or
+            `queue_key`. RunError: An input cannot be stored.
 
         """
         with callers_frames:
-            return Bound[S, D](self, (), inputs).submit(store=store, run_id=run_id, priority=priority, delay_s=delay_s, queue_key=queue_key)
+            return Bound[S, D](self, (), inputs).submit(
+                store=store,
+                run_id=run_id,
+                priority=priority,
+                delay_s=delay_s,
+                queue_key=queue_key,
+            )
 
     async def asubmit(
         self, /, *, store: Store, run_id: str | None = None, priority: int | None = None, delay_s: float | None = None,
@@ -187,7 +225,13 @@ class Module(Batches[S, D, P]):
     ) -> str:  # fmt: skip
         """`submit` on an event loop."""
         bound = Bound[S, D](self, (), inputs)
-        return await bound.asubmit(store=store, run_id=run_id, priority=priority, delay_s=delay_s, queue_key=queue_key)
+        return await bound.asubmit(
+            store=store,
+            run_id=run_id,
+            priority=priority,
+            delay_s=delay_s,
+            queue_key=queue_key,
+        )
 
     def load_run(self, store: Store, run_id: str, *, deps: D | None = None) -> Run[S]:
         """A stored run of this program: `Run.load(store, run_id, program)`, with the types of its signature."""
@@ -196,7 +240,7 @@ class Module(Batches[S, D, P]):
         return Run[S].load(store, run_id, self, deps=deps)
 
     def stream(
-        self, /, *args: Any, store: Store | None = None, run_id: str | None = None, deps: D | None = None, **inputs: Any
+        self, /, *args: Any, store: Store | None = None, run_id: str | None = None, deps: D | None = None, **inputs: Any,
     ) -> EventStream[S]:  # fmt: skip
         """Stream the run's events with `for` (`astream`: `async for`); then read `.prediction`. Leaving the loop cancels the run."""
         deps = take_deps(self, inputs, deps)
@@ -209,17 +253,24 @@ class Module(Batches[S, D, P]):
     astream = stream
     """The same stream, for `async for`."""
 
-    def as_tool(self, name: str | None = None, description: str | None = None, **keywords: Any) -> Tool:
+    def as_tool(
+        self,
+        name: str | None = None,
+        description: str | None = None,
+        **keywords: Any,
+    ) -> Tool:
         """The program as a tool: its arguments are the inputs of the signature, its result is the outputs.
 
-        When an agent calls it, the program becomes part of that agent's run: it asks its questions there, and resumes where it stopped. The
-        name defaults to that of the signature or class, the description to the instructions. `keywords` are those of `Tool`.
+        When an agent calls it, the program becomes part of that agent's run: it asks its questions
+        there, and resumes where it stopped. The name defaults to that of the signature or class,
+        the description to the instructions. `keywords` are those of `Tool`.
         """
         from ferrule.programs.lifecycle.as_tool import as_tool
 
         return as_tool(self, name, description, **keywords)
 
-    # -- programs inside ----------------------------------------------------------------------------------
+    # -- programs inside
+    # ----------------------------------------------------------------------------------
 
     def named_sub_modules(self) -> Iterator[tuple[str, Module]]:
         """The program itself (`self`) and every program inside it, each once, depth first: `answer`, `agents[0].react`.
@@ -230,7 +281,11 @@ class Module(Batches[S, D, P]):
 
     def named_predictors(self) -> list[tuple[str, Predictor]]:
         """Every `Predict` inside, with its path. Demos, models and saved state belong to these."""
-        return [(name, cast("Predictor", each)) for name, each in self.named_sub_modules() if each.is_predictor]
+        return [
+            (name, cast("Predictor", each))
+            for name, each in self.named_sub_modules()
+            if each.is_predictor
+        ]
 
     def predictors(self) -> list[Predictor]:
         """Every `Predict` inside."""
@@ -249,7 +304,9 @@ class Module(Batches[S, D, P]):
         """The model of all predictors inside; raises `ConfigurationError` if they differ."""
         found = {id(predictor.lm): predictor.lm for predictor in self.predictors()}
         if len(found) != 1:
-            raise ConfigurationError(f"`{self.name}` has {len(found)} different models: read the `lm` of each of its predictors.")
+            raise ConfigurationError(
+                f"`{self.name}` has {len(found)} different models: read the `lm` of each of its predictors.",
+            )
         return next(iter(found.values()))
 
     def deepcopy(self) -> Self:
@@ -267,7 +324,8 @@ class Module(Batches[S, D, P]):
         vars(made).update({key: copied(value, memo) for key, value in vars(self).items()})
         return made
 
-    # -- state -----------------------------------------------------------------------------------------------
+    # -- state
+    # -----------------------------------------------------------------------------------------------
 
     def dump_state(self) -> dict[str, Any]:
         """Signatures, demos, settings and tool definitions of all predictors, as JSON data without functions, models and keys."""
@@ -310,7 +368,8 @@ class _FlowOnly:
 
 
 def _walk(root: Module) -> Iterator[tuple[str, Module]]:
-    # Saved states use these paths: a program with a public path must get that path, even if private attributes hold it, too.
+    # Saved states use these paths: a program with a public path must get that path, even if private
+    # attributes hold it, too.
     seen: set[int] = set()
     later: list[tuple[str, Any]] = [("self", root)]
     while later:
@@ -321,13 +380,23 @@ def _walk(root: Module) -> Iterator[tuple[str, Module]]:
                 continue
             seen.add(id(found))  # containers, too: a cache may contain itself
             if not isinstance(found, Module):
-                stack += [(f"{name}[{key!r}]", value) for key, value in _elements(found)[::-1] if isinstance(value, _HOLDERS)]
+                stack += [
+                    (f"{name}[{key!r}]", value)
+                    for key, value in _elements(found)[::-1]
+                    if isinstance(value, _HOLDERS)
+                ]
                 continue
             yield name, found
             prefix = "" if found is root else f"{name}."
-            attributes = [each for each in tuple(vars(found).items())[::-1] if isinstance(each[1], _HOLDERS)]
-            stack += [(f"{prefix}{key}", value) for key, value in attributes if not key.startswith("_")]
-            later += [(f"{prefix}{key}", value) for key, value in attributes[::-1] if key.startswith("_")]
+            attributes = [
+                each for each in tuple(vars(found).items())[::-1] if isinstance(each[1], _HOLDERS)
+            ]
+            stack += [
+                (f"{prefix}{key}", value) for key, value in attributes if not key.startswith("_")
+            ]
+            later += [
+                (f"{prefix}{key}", value) for key, value in attributes[::-1] if key.startswith("_")
+            ]
 
 
 _HOLDERS = (Module, list, tuple, dict)

@@ -24,7 +24,7 @@ from ferrule.programs.asking.native_outputs import adapt_to_model, add_native_ou
 from ferrule.programs.calling import give_name
 from ferrule.programs.module import Module
 from ferrule.tools.toolbox import Toolbox
-from ferrule.values.run.outcome import Prediction
+from ferrule.values.outcome import Prediction
 from ferrule.values.signatures.compiled import InvalidOutputsError
 from ferrule.values.signatures.fields import declare
 from ferrule.values.signatures.signature import Signature, as_signature
@@ -33,13 +33,13 @@ from ferrule.values.typed import D, P, S
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
+    from ferrule.acts import Act, Flow
     from ferrule.adapters.adapter import Adapter
     from ferrule.programs.asking.validators import OutputValidator
     from ferrule.tools.tool import Tool
     from ferrule.tools.toolbox import ToolServer
     from ferrule.values.conversation.exchange import Calls, Response
     from ferrule.values.conversation.message import Messages
-    from ferrule.values.run.act import Act, Flow
 
 Validator = TypeVar("Validator", bound="Callable[..., object]")
 _OWN = ("lm", "config", "demos", "max_turns")
@@ -54,30 +54,31 @@ OPTIONS = (
 class Predict(Module[S, D, P]):
     """Ask a model for the outputs of a signature. With tools, the model may call them first, for at most `max_turns` turns.
 
-    A call takes `lm=`, `config=`, `demos=`, `max_turns=` and `deps=` besides the inputs, unless an input has that name. `config` also holds
-    `tool_choice` and `parallel_tool_calls`.
+    A call takes `lm=`, `config=`, `demos=`, `max_turns=` and `deps=` besides the inputs, unless an
+    input has that name. `config` also holds `tool_choice` and `parallel_tool_calls`.
 
-    Inputs of the type `Tool` or `list[Tool]` declare tools, too, after the program's own. With an output of the type `ToolCalls`, the model
-    is asked once, and its calls become that output without being run. With `calls=None`, the adapter then has the first choice. See
+    Inputs of the type `Tool` or `list[Tool]` declare tools, too, after the program's own. With an
+    output of the type `ToolCalls`, the model is asked once, and its calls become that output
+    without being run. With `calls=None`, the adapter then has the first choice. See
     docs/how-to/tools/tool-calls.md.
 
     Args:
         signature: The inputs and outputs: a class, or text such as `"question -> answer: int"`.
         tools: Functions, tools, `program.as_tool()`, MCP servers, or a `Toolbox`.
-        auto_execute_tools: False returns the first calls unexecuted in `prediction.tool_calls`; outputs missing in the answer are None.
-        max_turns: The maximum number of turns with tool calls.
-        demos: Examples of inputs and outputs for the prompt.
-        native: True is `calls="native"`, False is `calls="prompted"`.
-        calls: How the model calls tools: `"native"`, `"prompted"` or `"constrained"`, as for `ReAct`.
-        lm: The model; by default the one in the settings.
-        name: The program's name in events, traces and stored runs, and as a tool.
-        config: Settings of the model, such as `temperature=0`; and `n=3` for three answers (`prediction.completions`), without tools.
+        auto_execute_tools: False returns the first calls unexecuted in `prediction.tool_calls`;
+        outputs missing in the answer are None. max_turns: The maximum number of turns with tool
+        calls. demos: Examples of inputs and outputs for the prompt. native: True is
+        `calls="native"`, False is `calls="prompted"`. calls: How the model calls tools: `"native"`,
+        `"prompted"` or `"constrained"`, as for `ReAct`. lm: The model; by default the one in the
+        settings. name: The program's name in events, traces and stored runs, and as a tool. config:
+        Settings of the model, such as `temperature=0`; and `n=3` for three answers
+        (`prediction.completions`), without tools.
 
     Raises:
-        ConfigurationError: A keyword holds a secret (`api_key`). Pass it to the model, `LM(..., api_key=...)`: a program is saved.
-        AdapterParseError: In a run, when the answer cannot be parsed.
-        MaxTurnsReachedError: In a run, when the turns run out.
-        ToolCallError: In a run, for an input that declares no tool.
+        ConfigurationError: A keyword holds a secret (`api_key`). Pass it to the model, `LM(...,
+        api_key=...)`: a program is saved. AdapterParseError: In a run, when the answer cannot be
+        parsed. MaxTurnsReachedError: In a run, when the turns run out. ToolCallError: In a run, for
+        an input that declares no tool.
 
     """
 
@@ -107,7 +108,10 @@ class Predict(Module[S, D, P]):
         self.calls: Calls | None = choose_calls(calls, native)
         self.lm = lm
         if config:
-            from ferrule.models.providers import check_saved, check_spelling  # late: few programs have settings of their own
+            from ferrule.models.providers import (
+                check_saved,
+                check_spelling,
+            )  # late: few programs have settings of their own
 
             check_saved(config)
             check_spelling(config.keys() - {"n"}, OPTIONS)
@@ -142,10 +146,11 @@ class Predict(Module[S, D, P]):
     def output_validator(self, function: Validator) -> Validator:
         """Check the outputs of each run: `@program.output_validator`.
 
-        The function takes one object with the inputs and outputs as attributes. It raises `ToolRetry("what to change")` to let the model
-        try again; otherwise it returns None or that object. A replay calls it again, so it should depend on nothing else, unless it takes a
-        `Context` or is async: then its verdict is recorded.
-        Raises `ConfigurationError` for a function that takes other arguments.
+        The function takes one object with the inputs and outputs as attributes. It raises
+        `ToolRetry("what to change")` to let the model try again; otherwise it returns None or that
+        object. A replay calls it again, so it should depend on nothing else, unless it takes a
+        `Context` or is async: then its verdict is recorded. Raises `ConfigurationError` for a
+        function that takes other arguments.
         """
         from ferrule.programs.asking.validators import as_validator  # late: few programs have one
 
@@ -159,11 +164,19 @@ class Predict(Module[S, D, P]):
         """
         outputs = self.signature.validate_outputs(inputs, outputs)
         for each in self.output_validators:
-            if not each.is_recorded and (verdict := offload.run_blocking(each.judge(self.signature, inputs, outputs))) is not None:
+            if (
+                not each.is_recorded
+                and (verdict := offload.run_blocking(each.judge(self.signature, inputs, outputs)))
+                is not None
+            ):
                 raise InvalidOutputsError([("", verdict)])
         return outputs
 
-    def judged(self, inputs: Mapping[str, Any], answers: Sequence[Mapping[str, Any]]) -> Generator[Act, Any, Sequence[str | None]]:
+    def judged(
+        self,
+        inputs: Mapping[str, Any],
+        answers: Sequence[Mapping[str, Any]],
+    ) -> Generator[Act, Any, Sequence[str | None]]:
         """For each answer, the objection of the validators whose verdict is recorded; None if they accept it."""
         validators = [each for each in self.output_validators if each.is_recorded]
         if not validators:
@@ -173,7 +186,7 @@ class Predict(Module[S, D, P]):
         return (yield from judge_answers(validators, self.signature, inputs, answers))
 
     def check_answer(
-        self, inputs: Mapping[str, Any], adapter: Adapter, outputs: dict[str, Any], response: Response
+        self, inputs: Mapping[str, Any], adapter: Adapter, outputs: dict[str, Any], response: Response,
     ) -> Generator[Act, Any, None]:  # fmt: skip
         """Raise `AdapterParseError` with the objection of a validator whose verdict is recorded; for `ask_model`."""
         [verdict] = yield from self.judged(inputs, [outputs])
@@ -191,21 +204,44 @@ class Predict(Module[S, D, P]):
     def flow_for(self, module: Any, inputs: Mapping[str, Any]) -> Flow:
         """The flow of this predictor on behalf of the program `module`, which a `@module_callback` sees."""
         own, values, toolbox = yield from split_inputs(self.signature, inputs, _OWN, self.toolbox)
-        returns_calls = calls_output(self.signature) is not None or (len(toolbox) and not len(self.toolbox))
+        returns_calls = calls_output(self.signature) is not None or (
+            len(toolbox) and not len(self.toolbox)
+        )
         is_plain = not returns_calls and not len(toolbox)
-        asker = yield from make_asker(self.lm, self.config, own, calls=self.calls, may_ask_several=is_plain)
+        asker = yield from make_asker(
+            self.lm,
+            self.config,
+            own,
+            calls=self.calls,
+            may_ask_several=is_plain,
+        )
         demos = list_demos(own.get("demos", self.demos), InputError)
         if returns_calls:
-            from ferrule.programs.with_tools import ask_once  # late: most predictors have no tools, and `ReAct` asks itself
+            from ferrule.programs.with_tools import (
+                ask_once,
+            )  # late: most predictors have no tools, and `ReAct` asks itself
 
             # No call is run, so the adapter may choose, too: see docs/how-to/tools/tool-calls.md.
-            wanted = False if self.native is None and asker.adapter.use_native_function_calling is False else self.native
+            wanted = (
+                False
+                if self.native is None and asker.adapter.use_native_function_calling is False
+                else self.native
+            )
             return (yield from ask_once(self, asker, values, demos, toolbox, native=wanted))
         if len(toolbox):
             from ferrule.programs.with_tools import ask_in_turns
 
             turns = check_positive("max_turns", own.get("max_turns", self.max_turns))
-            turning = ask_in_turns(self, asker, values, demos, toolbox, native=self.native, module=module, max_turns=turns)
+            turning = ask_in_turns(
+                self,
+                asker,
+                values,
+                demos,
+                toolbox,
+                native=self.native,
+                module=module,
+                max_turns=turns,
+            )
             return (yield from turning)
 
         signature, asker, native_outputs = adapt_to_model(self.signature, asker)
@@ -217,24 +253,53 @@ class Predict(Module[S, D, P]):
 
         def read(adapter: Adapter, response: Response) -> dict[str, Any]:
             outputs = adapter.read(signature, response)
-            whole = add_native_outputs(self.signature, outputs, native_outputs, response) if native_outputs else outputs
+            whole = (
+                add_native_outputs(self.signature, outputs, native_outputs, response)
+                if native_outputs
+                else outputs
+            )
             return validated(partial(self.validate, values), adapter, response, whole)
 
         request = asker.request(signature, messages)
         if asker.n > 1:
-            from ferrule.programs.asking.several import ask_several  # late: few programs ask for several answers
+            from ferrule.programs.asking.several import (
+                ask_several,
+            )  # late: few programs ask for several answers
 
             (outputs, response), *rest = yield from ask_several(
-                asker, signature, request, render, read, judged=partial(self.judged, values)
+                asker,
+                signature,
+                request,
+                render,
+                read,
+                judged=partial(self.judged, values),
             )
-            others = [self.make_prediction(each, messages=messages.then(other.message())) for each, other in rest]
-            return self.make_prediction(outputs, messages=messages.then(response.message()), others=others)
+            others = [
+                self.make_prediction(each, messages=messages.then(other.message()))
+                for each, other in rest
+            ]
+            return self.make_prediction(
+                outputs,
+                messages=messages.then(response.message()),
+                others=others,
+            )
         if self.is_validated:
             check = partial(self.check_answer, values)
-            outputs, response = yield from ask_model(asker, signature, request, render, read=read, check=check)
+            outputs, response = yield from ask_model(
+                asker,
+                signature,
+                request,
+                render,
+                read=read,
+                check=check,
+            )
         else:
             outputs, response = yield from ask_model(asker, signature, request, render)
-            outputs = add_native_outputs(self.signature, outputs, native_outputs, response) if native_outputs else outputs
+            outputs = (
+                add_native_outputs(self.signature, outputs, native_outputs, response)
+                if native_outputs
+                else outputs
+            )
         return self.make_prediction(outputs, messages=messages.then(response.message()))
 
     def make_prediction(self, outputs: Mapping[str, Any], **more: Any) -> Prediction[S]:
@@ -249,7 +314,8 @@ class Predict(Module[S, D, P]):
 class ChainOfThought(Module[S, D, P]):
     """A `Predict` that lets the model reason first: it adds an output `reasoning` before the others, unless the signature has one.
 
-    `reasoning_description` describes that output to the model. Raises `SignatureError` if an input is called `reasoning`.
+    `reasoning_description` describes that output to the model. Raises `SignatureError` if an input
+    is called `reasoning`.
     """
 
     def __init__(
@@ -263,7 +329,11 @@ class ChainOfThought(Module[S, D, P]):
     ) -> None:
         found, self.reasoning_description = as_signature(signature), reasoning_description
         give_name(self, name)
-        self.predict = Predict(self._with_reasoning(found, reasoning_description), lm=lm, **keywords)
+        self.predict = Predict(
+            self._with_reasoning(found, reasoning_description),
+            lm=lm,
+            **keywords,
+        )
         self.predict.outputs_of = found
 
     @staticmethod
@@ -314,7 +384,9 @@ class ChainOfThought(Module[S, D, P]):
         return self.predict.tools
 
     def __repr__(self) -> str:
-        shown = repr(self.predict).removeprefix(f"{self.predict.name}({self.predict.signature.signature!r}")
+        shown = repr(self.predict).removeprefix(
+            f"{self.predict.name}({self.predict.signature.signature!r}",
+        )
         return f"{self.name}({self.signature.signature!r}{shown}"
 
     def output_validator(self, function: Validator) -> Validator:

@@ -1,6 +1,7 @@
 """`ReAct`: an agent that thinks, calls tools and reads their results, until it knows the outputs.
 
-This module has only the class, which imports its parts when an agent is made, so that importing it stays cheap. The loop: `react_loop/`.
+This module has only the class, which imports its parts when an agent is made, so that importing it
+stays cheap. The loop: `react_loop/`.
 """
 
 from __future__ import annotations
@@ -17,52 +18,54 @@ from ferrule.values.typed import D, P, S
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from ferrule.acts import Flow
+    from ferrule.approval.policy import Policy
     from ferrule.programs.predict import Predict, Validator
     from ferrule.runs.limits import Limits
     from ferrule.tools.tool import Tool
     from ferrule.tools.toolbox import Toolbox, ToolServer
-    from ferrule.values.confirmation.policy import Policy
     from ferrule.values.conversation.compact import Compact
     from ferrule.values.conversation.exchange import Calls
-    from ferrule.values.run.act import Flow
-    from ferrule.values.run.outcome import Trajectory
+    from ferrule.values.outcome import Trajectory
     from ferrule.values.signatures.signature import Signature
 
 
 class ReAct(Module[S, D, P]):
     """An agent: the model calls tools until it returns the outputs. `prediction.trajectory` has the steps.
 
-    The tools `finish` and `user_clarification` are built in. If a tool fails, a call is invalid, or outputs passed to `finish` do not fit,
-    the model sees the error as the result. At `max_iters`, at one of the `limits`, or when outputs were refused `limits.same_error` times,
-    the model must answer from the steps so far, and `prediction.reason` says why.
+    The tools `finish` and `user_clarification` are built in. If a tool fails, a call is invalid, or
+    outputs passed to `finish` do not fit, the model sees the error as the result. At `max_iters`,
+    at one of the `limits`, or when outputs were refused `limits.same_error` times, the model must
+    answer from the steps so far, and `prediction.reason` says why.
 
-    A call takes `max_iters=`, `limits=`, `lm=`, `config=`, `demos=` and `deps=` besides the inputs. Agents given as tools use the same
-    `lm`, unless they have their own.
+    A call takes `max_iters=`, `limits=`, `lm=`, `config=`, `demos=` and `deps=` besides the inputs.
+    Agents given as tools use the same `lm`, unless they have their own.
 
     Args:
         signature: The inputs and outputs: a class, or text such as `"question -> answer: int"`.
-        tools: Functions, tools, `program.as_tool()`, MCP servers, or a `Toolbox`.
-        max_iters: The maximum number of steps.
-        native: True is `calls="native"`, False is `calls="prompted"`.
-        calls: How the model calls tools: `"native"` by tool declarations, `"prompted"` in the text of its answer, `"constrained"` by
-            declarations with the answer constrained to a valid call. None: the model's capabilities decide, constrained first.
-        intention: Whether the model says why it makes each call: `call.intention`, which is not passed to the tool.
-        limits: Limits of the agent and everything that it calls.
-        enable_user_clarification: Whether the model has the tool `user_clarification`, which asks a person.
-        policy: Which calls run, which need a decision, and which are denied.
-        parallel: False runs the calls of one step one at a time, in their order: for tools that share state.
-        compact: When to leave out old messages: at a number of tokens, at a share of the context such as `0.8`, or a `Compact`.
-        stop_at_tools: Tools, functions or names. When one of them has returned, the run ends after that step with its result as output.
-        demos: Examples of inputs and outputs for the prompt.
-        lm: The model; by default the one in the settings.
-        name: The agent's name in events, traces and stored runs, and as a tool.
-        config: Settings of the model, such as `temperature=0`.
+        tools: Functions, tools, `program.as_tool()`, MCP servers, or a `Toolbox`. max_iters: The
+        maximum number of steps. native: True is `calls="native"`, False is `calls="prompted"`.
+        calls: How the model calls tools: `"native"` by tool declarations, `"prompted"` in the text
+        of its answer, `"constrained"` by
+            declarations with the answer constrained to a valid call. None: the model's capabilities
+            decide, constrained first.
+        intention: Whether the model says why it makes each call: `call.intention`, which is not
+        passed to the tool. limits: Limits of the agent and everything that it calls.
+        enable_user_clarification: Whether the model has the tool `user_clarification`, which asks a
+        person. policy: Which calls run, which need a decision, and which are denied. parallel:
+        False runs the calls of one step one at a time, in their order: for tools that share state.
+        compact: When to leave out old messages: at a number of tokens, at a share of the context
+        such as `0.8`, or a `Compact`. stop_at_tools: Tools, functions or names. When one of them
+        has returned, the run ends after that step with its result as output. demos: Examples of
+        inputs and outputs for the prompt. lm: The model; by default the one in the settings. name:
+        The agent's name in events, traces and stored runs, and as a tool. config: Settings of the
+        model, such as `temperature=0`.
 
     Raises:
-        ConfigurationError: An option is unknown or invalid.
-        SignatureError: The signature is invalid, or has a field name that the agent reserves.
-        ToolDefinitionError: One of `tools` cannot become a tool.
-        TooManyFaultsError: In a run, after `limits.same_error` steps in a row in which all calls were faulty.
+        ConfigurationError: An option is unknown or invalid. SignatureError: The signature is
+        invalid, or has a field name that the agent reserves. ToolDefinitionError: One of `tools`
+        cannot become a tool. TooManyFaultsError: In a run, after `limits.same_error` steps in a row
+        in which all calls were faulty.
 
     """
 
@@ -88,12 +91,20 @@ class ReAct(Module[S, D, P]):
     ) -> None:
         from ferrule.programs.asking.ask import check_positive, choose_calls
         from ferrule.programs.predict import Predict
-        from ferrule.programs.react_loop.agent import check_signature, check_stops, check_tools, make_extractor, tool_names
+        from ferrule.programs.react_loop.agent import (
+            check_signature,
+            check_stops,
+            check_tools,
+            make_extractor,
+            tool_names,
+        )
         from ferrule.runs.limits import Limits
 
         found = check_signature(signature)
         if wrong := config.keys() & {"max_turns", "auto_execute_tools"}:
-            raise ConfigurationError(f"`ReAct` has no option `{min(wrong)}`: it runs the calls, and `max_iters` limits its steps.")
+            raise ConfigurationError(
+                f"`ReAct` has no option `{min(wrong)}`: it runs the calls, and `max_iters` limits its steps.",
+            )
         give_name(self, name)
         self.max_iters = check_positive("max_iters", max_iters)
         self.calls: Calls | None = choose_calls(calls, native)
@@ -110,8 +121,15 @@ class ReAct(Module[S, D, P]):
 
             self.compact = Compact.of(compact)
         self.stop_at_tools = tool_names(stop_at_tools)
-        # Signature and tools belong to the predictor, so that they are saved, loaded and changed in one place.
-        self.react = Predict(found, tools=check_tools(tools, intention=intention), demos=demos, lm=lm, **config)
+        # Signature and tools belong to the predictor, so that they are saved, loaded and changed in
+        # one place.
+        self.react = Predict(
+            found,
+            tools=check_tools(tools, intention=intention),
+            demos=demos,
+            lm=lm,
+            **config,
+        )
         check_stops(self.stop_at_tools, self.react)
         self.extract = make_extractor(self.react)
 
@@ -162,7 +180,12 @@ class ReAct(Module[S, D, P]):
         """The tools, including the built-in ones, as `calls="prompted"` lists them."""
         from ferrule.programs.react_loop.agent import with_builtin
 
-        return with_builtin(self.react.signature, self.react.toolbox, clarification=self.enable_user_clarification, native=False)
+        return with_builtin(
+            self.react.signature,
+            self.react.toolbox,
+            clarification=self.enable_user_clarification,
+            native=False,
+        )
 
     @property
     def tools(self) -> Mapping[str, Tool]:

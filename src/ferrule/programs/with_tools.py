@@ -6,6 +6,8 @@ from collections.abc import Generator
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ferrule import events
+from ferrule.acts import Act, Tell
 from ferrule.adapters.render import calls_output
 from ferrule.errors import AdapterParseError, BadRequestError, MaxTurnsReachedError, ToolCallError
 from ferrule.programs.asking.ask import Answering, Asker, ask_model, calls_natively, validated
@@ -15,15 +17,13 @@ from ferrule.programs.asking.refusals import calls_in_text, refuses_tools
 from ferrule.programs.instructions import answer_or_call_instructions, call_first_instructions
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.use import has_changes, use_tools
+from ferrule.record import replace
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
 from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.conversation.exchange import NO_TOOLS, Response
 from ferrule.values.conversation.history import History, after_system
 from ferrule.values.conversation.message import Message, Messages, tool_message
-from ferrule.values.record import replace
-from ferrule.values.run import event as events
-from ferrule.values.run.act import Act, Tell
-from ferrule.values.run.outcome import Prediction, Step, Trajectory
+from ferrule.values.outcome import Prediction, Step, Trajectory
 from ferrule.values.signatures.fields import declare
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Asks(Protocol):
         ...
 
     def check_answer(
-        self, inputs: Mapping[str, Any], adapter: Adapter, outputs: dict[str, Any], response: Response
+        self, inputs: Mapping[str, Any], adapter: Adapter, outputs: dict[str, Any], response: Response,
     ) -> Generator[Act, Any, None]:  # fmt: skip
         """Raise `AdapterParseError` with the objection of a validator whose verdict is recorded."""
         ...
@@ -68,10 +68,20 @@ Predicting = Generator[Act, Any, Prediction]
 
 
 def ask_once(
-    predict: Asks, asker: Asker, values: dict[str, Any], demos: Sequence[Any], toolbox: Toolbox, *, native: bool | None
+    predict: Asks,
+    asker: Asker,
+    values: dict[str, Any],
+    demos: Sequence[Any],
+    toolbox: Toolbox,
+    *,
+    native: bool | None,
 ) -> Predicting:
     """Ask for one answer. Its calls are not run: they are an output, or returned with the prediction."""
-    return _native_or_text(asker, native, partial(_OneAnswer, predict, asker, values, demos, toolbox))
+    return _native_or_text(
+        asker,
+        native,
+        partial(_OneAnswer, predict, asker, values, demos, toolbox),
+    )
 
 
 def ask_in_turns(
@@ -86,10 +96,18 @@ def ask_in_turns(
     max_turns: int,
 ) -> Predicting:
     """Ask in turns: run the model's calls and show it the results, until it answers. A `@module_callback` sees the program `module`."""
-    return _native_or_text(asker, native, partial(_Turns, predict, asker, values, demos, toolbox, module=module, max_turns=max_turns))
+    return _native_or_text(
+        asker,
+        native,
+        partial(_Turns, predict, asker, values, demos, toolbox, module=module, max_turns=max_turns),
+    )
 
 
-def _native_or_text(asker: Asker, wanted: bool | None, make: Callable[..., _WithTools]) -> Predicting:
+def _native_or_text(
+    asker: Asker,
+    wanted: bool | None,
+    make: Callable[..., _WithTools],
+) -> Predicting:
     """Use native calls, or calls in text. If the program did not choose, and the model refuses native calls, continue in text."""
     conversation = make(native=calls_natively(asker, wanted))
     try:
@@ -105,7 +123,14 @@ class _WithTools:
     """One run of `Predict` with tools, called natively or in text."""
 
     def __init__(
-        self, predict: Asks, asker: Asker, values: dict[str, Any], demos: Sequence[Any], toolbox: Toolbox, *, native: bool
+        self,
+        predict: Asks,
+        asker: Asker,
+        values: dict[str, Any],
+        demos: Sequence[Any],
+        toolbox: Toolbox,
+        *,
+        native: bool,
     ) -> None:
         self.predict = predict
         self.toolbox = toolbox
@@ -124,7 +149,12 @@ class _WithTools:
         self.native = False
 
     def render(self, adapter: Adapter) -> Messages:
-        return adapter.opening(self.signature, self.values, demos=self.demos, native=self.native).then(*self.tail)
+        return adapter.opening(
+            self.signature,
+            self.values,
+            demos=self.demos,
+            native=self.native,
+        ).then(*self.tail)
 
     def request(self, messages: Messages | None = None) -> Request:
         tools = self.toolbox.declarations if self.native else NO_TOOLS
@@ -134,7 +164,15 @@ class _WithTools:
     def ask(self, request: Request) -> Answering:
         """Ask the model; returns the fields of its answer, and the response."""
         check = self.check_answer if self.predict.is_validated else None
-        return ask_model(self.asker, self.signature, request, self.render, read=self.read, reader=self.reader, check=check)
+        return ask_model(
+            self.asker,
+            self.signature,
+            request,
+            self.render,
+            read=self.read,
+            reader=self.reader,
+            check=check,
+        )
 
     def read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         """Parse the fields of an answer; an answer without calls is validated, too."""
@@ -142,9 +180,19 @@ class _WithTools:
         if fields.get(self.calls_in) or not self.predict.is_validated:
             return fields
         validate = partial(self.predict.validate, self.values)
-        return validated(validate, adapter, response, self.outputs(fields, response, with_calls=False))
+        return validated(
+            validate,
+            adapter,
+            response,
+            self.outputs(fields, response, with_calls=False),
+        )
 
-    def check_answer(self, adapter: Adapter, fields: dict[str, Any], response: Response) -> Generator[Act, Any, None]:
+    def check_answer(
+        self,
+        adapter: Adapter,
+        fields: dict[str, Any],
+        response: Response,
+    ) -> Generator[Act, Any, None]:
         """Let validators whose verdict is recorded check an answer without calls."""
         if not fields.get(self.calls_in):
             yield from self.predict.check_answer(self.values, adapter, fields, response)
@@ -152,15 +200,31 @@ class _WithTools:
     def reader(self, adapter: Adapter) -> FieldReader:
         """Make the reader that splits a streamed answer into fields."""
         reader = adapter.reader(self.signature)
-        return NativeReader(partial(self._read, adapter), reader, tuple(self.signature.plan.outputs)) if self.native else reader
+        return (
+            NativeReader(partial(self._read, adapter), reader, tuple(self.signature.plan.outputs))
+            if self.native
+            else reader
+        )
 
     def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         raise NotImplementedError
 
-    def outputs(self, fields: dict[str, Any], response: Response, *, with_calls: bool) -> dict[str, Any]:
+    def outputs(
+        self,
+        fields: dict[str, Any],
+        response: Response,
+        *,
+        with_calls: bool,
+    ) -> dict[str, Any]:
         if not self.native_outputs:
             return fields
-        return add_native_outputs(self.predict.signature, fields, self.native_outputs, response, is_partial=with_calls)
+        return add_native_outputs(
+            self.predict.signature,
+            fields,
+            self.native_outputs,
+            response,
+            is_partial=with_calls,
+        )
 
     def flow(self, /) -> Generator[Act, Any, Prediction]:
         raise NotImplementedError
@@ -186,10 +250,19 @@ class _OneAnswer(_WithTools):
         calls = fields.get(self.calls_in)
         outputs = self.outputs(fields, response, with_calls=bool(calls))
         messages = request.messages.then(response.message())
-        return self.predict.make_prediction(outputs, messages=messages, calls=calls.tool_calls if calls else ())
+        return self.predict.make_prediction(
+            outputs,
+            messages=messages,
+            calls=calls.tool_calls if calls else (),
+        )
 
     def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
-        return adapter.read(self.signature, response, lenient=self.native, tools=self.toolbox.declarations)
+        return adapter.read(
+            self.signature,
+            response,
+            lenient=self.native,
+            tools=self.toolbox.declarations,
+        )
 
 
 class _Turns(_WithTools):
@@ -202,8 +275,14 @@ class _Turns(_WithTools):
         self.max_turns = max_turns
         self.host = Host(self, self.asker.conditions, concurrent=self.predict.toolbox.concurrent)
         self.live: LiveTools | LoadedTools | None = None
-        if self.predict.toolbox.servers or self.predict.toolbox.has_remote or self.predict.toolbox.keep_turns is not None:
-            from ferrule.programs.tool_use.live import after_turns  # late: most programs have no such tools
+        if (
+            self.predict.toolbox.servers
+            or self.predict.toolbox.has_remote
+            or self.predict.toolbox.keep_turns is not None
+        ):
+            from ferrule.programs.tool_use.live import (
+                after_turns,
+            )  # late: most programs have no such tools
 
             self.live = after_turns(self.predict.toolbox, self.host, self.asker.conditions)
         self.trajectory = Trajectory()
@@ -230,26 +309,52 @@ class _Turns(_WithTools):
     def flow(self, /) -> Generator[Act, Any, Prediction]:
         predict, asker, max_turns = self.predict, self.asker, self.max_turns
         # The flow begins twice if the model refuses tools: it then has the note already.
-        if self.live is not None and (note := (yield from self.live.begin())) and note not in self.signature.instructions:
-            self.signature = self.signature.with_instructions(f"{self.signature.instructions}\n\n{note}")
+        if (
+            self.live is not None
+            and (note := (yield from self.live.begin()))
+            and note not in self.signature.instructions
+        ):
+            self.signature = self.signature.with_instructions(
+                f"{self.signature.instructions}\n\n{note}",
+            )
         request = self.request()
         messages = request.messages
         calls: tuple[ToolCall, ...] = ()
         for turn in range(len(self.trajectory.steps), max_turns):
             fields, response = yield from self.ask(request)
-            calls = tuple(call if call.id else call.with_id(f"call_{turn}_{k}") for k, call in enumerate(fields.pop(_CALLS, ())))
+            calls = tuple(
+                call if call.id else call.with_id(f"call_{turn}_{k}")
+                for k, call in enumerate(fields.pop(_CALLS, ()))
+            )
             if _REST in fields:
                 response = replace(response, text=fields[_REST] or None, tool_calls=calls)
             if not calls:
                 messages = request.messages.then(response.message())
                 outputs = self.outputs(fields, response, with_calls=False)
-                return predict.make_prediction(outputs, trajectory=self.trajectory, messages=messages)
+                return predict.make_prediction(
+                    outputs,
+                    trajectory=self.trajectory,
+                    messages=messages,
+                )
             if not predict.auto_execute_tools:
                 said = response.message()
-                messages = request.messages.then(replace(said, tool_calls=calls) if self.native else said)
+                messages = request.messages.then(
+                    replace(said, tool_calls=calls) if self.native else said,
+                )
                 outputs = {name: fields.get(name) for name in predict.signature.plan.outputs}
-                return predict.make_prediction(outputs, trajectory=self.trajectory, messages=messages, calls=calls)
-            results: list[ToolResult] = yield from use_tools(self.toolbox, calls, self.host, asker.conditions, thought=response.text or "")
+                return predict.make_prediction(
+                    outputs,
+                    trajectory=self.trajectory,
+                    messages=messages,
+                    calls=calls,
+                )
+            results: list[ToolResult] = yield from use_tools(
+                self.toolbox,
+                calls,
+                self.host,
+                asker.conditions,
+                thought=response.text or "",
+            )
             news = ""
             if has_changes(results):
                 results, news = self.host.apply(results)
@@ -261,7 +366,8 @@ class _Turns(_WithTools):
             new = self._messages(response, results, turn, news)
             self.tail += new
             messages = request.messages.then(*new)
-            # In text mode, the system message stays the same after a change of tools: a later message describes the change.
+            # In text mode, the system message stays the same after a change of tools: a later
+            # message describes the change.
             request = self.request(messages) if news else request.following(messages)
         raise MaxTurnsReachedError(max_turns, calls)
 
@@ -280,13 +386,26 @@ class _Turns(_WithTools):
             fields = adapter.read(self.signature, response, tools=self.toolbox.declarations)
         except AdapterParseError as error:
             bad = error.__cause__
-            if isinstance(bad, ToolCallError) and bad.index is not None:  # the fault becomes the result of that call
-                return {_CALLS: (ToolCall(name=bad.tool or "", fault=CallFault(bad.code, str(bad), str(bad.raw), bad.index)),)}
+            if (
+                isinstance(bad, ToolCallError) and bad.index is not None
+            ):  # the fault becomes the result of that call
+                return {
+                    _CALLS: (
+                        ToolCall(
+                            name=bad.tool or "",
+                            fault=CallFault(bad.code, str(bad), str(bad.raw), bad.index),
+                        ),
+                    ),
+                }
             fields = error.parsed
             if not fields.get(_CALLS) and not fields.keys() >= self.asked.plan.outputs.keys():
                 raise
         calls = fields.pop(_CALLS, None)
-        return {**self._beside_calls(adapter, response), _CALLS: tuple(calls.tool_calls)} if calls else fields
+        return (
+            {**self._beside_calls(adapter, response), _CALLS: tuple(calls.tool_calls)}
+            if calls
+            else fields
+        )
 
     def _beside_calls(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         """Outputs in the text beside calls that are returned unexecuted; empty if the calls run, because the model then answers again."""
@@ -297,7 +416,13 @@ class _Turns(_WithTools):
         except AdapterParseError as error:
             return error.parsed
 
-    def _messages(self, response: Response, results: Sequence[ToolResult], turn: int, news: str) -> list[Message]:
+    def _messages(
+        self,
+        response: Response,
+        results: Sequence[ToolResult],
+        turn: int,
+        news: str,
+    ) -> list[Message]:
         """The messages that show a turn in the next request."""
         if self.native:
             return [response.message(), *map(tool_message, results)]
@@ -308,9 +433,14 @@ class _Turns(_WithTools):
         names = (
             (f"observation_{turn}", results[0].content)
             if len(results) == 1
-            else (f"observations_{turn}", [{"name": result.name, "result": result.content} for result in results])
+            else (
+                f"observations_{turn}",
+                [{"name": result.name, "result": result.content} for result in results],
+            )
         )
-        return self.asker.adapter.step_message(dict([names, *([(f"tools_{turn}", news)] if news else [])]))
+        return self.asker.adapter.step_message(
+            dict([names, *([(f"tools_{turn}", news)] if news else [])]),
+        )
 
 
 _CALLS = "tool_calls"
@@ -319,7 +449,10 @@ _REST = "text beside the calls"
 
 
 def _may_call(signature: type[Signature], toolbox: Toolbox) -> type[Signature]:
-    return toolbox.kept((_may_call, signature), lambda: _instructed(signature, answer_or_call_instructions(signature, toolbox)))
+    return toolbox.kept(
+        (_may_call, signature),
+        lambda: _instructed(signature, answer_or_call_instructions(signature, toolbox)),
+    )
 
 
 @lru_cache(maxsize=256)
@@ -329,7 +462,10 @@ def _instructed(signature: type[Signature], instructions: str) -> type[Signature
 
 def _may_call_first(signature: type[Signature], toolbox: Toolbox) -> type[Signature]:
     """The signature for calls in text: it has an output for the calls, and lists the tools in its instructions."""
-    return toolbox.kept((_may_call_first, signature), lambda: _calls_first(signature, call_first_instructions(signature, toolbox)))
+    return toolbox.kept(
+        (_may_call_first, signature),
+        lambda: _calls_first(signature, call_first_instructions(signature, toolbox)),
+    )
 
 
 @lru_cache(maxsize=256)

@@ -1,6 +1,7 @@
 """Functions for a `forward`, which a replay runs again from its first line.
 
-`once` records a value for the replay, `ask_person` asks a person, and `gather` runs several programs at once.
+`once` records a value for the replay, `ask_person` asks a person, and `gather` runs several
+programs at once.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ferrule import settings
+from ferrule.acts import AskPerson, Suspended
 from ferrule.concurrency import offload
 from ferrule.errors import ConfirmationRejected, InputError, RunError, shown
 from ferrule.settings import Scope
-from ferrule.values.run.act import AskPerson, Suspended
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -27,13 +28,16 @@ T4 = TypeVar("T4")
 def once(make: Callable[[], T], name: str = "once") -> T:
     """Compute a value and record it in the run; a resumed run, whose `forward` runs again from its first line, gets the recorded value.
 
-    Use it for values that may differ the next time: a clock, a random number, a search, a request. It records nothing outside a run, and
-    nothing in a tool, because the tool's result is recorded. A crash before the value is recorded means that it is computed again, so
-    leave side effects to a tool with an `effect`. Programs that `make` calls belong to the run; they are replayed until there is a value.
+    Use it for values that may differ the next time: a clock, a random number, a search, a request.
+    It records nothing outside a run, and nothing in a tool, because the tool's result is recorded.
+    A crash before the value is recorded means that it is computed again, so leave side effects to a
+    tool with an `effect`. Programs that `make` calls belong to the run; they are replayed until
+    there is a value.
 
     Args:
-        make: Computes the value, which must be JSON data. If it raises, nothing is recorded.
-        name: Names the value: a word of letters, digits, `_` and `-`. Values with the same name are matched by their order, so values
+        make: Computes the value, which must be JSON data. If it raises, nothing is recorded. name:
+        Names the value: a word of letters, digits, `_` and `-`. Values with the same name are
+        matched by their order, so values
             computed at the same time need different names, or branches of `gather`.
 
     Raises:
@@ -61,8 +65,8 @@ async def aonce(make: Callable[[], Any], name: str = "once") -> Any:
 def ask_person(question: str, *, expires_s: float | None = None) -> str:
     """Ask a person, and return the answer. The run waits for it, even for days and across restarts; then `forward` runs again.
 
-    The question is in `run.pending`. Answer it with `reply(text)`; a plain approval means "yes". If the text holds something that
-    changes, such as the time, compute that with `once`.
+    The question is in `run.pending`. Answer it with `reply(text)`; a plain approval means "yes". If
+    the text holds something that changes, such as the time, compute that with `once`.
 
     Args:
         question: The text that the person reads.
@@ -70,14 +74,16 @@ def ask_person(question: str, *, expires_s: float | None = None) -> str:
 
     Raises:
         ConfirmationRejected: The question was denied, or expired. Its `message` is the reason.
-        ConfigurationError: `expires_s` is not a number of seconds above 0.
-        InputError: The question is not text.
-        RunError: No run executes here; or this is a tool, which cannot pause halfway, or an `aforward`, which must await `aask_person`.
+        ConfigurationError: `expires_s` is not a number of seconds above 0. InputError: The question
+        is not text. RunError: No run executes here; or this is a tool, which cannot pause halfway,
+        or an `aforward`, which must await `aask_person`.
 
     """
     frame = _frame_that_waits()
     if not frame.blocks:
-        raise RunError("`ask_person` was called in an `aforward`: write `await ferrule.aask_person(...)`.")
+        raise RunError(
+            "`ask_person` was called in an `aforward`: write `await ferrule.aask_person(...)`.",
+        )
     return offload.run_blocking(_ask(frame, question, expires_s))
 
 
@@ -89,44 +95,75 @@ async def aask_person(question: str, *, expires_s: float | None = None) -> str:
 def _frame_that_waits() -> Frame:
     here = settings.scope()
     if here.frame is None:
-        where = "in a tool, which cannot wait in its middle" if here.call is not None else "where no run executes"
-        cure = "give the agent a program that asks, `program.as_tool()`" if here.call is not None else "call the program, not its `forward`"
+        where = (
+            "in a tool, which cannot wait in its middle"
+            if here.call is not None
+            else "where no run executes"
+        )
+        cure = (
+            "give the agent a program that asks, `program.as_tool()`"
+            if here.call is not None
+            else "call the program, not its `forward`"
+        )
         raise RunError(f"`ask_person` was called {where}: {cure}.")
     return here.frame
 
 
 async def _ask(frame: Frame, question: str, expires_s: float | None) -> str:
+    from ferrule.approval.policy import check_expiry
+    from ferrule.approval.question import Question
     from ferrule.runs.driver.questions import decide  # late, as in `drive.py`
     from ferrule.runs.driver.subprogram import keep_caught
     from ferrule.values.calls.call import ToolCall
-    from ferrule.values.confirmation.policy import check_expiry
-    from ferrule.values.confirmation.question import Question
 
     check_expiry(expires_s)
     if not isinstance(question, str) or not question.strip():  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
         raise InputError(f"`ask_person` takes the text of a question, found {shown(question)}.")
     frame.check()
     await keep_caught(frame, blocks=frame.blocks)
-    call = ToolCall.unchecked("ask_person", {"question": question}, f"ask_person_{frame.path}{frame.acts}")
-    [decision] = await decide(frame, AskPerson((Question("clarify", question, call, expires_s=expires_s),)))
+    call = ToolCall.unchecked(
+        "ask_person",
+        {"question": question},
+        f"ask_person_{frame.path}{frame.acts}",
+    )
+    [decision] = await decide(
+        frame,
+        AskPerson((Question("clarify", question, call, expires_s=expires_s),)),
+    )
     if decision.kind == "deny":
-        raise ConfirmationRejected(decision.text or "The question was denied.", confirmation_id=decision.question_id, tool_call=call)
+        raise ConfirmationRejected(
+            decision.text or "The question was denied.",
+            confirmation_id=decision.question_id,
+            tool_call=call,
+        )
     return decision.text if decision.kind == "reply" else "yes"
 
 
 @overload  # typed as tuples, though lists are returned: as `asyncio.gather` is
 async def gather(one: Awaitable[T], two: Awaitable[T2], /) -> tuple[T, T2]: ...
 @overload
-async def gather(one: Awaitable[T], two: Awaitable[T2], three: Awaitable[T3], /) -> tuple[T, T2, T3]: ...
+async def gather(
+    one: Awaitable[T],
+    two: Awaitable[T2],
+    three: Awaitable[T3],
+    /,
+) -> tuple[T, T2, T3]: ...
 @overload
-async def gather(one: Awaitable[T], two: Awaitable[T2], three: Awaitable[T3], four: Awaitable[T4], /) -> tuple[T, T2, T3, T4]: ...
+async def gather(
+    one: Awaitable[T],
+    two: Awaitable[T2],
+    three: Awaitable[T3],
+    four: Awaitable[T4],
+    /,
+) -> tuple[T, T2, T3, T4]: ...
 @overload
 async def gather(*branches: Awaitable[T]) -> list[T]: ...
 async def gather(*branches: Awaitable[Any]) -> Any:
     """Run programs at once, like `asyncio.gather(a.acall(...), b.acall(...))`, but replayable even if branches are equal.
 
-    The results are in the order of the branches. Every branch runs as far as it can. If any raises, the first error in branch order is
-    raised after all have ended, and no questions are asked. Otherwise the questions of all waiting branches are pending together.
+    The results are in the order of the branches. Every branch runs as far as it can. If any raises,
+    the first error in branch order is raised after all have ended, and no questions are asked.
+    Otherwise the questions of all waiting branches are pending together.
     """
     import asyncio
 
@@ -142,14 +179,28 @@ async def gather(*branches: Awaitable[Any]) -> Any:
         with settings.entered(Scope(here.overrides, inside, here.call)):
             return await branch
 
-    tasks = [asyncio.ensure_future(run_branch(branch, inside)) for branch, inside in zip(branches, frames, strict=True)]
+    tasks = [
+        asyncio.ensure_future(run_branch(branch, inside))
+        for branch, inside in zip(branches, frames, strict=True)
+    ]
     ended = await asyncio.gather(*tasks, return_exceptions=True)
     for inside in filter(None, frames):
         hand_up(inside)
-    errors = [each for each, task in zip(ended, tasks, strict=True) if task.cancelled() or task.exception() is not None]  # not a value
+    errors = [
+        each
+        for each, task in zip(ended, tasks, strict=True)
+        if task.cancelled() or task.exception() is not None
+    ]  # not a value
     failed = [each for each in errors if not isinstance(each, Suspended)]
     if failed:
         raise failed[0]
     if errors:
-        raise Suspended([question for each in errors if isinstance(each, Suspended) for question in each.questions])
+        raise Suspended(
+            [
+                question
+                for each in errors
+                if isinstance(each, Suspended)
+                for question in each.questions
+            ],
+        )
     return ended

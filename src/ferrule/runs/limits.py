@@ -1,7 +1,8 @@
 """`Limits`: limits on what a run may spend. `Budget`: what it has spent.
 
-Budgets form a chain from the inside out: a program's spending counts in every budget around it, and the innermost reached limit applies.
-A replay repeats the acts, and so their counts, but not the time they took: reaching a limit is therefore journalled.
+Budgets form a chain from the inside out: a program's spending counts in every budget around it, and
+the innermost reached limit applies. A replay repeats the acts, and so their counts, but not the
+time they took: reaching a limit is therefore journalled.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ferrule.concurrency.forking import renew_in_child
 from ferrule.errors import ConfigurationError, LimitReachedError, refuse_unknown
-from ferrule.values.record import Record, fields_of, replace
+from ferrule.record import Record, fields_of, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,9 +34,10 @@ _NONE_SHARED = (None,) * len(SHARED)
 class Limits(Record, kw_only=True):
     """Limits on a program together with everything it calls: `ReAct(..., limits=)`, `agent(..., limits=)`, or the setting `limits`.
 
-    Once a limit is reached, no further model call is made, except an agent's last one, which extracts an answer from the steps so far;
-    `prediction.reason` then names the limit. Other programs raise `LimitReachedError`. None means no limit. `cost` is in US dollars;
-    `wall_s` and `tool_s` are in seconds.
+    Once a limit is reached, no further model call is made, except an agent's last one, which
+    extracts an answer from the steps so far; `prediction.reason` then names the limit. Other
+    programs raise `LimitReachedError`. None means no limit. `cost` is in US dollars; `wall_s` and
+    `tool_s` are in seconds.
     """
 
     steps: int | None = None
@@ -77,7 +79,11 @@ class Limits(Record, kw_only=True):
         """These limits, completed by those around them: a limit that is not shared, and has its default here, comes from `around`."""
         if around is None:
             return self
-        unset = [name for name in ("same_error", "observation_chars") if getattr(self, name) == getattr(_NO_LIMITS, name)]
+        unset = [
+            name
+            for name in ("same_error", "observation_chars")
+            if getattr(self, name) == getattr(_NO_LIMITS, name)
+        ]
         return replace(self, **{name: getattr(around, name) for name in unset})
 
 
@@ -103,7 +109,17 @@ def clock() -> float:
 class Budget:
     """Counts what a program and everything it calls have spent, and checks it against the limits."""
 
-    __slots__ = ("_began", "_timed", "cost", "limits", "outer", "steps", "tokens", "tool_calls", "unpriced")
+    __slots__ = (
+        "_began",
+        "_timed",
+        "cost",
+        "limits",
+        "outer",
+        "steps",
+        "tokens",
+        "tool_calls",
+        "unpriced",
+    )
 
     def __init__(self, limits: Limits = _NO_LIMITS, outer: Budget | None = None) -> None:
         self.limits = limits
@@ -123,7 +139,15 @@ class Budget:
             yield each
             each = each.outer
 
-    def spend(self, *, steps: int = 0, tool_calls: int = 0, tokens: int = 0, cost: float = 0.0, unpriced: str = "") -> None:
+    def spend(
+        self,
+        *,
+        steps: int = 0,
+        tool_calls: int = 0,
+        tokens: int = 0,
+        cost: float = 0.0,
+        unpriced: str = "",
+    ) -> None:
         """Count spending here and in every budget around this one."""
         with _counting:
             for each in self._chain():
@@ -136,7 +160,11 @@ class Budget:
     def count_response(self, response: Response, lm: Any) -> None:
         """Count one answer of a model."""
         is_priced = response.cost is not None or getattr(lm, "is_free", False)
-        unpriced = "" if is_priced else response.answered_by or str(getattr(lm, "name", "")) or type(lm).__name__
+        unpriced = (
+            ""
+            if is_priced
+            else response.answered_by or str(getattr(lm, "name", "")) or type(lm).__name__
+        )
         self.spend(tokens=response.usage.total_tokens, cost=response.cost or 0.0, unpriced=unpriced)
 
     def check_cost(self) -> None:
@@ -153,7 +181,12 @@ class Budget:
 
     def spent(self) -> dict[str, Any]:
         """The spending here as JSON data: the arguments of `spend`."""
-        counts = {"steps": self.steps, "tool_calls": self.tool_calls, "tokens": self.tokens, "cost": self.cost}
+        counts = {
+            "steps": self.steps,
+            "tool_calls": self.tool_calls,
+            "tokens": self.tokens,
+            "cost": self.cost,
+        }
         return {**counts, "unpriced": self.unpriced} if self.unpriced else counts
 
     def take_calls(self, wanted: int) -> int:
@@ -172,7 +205,12 @@ class Budget:
         self.check_cost()
         for each in self._chain():
             limits = each.limits
-            spent: Mapping[str, float] = {"steps": each.steps, "tool_calls": each.tool_calls, "tokens": each.tokens, "cost": each.cost}
+            spent: Mapping[str, float] = {
+                "steps": each.steps,
+                "tool_calls": each.tool_calls,
+                "tokens": each.tokens,
+                "cost": each.cost,
+            }
             for name, value in spent.items():
                 limit = getattr(limits, name)
                 if limit is not None and value >= limit:
@@ -189,5 +227,8 @@ class Budget:
             return checked
         known = self._timed.get(id(tool))
         if known is None or known[0] is not tool:
-            known = self._timed[id(tool)] = (tool, tool.model_copy(update={"timeout_s": min(limits)}))
+            known = self._timed[id(tool)] = (
+                tool,
+                tool.model_copy(update={"timeout_s": min(limits)}),
+            )
         return replace(checked, tool=known[1])

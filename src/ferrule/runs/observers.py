@@ -8,21 +8,20 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from ferrule import settings
+from ferrule import events, settings
+from ferrule.encoding.encode import escape_surrogates, json_text
+from ferrule.record import MutableRecord, field
 from ferrule.values.calls.context import Context, key_of
 from ferrule.values.conversation.exchange import exchanges
-from ferrule.values.encoding.encode import escape_surrogates, json_text
-from ferrule.values.record import MutableRecord, field
-from ferrule.values.run import event as events
 from ferrule.values.tracebacks import with_causes
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+    from ferrule.observers import Observer, Observers
     from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolSpec
     from ferrule.values.conversation.exchange import Request, Response
-    from ferrule.values.run.observers import Observer, Observers
 
 R = TypeVar("R")
 
@@ -30,13 +29,33 @@ R = TypeVar("R")
 def started(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> events.RunStarted:
     """The event of a program's start. Positional inputs get the names of their parameters."""
     if args:
-        from ferrule.tools.definition.deps import bind_arguments  # late: flows take their inputs by name
+        from ferrule.tools.definition.deps import (
+            bind_arguments,
+        )  # late: flows take their inputs by name
 
-        with suppress(TypeError, ValueError):  # inputs that do not fit, which the program itself reports
-            bound = bind_arguments(program.aforward if program.is_only_async else program.forward, args, inputs)
-            rest = next((each.name for each in bound.signature.parameters.values() if each.kind is each.VAR_KEYWORD), "")
+        with suppress(
+            TypeError,
+            ValueError,
+        ):  # inputs that do not fit, which the program itself reports
+            bound = bind_arguments(
+                program.aforward if program.is_only_async else program.forward,
+                args,
+                inputs,
+            )
+            rest = next(
+                (
+                    each.name
+                    for each in bound.signature.parameters.values()
+                    if each.kind is each.VAR_KEYWORD
+                ),
+                "",
+            )
             inputs = {**bound.arguments, **bound.arguments.get(rest, {})}
-            inputs = {name: value for name, value in inputs.items() if name != rest and not isinstance(value, Context)}
+            inputs = {
+                name: value
+                for name, value in inputs.items()
+                if name != rest and not isinstance(value, Context)
+            }
     return events.RunStarted(program, inputs)
 
 
@@ -194,7 +213,10 @@ def cancelled_around(life: Any) -> CallPlace | None:
 
 def without_traces(error: BaseException) -> None:
     """Remove the tracebacks of an error and its causes: each traceback keeps all callers' frames and their objects alive."""
-    for each in with_causes(error, without=sys.exception()):  # not of an error that the caller is handling, in an `except` around the run
+    for each in with_causes(
+        error,
+        without=sys.exception(),
+    ):  # not of an error that the caller is handling, in an `except` around the run
         each.__traceback__ = None
 
 
@@ -233,11 +255,17 @@ def inspect_history(n: int = 1, *, file: TextIO | None = None) -> None:
 def _print_request(request: Request, out: TextIO) -> None:
     for message in request.messages:
         print(f"--- {message.role}", file=out)
-        print(escape_surrogates(message.text), file=out)  # a terminal cannot show half a surrogate pair
+        print(
+            escape_surrogates(message.text),
+            file=out,
+        )  # a terminal cannot show half a surrogate pair
         for call in message.tool_calls:
             print(f"  call {call.id}: {call.name} {json_text(call.args)}", file=out)
     if len(request.tools):
-        print(f"--- tools: {', '.join(tool['function']['name'] for tool in request.tools)}", file=out)
+        print(
+            f"--- tools: {', '.join(tool['function']['name'] for tool in request.tools)}",
+            file=out,
+        )
 
 
 def _print_response(response: Response, out: TextIO) -> None:
@@ -248,4 +276,7 @@ def _print_response(response: Response, out: TextIO) -> None:
         print(escape_surrogates(response.text), file=out)
     for call in response.tool_calls:
         print(f"  call {call.id}: {call.name} {json_text(call.args)}", file=out)
-    print(f"--- {response.usage.input_tokens} tokens in, {response.usage.output_tokens} out", file=out)
+    print(
+        f"--- {response.usage.input_tokens} tokens in, {response.usage.output_tokens} out",
+        file=out,
+    )

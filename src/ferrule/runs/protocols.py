@@ -1,9 +1,10 @@
 """The protocols that runs depend on (`Store`, `Program`, `Persistence`), and the records that pass between them.
 
-A store knows nothing about programs: it keeps texts and leases. The texts of a run are the entries of its journal, the decisions on its
-questions, and its *head*: everything else about it, as one document. A *lease* is the right to write to one run; its token is checked at
-every write. So if a process believed dead comes back, its next write is refused, and two processes never write to the same run. A run is
-*at rest* while no process executes it: it is queued, waits, or has ended.
+A store knows nothing about programs: it keeps texts and leases. The texts of a run are the entries
+of its journal, the decisions on its questions, and its *head*: everything else about it, as one
+document. A *lease* is the right to write to one run; its token is checked at every write. So if a
+process believed dead comes back, its next write is refused, and two processes never write to the
+same run. A run is *at rest* while no process executes it: it is queued, waits, or has ended.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 
 from ferrule.errors import ConfigurationError, InputError, StoreError, shown
+from ferrule.record import Record, field
 from ferrule.values.conversation.exchange import Usage
-from ferrule.values.record import Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ferrule.acts import Flow
+    from ferrule.approval.question import Decision, Question
     from ferrule.runs.observers import Execution
-    from ferrule.values.confirmation.question import Decision, Question
-    from ferrule.values.run.act import Flow
 
 
 R = TypeVar("R")
@@ -96,7 +97,8 @@ class Store(Protocol):
     def submit(self, run_id: str, *, program: str, head: str, order: Order) -> None:
         """Store a new run with the status `queued`, without a lease, and put it into the store's queue, if there is one.
 
-        Raises `StoreError` if the id exists, or if the store has no queue that can do what `order` asks.
+        Raises `StoreError` if the id exists, or if the store has no queue that can do what `order`
+        asks.
         """
         ...
 
@@ -108,21 +110,37 @@ class Store(Protocol):
         """Lease a run; returns it with its entries from number `after` on. Raises `RunTakenError` while another process executes it."""
         ...
 
-    def append(self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None) -> bool:
+    def append(
+        self,
+        lease: Lease,
+        entry: str,
+        *,
+        starts: bool = False,
+        consumes: str | None = None,
+    ) -> bool:
         """Write one entry, durable on return. False if the run was cancelled meanwhile: an entry that `starts` an effect is not written.
 
-        `consumes` is the id of the question whose decision the entry uses. Raises `StoreError` if the lease was lost.
+        `consumes` is the id of the question whose decision the entry uses. Raises `StoreError` if
+        the lease was lost.
         """
         ...
 
-    async def aappend(self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None) -> bool:
+    async def aappend(
+        self,
+        lease: Lease,
+        entry: str,
+        *,
+        starts: bool = False,
+        consumes: str | None = None,
+    ) -> bool:
         """`append` without blocking the event loop. Raises a cancellation only after the write; if that failed, its error is the cause."""
         ...
 
     def transact(self, lease: Lease, work: Callable[[Any], R]) -> R:
         """Call `work` with a connection; its changes and the entries written meanwhile are committed when it returns, otherwise undone.
 
-        `ctx.db` uses its `execute`, `executemany`, `in_transaction` and (from another thread) `interrupt`, as in `sqlite3.Connection`.
+        `ctx.db` uses its `execute`, `executemany`, `in_transaction` and (from another thread)
+        `interrupt`, as in `sqlite3.Connection`.
         """
         ...
 
@@ -150,11 +168,17 @@ class Store(Protocol):
         ...
 
     def list(
-        self, *, status: str | None = None, program: str | None = None, limit: int | None = 100, before: tuple[float, str] | None = None
+        self,
+        *,
+        status: str | None = None,
+        program: str | None = None,
+        limit: int | None = 100,
+        before: tuple[float, str] | None = None,
     ) -> list[Summary]:
         """Runs with a status, of a program, most recently changed first; all of them with `limit=None`.
 
-        `before` is `(updated_at, id)` of the last line of the previous page. The `error` of a damaged run says so.
+        `before` is `(updated_at, id)` of the last line of the previous page. The `error` of a
+        damaged run says so.
         """
         ...
 
@@ -181,7 +205,12 @@ class Store(Protocol):
         """Remove the inputs, journal, questions and decisions of an ended run. The fact that it ran, and its status, stay."""
         ...
 
-    def prune(self, *, older_than_s: float, statuses: Iterable[str] = ("done", "failed", "cancelled")) -> int:
+    def prune(
+        self,
+        *,
+        older_than_s: float,
+        statuses: Iterable[str] = ("done", "failed", "cancelled"),
+    ) -> int:
         """Delete runs with these statuses that have not changed for `older_than_s`; returns how many."""
         ...
 
@@ -212,21 +241,27 @@ def check_run_id(given: Any) -> str:
 def check_status(status: str | None, name: str = "status") -> str | None:
     """The status of a run, or None. Raises `ConfigurationError` for anything else; `name` is the option's name."""
     if status is not None and status not in get_args(RunStatus):
-        raise ConfigurationError(f"`{name}` is one of {', '.join(get_args(RunStatus))}; found {shown(status)}.")
+        raise ConfigurationError(
+            f"`{name}` is one of {', '.join(get_args(RunStatus))}; found {shown(status)}.",
+        )
     return status
 
 
 def check_page(limit: Any, before: Any) -> tuple[float, str] | None:
     """The last line of the previous page. Raises `ConfigurationError` for an invalid `limit` or `before`."""
     if limit is not None and not (type(limit) is int and 0 <= limit < 1 << 63):
-        raise ConfigurationError(f"`limit` is a whole number, 0 or more, or None for all runs; found {shown(limit)}.")
+        raise ConfigurationError(
+            f"`limit` is a whole number, 0 or more, or None for all runs; found {shown(limit)}.",
+        )
     match before:
         case None:
             return None
         case [int() | float() as at, str() as run_id]:
             return at, run_id
         case _:
-            raise ConfigurationError(f"`before` is the time and the id of a line, `(line.updated_at, line.id)`; found {shown(before)}.")
+            raise ConfigurationError(
+                f"`before` is the time and the id of a line, `(line.updated_at, line.id)`; found {shown(before)}.",
+            )
 
 
 def check_pruning(older_than_s: Any, statuses: Any) -> set[str]:
@@ -234,8 +269,10 @@ def check_pruning(older_than_s: Any, statuses: Any) -> set[str]:
     if isinstance(statuses, str):
         raise ConfigurationError(f"`statuses` is a list of statuses; found {shown(statuses)}.")
     wanted = {status for each in statuses if (status := check_status(each, "statuses")) is not None}
-    if older_than_s != older_than_s:  # noqa: PLR0124  NaN, which Postgres sorts above any number
-        raise ConfigurationError(f"`older_than_s` is a number of seconds; found {shown(older_than_s)}.")
+    if older_than_s != older_than_s:
+        raise ConfigurationError(
+            f"`older_than_s` is a number of seconds; found {shown(older_than_s)}.",
+        )
     return wanted
 
 

@@ -1,6 +1,7 @@
 """`Run`: a run of a program, as a value; and calls of programs inside a run.
 
-Resuming a run replays its journal into a new execution of the program, which continues where the last one stopped.
+Resuming a run replays its journal into a new execution of the program, which continues where the
+last one stopped.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ferrule.runs.state import Frame, RunState
 from ferrule.settings import Scope, entered, scope
 from ferrule.values.conversation.message import Messages
 from ferrule.values.display import Displayed
-from ferrule.values.run.outcome import Trajectory
+from ferrule.values.outcome import Trajectory
 from ferrule.values.tracebacks import callers_frames
 from ferrule.values.typed import S, Typed
 
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
     import builtins
     from collections.abc import Generator, Iterable, Iterator, Mapping
 
+    from ferrule.approval.policy import Grant
+    from ferrule.approval.question import Decision
+    from ferrule.events import Event
     from ferrule.runs.protocols import Program, Store, Stored, Summary
-    from ferrule.values.confirmation.policy import Grant
-    from ferrule.values.confirmation.question import Decision
     from ferrule.values.conversation.exchange import Usage
-    from ferrule.values.run.event import Event
-    from ferrule.values.run.outcome import Prediction
+    from ferrule.values.outcome import Prediction
 
 Migrate = Literal["restart_turn"] | bool
 
@@ -87,33 +88,55 @@ class Run(Displayed, RunState, Typed[S]):
 
         For clients that reconnect to a run loaded from a store: see docs/reference/events.md.
         """
+        from ferrule.approval.question import names_of_programs
+        from ferrule.events import QuestionAsked, RunFinished
         from ferrule.runs.journal.recall import recalled_events
         from ferrule.runs.observers import started
-        from ferrule.values.confirmation.question import names_of_programs
-        from ferrule.values.run.event import QuestionAsked, RunFinished
 
-        told: list[Event] = [started(self.program, self.args, self.inputs), *recalled_events([*self.journal.entries])]
-        told += [QuestionAsked(each, path=each.path.removesuffix("/"), depth=len(names_of_programs(each.path))) for each in self.pending]
+        told: list[Event] = [
+            started(self.program, self.args, self.inputs),
+            *recalled_events([*self.journal.entries]),
+        ]
+        told += [
+            QuestionAsked(
+                each,
+                path=each.path.removesuffix("/"),
+                depth=len(names_of_programs(each.path)),
+            )
+            for each in self.pending
+        ]
         if self.status != "running":
             prediction = self.prediction if self.status == "done" else None
             told.append(RunFinished(prediction, self.error, self.status))
         for number, event in enumerate(told):
             event.run_id, event.root_id, event.number = self.id, self.id, number
-        first = max((k + 1 for k, event in enumerate(told) if after and event.path == after), default=0)
+        first = max(
+            (k + 1 for k, event in enumerate(told) if after and event.path == after),
+            default=0,
+        )
         return told[first:]
 
     def confirmation(self) -> ConfirmationRequired:
         """The first pending question as the exception that a plain call raises."""
         first = self.pending[0]
         known = getattr(getattr(self.program, "signature", None), "input_fields", self.inputs)
-        inputs = {name: value for name, value in self.inputs.items() if name in known}  # without options of the call, such as `lm`
+        inputs = {
+            name: value for name, value in self.inputs.items() if name in known
+        }  # without options of the call, such as `lm`
         so_far = {"trajectory": self.trajectory, "input_args": inputs}
-        return ConfirmationRequired(first.text, confirmation_id=first.id, tool_call=first.call, run=self, context=so_far)
+        return ConfirmationRequired(
+            first.text,
+            confirmation_id=first.id,
+            tool_call=first.call,
+            run=self,
+            context=so_far,
+        )
 
     def answer(self, decision: Decision) -> None:
         """Record one decision on a pending question; repeating your own decision has no effect.
 
-        Raises `DecisionError` if the question does not exist, has another decision, or has expired, or if the decision is invalid.
+        Raises `DecisionError` if the question does not exist, has another decision, or has expired,
+        or if the decision is invalid.
         """
         from ferrule.runs.confirmation.decisions import put_decision  # late, as below: few runs ask
 
@@ -138,7 +161,8 @@ class Run(Displayed, RunState, Typed[S]):
     def resume(self, *, deps: Any = None) -> Self:
         """Continue the run: replay the journal, then go on live. Returns this run, which may wait again.
 
-        `deps` replace those of the run. Raises `ConfigurationError`, before executing anything, if a tool needs `deps` and there are none.
+        `deps` replace those of the run. Raises `ConfigurationError`, before executing anything, if
+        a tool needs `deps` and there are none.
         """
         self.goes_on(resumed=True, deps=deps)
         execute(self)
@@ -150,7 +174,8 @@ class Run(Displayed, RunState, Typed[S]):
         await aexecute(self)
         return self
 
-    # -- stores and JSON -------------------------------------------------------------------------------------
+    # -- stores and JSON
+    # -------------------------------------------------------------------------------------
 
     def keep(self, store: Store) -> None:
         """Keep this run in a store, starting with its next execution. Called by `program.start(store=...)`."""
@@ -161,21 +186,23 @@ class Run(Displayed, RunState, Typed[S]):
 
     @classmethod
     def load(
-        cls, store: Store, run_id: str, program: Program, *, tools: Iterable[Any] = (), migrate: Migrate = False, deps: Any = None
+        cls, store: Store, run_id: str, program: Program, *, tools: Iterable[Any] = (), migrate: Migrate = False, deps: Any = None,
     ) -> Self:  # fmt: skip
         """Load a run from a store, in any process; `resume()` continues it. Nothing is executed here.
 
-        `program` may be a newer version of the program that started the run. A program of another class, or one that no longer takes the
-        inputs, raises `ReplayMismatchError`; `migrate=True` loads the run anyway. If the program then takes other steps than the journal
-        has, the run fails with `ReplayMismatchError`; `migrate="restart_turn"` drops the journal from that step on instead, except calls
-        that had begun. `tools` are the tools that the run got as inputs or loaded. Raises `StoreError` if there is no such run.
+        `program` may be a newer version of the program that started the run. A program of another
+        class, or one that no longer takes the inputs, raises `ReplayMismatchError`; `migrate=True`
+        loads the run anyway. If the program then takes other steps than the journal has, the run
+        fails with `ReplayMismatchError`; `migrate="restart_turn"` drops the journal from that step
+        on instead, except calls that had begun. `tools` are the tools that the run got as inputs or
+        loaded. Raises `StoreError` if there is no such run.
         """
         check_store(store)
         return cls._of(store.load(run_id), store, program, tools=tools, migrate=migrate, deps=deps)
 
     @classmethod
     def _of(
-        cls, stored: Stored, store: Store, program: Program, *, tools: Iterable[Any] = (), migrate: Migrate = False, deps: Any = None
+        cls, stored: Stored, store: Store, program: Program, *, tools: Iterable[Any] = (), migrate: Migrate = False, deps: Any = None,
     ) -> Self:  # fmt: skip
         from ferrule.runs.store.listing import decisions_of, head_of
         from ferrule.runs.store.stored_run import StoredRun
@@ -204,35 +231,64 @@ class Run(Displayed, RunState, Typed[S]):
 
     def to_json(self) -> str:
         """The whole run as one JSON document; `Run.from_json` restores an equal run. Raises `RunError` while it executes."""
+        from ferrule.encoding.encode import json_text
         from ferrule.runs.journal.encode import entry_form
         from ferrule.runs.store.document import head_form, inputs_form
-        from ferrule.values.encoding.encode import json_text
 
         if self.executing:
             raise RunError(f"The run {self.id} is executing. Wait until it pauses or ends.")
-        return json_text({**head_form(self, inputs_form(self)), "journal": [entry_form(entry) for entry in self.journal.entries]})
+        return json_text(
+            {
+                **head_form(self, inputs_form(self)),
+                "journal": [entry_form(entry) for entry in self.journal.entries],
+            },
+        )
 
     @classmethod
-    def from_json(cls, text: str, program: Program, *, tools: Iterable[Any] = (), migrate: Migrate = False, deps: Any = None) -> Self:
+    def from_json(
+        cls,
+        text: str,
+        program: Program,
+        *,
+        tools: Iterable[Any] = (),
+        migrate: Migrate = False,
+        deps: Any = None,
+    ) -> Self:
         """Restore a run from `to_json`. For `program`, `tools` and `migrate`, see `load`."""
-        from ferrule.values.encoding.stored import parse_object
+        from ferrule.encoding.stored import parse_object
 
         head = parse_object(text, "a run")
-        return cls._from_head(head, head.get("journal", ()), program, tools, migrate=migrate, deps=deps)
+        return cls._from_head(
+            head,
+            head.get("journal", ()),
+            program,
+            tools,
+            migrate=migrate,
+            deps=deps,
+        )
 
     @classmethod
     def _from_head(
-        cls, head: dict[str, Any], entries: Iterable[Any], program: Program, tools: Iterable[Any], *, migrate: Migrate, deps: Any
+        cls,
+        head: dict[str, Any],
+        entries: Iterable[Any],
+        program: Program,
+        tools: Iterable[Any],
+        *,
+        migrate: Migrate,
+        deps: Any,
     ) -> Self:
+        from ferrule.encoding.stored import reading
         from ferrule.runs.confirmation.decisions import register
         from ferrule.runs.journal.encode import read_entry
         from ferrule.runs.store.document import check_head, check_inputs, read_inputs, restore
-        from ferrule.values.encoding.stored import reading
 
         if migrate not in {False, True, "restart_turn"}:
             raise InputError(f"`migrate` is False, True or 'restart_turn'; found {shown(migrate)}.")
         if isinstance(program, type) or not hasattr(program, "is_flow"):
-            raise ConfigurationError(f"A run is loaded with its program, such as `ReAct(...)`; found {shown(program)}.")
+            raise ConfigurationError(
+                f"A run is loaded with its program, such as `ReAct(...)`; found {shown(program)}.",
+            )
         changed = check_head(head, program, migrate=migrate)
         tools = tuple(tools)
         args, inputs = read_inputs(head, program, tools)
@@ -251,12 +307,14 @@ class Run(Displayed, RunState, Typed[S]):
     def _ensure_outcome(self) -> None:
         """At the first access, rebuild the result of a run that was done when loaded, by replaying its journal.
 
-        Raises an error if the replay cannot follow the journal: no model configured (none is called), or another model.
+        Raises an error if the replay cannot follow the journal: no model configured (none is
+        called), or another model.
         """
         lock = self.replay_lock
         if lock is None:
             return
-        # A replay may need the background loop, so that loop must not wait for another thread's replay: it runs its own.
+        # A replay may need the background loop, so that loop must not wait for another thread's
+        # replay: it runs its own.
         with nullcontext() if offload.is_awaited_by_loop() else lock:
             if self.replay_lock is not None:  # no other thread rebuilt it meanwhile
                 self._rebuild_outcome()
@@ -268,11 +326,17 @@ class Run(Displayed, RunState, Typed[S]):
         again.key, again.extra_tools = self.key, self.extra_tools
         again.answers, again.decisions = dict(self.answers), list(self.decisions)
         again.journal = DoneJournal(self.journal.entries)
-        with entered(Scope(scope().overrides)):  # the replay costs the reader, perhaps a tool, nothing of its budget
+        with entered(
+            Scope(scope().overrides),
+        ):  # the replay costs the reader, perhaps a tool, nothing of its budget
             execute(again, is_silent=True)
         if again.error is not None:
             raise again.error
-        self.outcome, self.steps, self.latest_messages = again.outcome, again.steps, again.latest_messages
+        self.outcome, self.steps, self.latest_messages = (
+            again.outcome,
+            again.steps,
+            again.latest_messages,
+        )
         self.replay_lock = None
 
     def display_rows(self) -> Iterator[tuple[str, Any]]:
@@ -290,13 +354,20 @@ class Run(Displayed, RunState, Typed[S]):
         return self  # there is only one such run: copies of objects that hold it, such as `BatchResults`, share it
 
     def __getstate__(self) -> Never:
-        raise TypeError("cannot pickle a `Run`: it holds its program. Use `run.to_json()` and `Run.from_json(text, program)`.")
+        raise TypeError(
+            "cannot pickle a `Run`: it holds its program. Use `run.to_json()` and `Run.from_json(text, program)`.",
+        )
 
     def __repr__(self) -> str:
         return f"<Run {self.id} of {self.program.name}: {self.status}>"
 
 
-def call_program(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any = None) -> Any:
+def call_program(
+    program: Program,
+    args: tuple[Any, ...],
+    inputs: Mapping[str, Any],
+    deps: Any = None,
+) -> Any:
     """Execute a program and return its result: in a child frame of the run that executes here, otherwise as a separate run."""
     frame = _running_frame()
     if frame is None:
@@ -307,7 +378,12 @@ def call_program(program: Program, args: tuple[Any, ...], inputs: Mapping[str, A
         return offload.run_blocking(perform(child, program, args, inputs, blocks=True))
 
 
-async def acall_program(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any = None) -> Any:
+async def acall_program(
+    program: Program,
+    args: tuple[Any, ...],
+    inputs: Mapping[str, Any],
+    deps: Any = None,
+) -> Any:
     """`call_program` on this event loop."""
     frame = _running_frame()
     if frame is None:
@@ -319,7 +395,13 @@ async def acall_program(program: Program, args: tuple[Any, ...], inputs: Mapping
 
 
 @contextmanager
-def _child(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any) -> Generator[Frame]:
+def _child(
+    frame: Frame,
+    program: Program,
+    args: tuple[Any, ...],
+    inputs: Mapping[str, Any],
+    deps: Any,
+) -> Generator[Frame]:
     child = frame.child(program, args, inputs)
     try:
         if deps is not None:

@@ -9,30 +9,30 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, cast
 
+from ferrule import events
+from ferrule.acts import Suspended, status_after
+from ferrule.approval.tally import Tally
 from ferrule.concurrency.forking import renew_in_child
+from ferrule.encoding.encode import SCALARS, digest_of, is_read_once
 from ferrule.errors import InputError, RunCancelledError, RunError
+from ferrule.record import MutableRecord, field
 from ferrule.runs.journal.journal import Journal
 from ferrule.runs.journal.spending import spending
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import CallPlace, Execution, cancelled_around
 from ferrule.runs.protocols import check_run_id
-from ferrule.values.confirmation.tally import Tally
 from ferrule.values.content.type import Type
-from ferrule.values.encoding.encode import SCALARS, digest_of, is_read_once
-from ferrule.values.record import MutableRecord, field
-from ferrule.values.run import event as events
-from ferrule.values.run.act import Suspended, status_after
-from ferrule.values.run.outcome import Prediction, Step, Trajectory
+from ferrule.values.outcome import Prediction, Step, Trajectory
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
     from types import TracebackType
 
+    from ferrule.approval.question import Decision, Question
+    from ferrule.observers import Observers
     from ferrule.runs.journal.entry import Entry
     from ferrule.runs.protocols import Persistence, Program, RunStatus
-    from ferrule.values.confirmation.question import Decision, Question
     from ferrule.values.conversation.message import Messages
-    from ferrule.values.run.observers import Observers
 
 _BEGINNING = threading.RLock()
 """Guards changes of a run's state. Reentrant: garbage collection may meanwhile finalize a stream, which cancels its run."""
@@ -73,11 +73,19 @@ class Frame(MutableRecord):
     def check(self) -> None:
         """Before each act: raise `RunCancelledError` if the run was cancelled, or if this frame was abandoned."""
         life, run = self.life, self.run
-        if life.over or life.outer is not None or run.cancelled or run.resuming or run.status != "running":  # else both would pass
+        if (
+            life.over
+            or life.outer is not None
+            or run.cancelled
+            or run.resuming
+            or run.status != "running"
+        ):  # else both would pass
             self.check_alive()
             run.check()
             if (around := cancelled_around(life)) is not None:
-                raise RunCancelledError(f"The run {around.run_id} was cancelled, in which a tool calls this program.")
+                raise RunCancelledError(
+                    f"The run {around.run_id} was cancelled, in which a tool calls this program.",
+                )
 
     def check_alive(self) -> None:
         """Raise `RunCancelledError` if this frame's run has ended or its call was abandoned."""
@@ -85,7 +93,9 @@ class Frame(MutableRecord):
         while not life.over:
             if (life := life.outer) is None:
                 return
-        raise RunCancelledError(f"This belongs to an execution of the run {self.run.id}, or to a call in it, that has ended.")
+        raise RunCancelledError(
+            f"This belongs to an execution of the run {self.run.id}, or to a call in it, that has ended.",
+        )
 
     def write(self, entry: Entry) -> Awaitable[None]:
         """Journal an entry: durable once this is awaited. Raises `RunCancelledError` in a thread that an interrupt abandoned."""
@@ -131,10 +141,23 @@ class Frame(MutableRecord):
 
     def tool_frame(self, slot: str, name: str, place: CallPlace) -> Frame:
         """A frame for a program called as the tool `name`: its slots are below the call's slot."""
-        tell = self.tell.inside(f"{slot}/{name}/", depth=1, call_id=place.call_id) if self.tell is not None else None
+        tell = (
+            self.tell.inside(f"{slot}/{name}/", depth=1, call_id=place.call_id)
+            if self.tell is not None
+            else None
+        )
         live = not self.run.journal.has_begun(slot)
         budget = Budget(outer=self.budget)
-        return Frame(self.run, f"{slot}/{name}/", place, tell, budget, self.deps, live=live, outer=self)
+        return Frame(
+            self.run,
+            f"{slot}/{name}/",
+            place,
+            tell,
+            budget,
+            self.deps,
+            live=live,
+            outer=self,
+        )
 
     def close_child(self, child: Frame) -> None:
         """Free the key of a child whose execution has ended."""
@@ -148,7 +171,9 @@ def snapshot(value: Any) -> Any:
     try:
         return _copied(value)
     except RecursionError:
-        raise InputError("An input contains itself, or is nested too deeply to be stored for a replay.") from None
+        raise InputError(
+            "An input contains itself, or is nested too deeply to be stored for a replay.",
+        ) from None
 
 
 def _copied(value: Any) -> Any:
@@ -175,14 +200,25 @@ class RunState:
     )  # fmt: skip
 
     def __init__(
-        self, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, run_id: str | None = None, deps: Any = None
+        self,
+        program: Program,
+        args: tuple[Any, ...],
+        inputs: Mapping[str, Any],
+        *,
+        run_id: str | None = None,
+        deps: Any = None,
     ) -> None:
         chance = os.urandom(32)
         self.id = chance[:16].hex() if run_id is None else check_run_id(run_id)
         self.program = program
         self.args = args
-        # A flow's inputs are replayed: if the caller changes a list or a history later, that must not affect them.
-        self.inputs = {name: snapshot(value) for name, value in inputs.items()} if program.is_flow else dict(inputs)
+        # A flow's inputs are replayed: if the caller changes a list or a history later, that must
+        # not affect them.
+        self.inputs = (
+            {name: snapshot(value) for name, value in inputs.items()}
+            if program.is_flow
+            else dict(inputs)
+        )
         self.journal = Journal()
         self.status: RunStatus = "running"
         self.pending: tuple[Question, ...] = ()
@@ -252,10 +288,18 @@ class RunState:
         """Begin the first or a later execution; returns its root frame."""
         with _BEGINNING:
             if self.executing or self.status == "done":
-                raise RunError(f"The run {self.id} is {'executing already; wait for it' if self.executing else 'done; start another one'}.")
+                raise RunError(
+                    f"The run {self.id} is {'executing already; wait for it' if self.executing else 'done; start another one'}.",
+                )
             self.executing = execution
         self.asked = self.pending or self.asked
-        self.status, self.error, self.trace, self.pending, self.steps = "running", None, None, (), []
+        self.status, self.error, self.trace, self.pending, self.steps = (
+            "running",
+            None,
+            None,
+            (),
+            [],
+        )
         budget = execution.outer.frame.budget if execution.outer and execution.outer.frame else None
         self.root = root = Frame(self, "", execution, tell, budget, self.deps)
         self.tell = tell
@@ -265,13 +309,19 @@ class RunState:
         if self.changed:
             for what, (then, now) in self.changed.items():
                 self.journal.note_drift(what, then, now)
-        self.journal.on_note = (lambda differs: tell(events.Migrated(differs))) if tell is not None else None
+        self.journal.on_note = (
+            (lambda differs: tell(events.Migrated(differs))) if tell is not None else None
+        )
         return root
 
     def check(self) -> None:
         """Before each act: raise if the run was cancelled from elsewhere; send an event when a replay has ended."""
-        if self.cancelled or self.status != "running":  # the second: an unawaited branch outlives its run
-            raise RunCancelledError(f"The run {self.id} {'was cancelled' if self.cancelled else f'is {self.status} already'}.")
+        if (
+            self.cancelled or self.status != "running"
+        ):  # the second: an unawaited branch outlives its run
+            raise RunCancelledError(
+                f"The run {self.id} {'was cancelled' if self.cancelled else f'is {self.status} already'}.",
+            )
         if self.journal.mismatch is not None:  # the program caught it and went on
             raise self.journal.mismatch
         if self.resuming and not self.journal.replaying:
@@ -288,16 +338,22 @@ class RunState:
             if self.status != "running":
                 self.status, self.pending = "cancelled", ()
                 self.forget_untaken()
-                self.error = RunCancelledError(f"The run {self.id} was cancelled while it waited for a person.")
+                self.error = RunCancelledError(
+                    f"The run {self.id} was cancelled while it waited for a person.",
+                )
         if self.persistence is not None and not self.persistence.is_new:
             self.persistence.store.cancel(self.id)
-            if self.status == "running" and self.persistence.store.summary(self.id).status == "cancelled":  # no process executed it
+            if (
+                self.status == "running"
+                and self.persistence.store.summary(self.id).status == "cancelled"
+            ):  # no process executed it
                 self.status = "cancelled"
 
     def goes_on(self, *, resumed: bool = False, deps: Any = None) -> None:
         """Before an execution: clear the cancellation of an earlier execution; later cancellations apply to this one.
 
-        A cancellation before the first execution also applies, unless the run is resumed. `deps` replace those of the run, unless None.
+        A cancellation before the first execution also applies, unless the run is resumed. `deps`
+        replace those of the run, unless None.
         """
         if deps is not None:
             self.deps = deps
@@ -337,7 +393,10 @@ class RunState:
         if isinstance(life, Execution) and life.left:
             import asyncio  # late: a cancelled task has loaded it already
 
-            if isinstance(error, asyncio.CancelledError):  # the run was cancelled, not the caller's task
+            if isinstance(
+                error,
+                asyncio.CancelledError,
+            ):  # the run was cancelled, not the caller's task
                 error = RunCancelledError(f"The run {self.id} was cancelled: its stream was left.")
         self._end()
         if isinstance(error, Suspended):

@@ -1,7 +1,8 @@
 """A journal as a story for readers: the model's thoughts, the calls it made, and how each ended. Needs no program.
 
-In: entries in the order in which they were written, with their times. Out: beats. A beat is one turn: a model's answer or failure, and
-the calls that follow from it. The beats of a program called as a tool are inside that call. Adding an entry takes constant time.
+In: entries in the order in which they were written, with their times. Out: beats. A beat is one
+turn: a model's answer or failure, and the calls that follow from it. The beats of a program called
+as a tool are inside that call. Adding an entry takes constant time.
 """
 
 from __future__ import annotations
@@ -9,18 +10,18 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from ferrule.approval.question import names_of_programs
 from ferrule.errors import LimitReachedError
+from ferrule.record import MutableRecord, field
 from ferrule.runs.journal.recall import named_call
-from ferrule.values.confirmation.question import names_of_programs
 from ferrule.values.conversation.exchange import Usage
-from ferrule.values.record import MutableRecord, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ferrule.approval.question import Decision
     from ferrule.runs.journal.entry import Entry
     from ferrule.values.calls.call import ToolCall, ToolResult
-    from ferrule.values.confirmation.question import Decision
 
 _CALL = re.compile(r"[0-9]+\.[0-9]+")
 _ABOUT = frozenset({"confirm", "clarify", "unknown", "input", "migration"})
@@ -63,7 +64,11 @@ class CallBeat(MutableRecord, kw_only=True):
         if self.written is None or self.args is None:
             return {}
         args = self.args
-        return {name: (each, args.get(name)) for name, each in self.written.items() if name not in args or args[name] != each}
+        return {
+            name: (each, args.get(name))
+            for name, each in self.written.items()
+            if name not in args or args[name] != each
+        }
 
 
 class Beat(MutableRecord, kw_only=True):
@@ -100,7 +105,8 @@ class Beat(MutableRecord, kw_only=True):
 class Story:
     """The beats of one run, which grow with its journal: all of them, or only those after the first `entries` entries and `before` beats.
 
-    A story without its beginning must start with a beat of the run's own. `at` is when the entry before that was written.
+    A story without its beginning must start with a beat of the run's own. `at` is when the entry
+    before that was written.
     """
 
     __slots__ = ("_calls", "_last", "_open", "_seen_at", "beats", "before", "entries", "past")
@@ -152,13 +158,20 @@ class Story:
             self._seen_at[path] = at
         return beat
 
-    # -- one kind of entry -------------------------------------------------------------------------------------------
+    # -- one kind of entry
+    # -------------------------------------------------------------------------------------------
 
     def _answered(self, slot: str, path: str, response: Any, at: float | None) -> Beat:
         beat = self._new(slot, path, at)
         beat.model, beat.reasoning = response.model or "", response.reasoning or ""
-        beat.text, beat.usage, beat.cost = response.text or response.refusal or "", response.usage, response.cost
-        beat.calls = [_written(call, f"{beat.first}.{k}") for k, call in enumerate(response.tool_calls)]
+        beat.text, beat.usage, beat.cost = (
+            response.text or response.refusal or "",
+            response.usage,
+            response.cost,
+        )
+        beat.calls = [
+            _written(call, f"{beat.first}.{k}") for k, call in enumerate(response.tool_calls)
+        ]
         return beat
 
     def _began(self, entry: Entry, path: str, at: float | None) -> Beat:
@@ -171,7 +184,13 @@ class Story:
     def _ended(self, entry: Entry, path: str, at: float | None) -> Beat:
         name, args = self._named(entry.digest)
         result: ToolResult = entry.value
-        beat, call = self._calls.get(entry.slot) or self._match(entry, path, (name, args), at, result.call_id)
+        beat, call = self._calls.get(entry.slot) or self._match(
+            entry,
+            path,
+            (name, args),
+            at,
+            result.call_id,
+        )
         if result.call_id is not None and call.call_id != result.call_id:
             _swap(beat, call, result.call_id)
         call.slot, call.args, call.result, call.ended_at = entry.slot, args, result, at
@@ -181,13 +200,19 @@ class Story:
     def _decided(self, entry: Entry, path: str, at: float | None) -> Beat:
         kind, _, rest = entry.digest.partition(" ")
         name, args = self._named(rest if kind in _ABOUT else entry.digest)
-        beat, call = self._calls.get(entry.slot.partition("?")[0]) or self._match(entry, path, (name, args), at)
+        beat, call = self._calls.get(entry.slot.partition("?")[0]) or self._match(
+            entry,
+            path,
+            (name, args),
+            at,
+        )
         call.decisions.append(entry.value)
         if call.args is None:
             call.args = {**args, **entry.value.args}
         return beat
 
-    # -- places ------------------------------------------------------------------------------------------------------
+    # -- places
+    # ------------------------------------------------------------------------------------------------------
 
     def _new(self, slot: str, path: str, at: float | None) -> Beat:
         owner = self._calls.get(around := _owner(path))
@@ -198,7 +223,13 @@ class Story:
             self.past = before if call.args is None else self.past
         names = names_of_programs(path[len(around) :])
         number = len(beats) + (self.before if owner is None else 0)
-        beat = Beat(slot=slot, first=self.entries - 1, number=number, program="/".join(names[owner is not None :]), at=at)
+        beat = Beat(
+            slot=slot,
+            first=self.entries - 1,
+            number=number,
+            program="/".join(names[owner is not None :]),
+            at=at,
+        )
         beat.begun_at = self._seen_at.get(path)
         if owner is not None:
             beat.owner = owner[1].key
@@ -213,24 +244,39 @@ class Story:
         return self._last[1]
 
     def _match(
-        self, entry: Entry, path: str, call: tuple[str, Mapping[str, Any]], at: float | None, call_id: str | None = None
+        self,
+        entry: Entry,
+        path: str,
+        call: tuple[str, Mapping[str, Any]],
+        at: float | None,
+        call_id: str | None = None,
     ) -> tuple[Beat, CallBeat]:
         """The call of the latest beat to which these arguments belong; a new call if the model wrote it as text."""
         (name, args), is_decision = call, entry.kind == "decision"
         beat = self._open.get(path) or self._new(entry.slot, path, at)
-        free = [each for each in beat.calls if each.name == name and not each.slot and not each.is_refused]
+        free = [
+            each
+            for each in beat.calls
+            if each.name == name and not each.slot and not each.is_refused
+        ]
         if len(free) == 1:
             return beat, free[0]
         for fits in (
             [each for each in free if call_id is not None and each.call_id == call_id],
-            [each for each in free if each.args == args and bool(each.decisions) is not is_decision],
+            [
+                each
+                for each in free
+                if each.args == args and bool(each.decisions) is not is_decision
+            ],
             [each for each in free if each.args is None and each.written == args],
             [each for each in free if not each.decisions],
             free,
         ):
             if fits:
                 return beat, fits[0]
-        beat.calls.append(made := CallBeat(name=name, key=f"{beat.first}.{len(beat.calls)}", args=args))
+        beat.calls.append(
+            made := CallBeat(name=name, key=f"{beat.first}.{len(beat.calls)}", args=args),
+        )
         return beat, made
 
 
@@ -245,7 +291,14 @@ def story(entries: Iterable[Entry], times: Sequence[float | None] = ()) -> tuple
 
 def _written(call: ToolCall, key: str) -> CallBeat:
     problem = call.fault.reason if call.fault is not None else ""
-    return CallBeat(name=call.name, key=key, call_id=call.id, intention=call.intention or "", written=call.args, problem=problem)
+    return CallBeat(
+        name=call.name,
+        key=key,
+        call_id=call.id,
+        intention=call.intention or "",
+        written=call.args,
+        problem=problem,
+    )
 
 
 def _owner(path: str) -> str:
@@ -259,7 +312,10 @@ def _owner(path: str) -> str:
 
 def _swap(beat: Beat, call: CallBeat, call_id: str) -> None:
     """Correct a match: equal calls of one answer are matched by their order, until a result's id shows that two must be swapped."""
-    other = next((each for each in beat.calls if each.call_id == call_id and each.name == call.name), None)
+    other = next(
+        (each for each in beat.calls if each.call_id == call_id and each.name == call.name),
+        None,
+    )
     if other is not None:
         call.call_id, other.call_id = other.call_id, call.call_id
         call.written, other.written = other.written, call.written

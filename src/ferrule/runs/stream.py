@@ -1,7 +1,8 @@
 """`EventStream`: a run's events as they happen, for `for` and `async for`.
 
-With `for`, the run executes in a separate thread and events arrive through a queue; with `async for`, it is a task on this event loop.
-Leaving the iteration or the `with` block early cancels the run; its journal keeps the acts so far.
+With `for`, the run executes in a separate thread and events arrive through a queue; with `async
+for`, it is a task on this event loop. Leaving the iteration or the `with` block early cancels the
+run; its journal keeps the acts so far.
 """
 
 from __future__ import annotations
@@ -16,14 +17,13 @@ from operator import attrgetter
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
-from ferrule import settings
+from ferrule import events, settings
 from ferrule.concurrency.offload import Aside, inherit_loop_wait, is_awaited_by_loop
 from ferrule.errors import RunCancelledError, RunError
 from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.observers import EventLog, Execution, from_any_thread
 from ferrule.values.content.type import TEXTS
-from ferrule.values.run import event as events
-from ferrule.values.run.outcome import Prediction
+from ferrule.values.outcome import Prediction
 from ferrule.values.signatures.fields import adapter_of, without_none
 from ferrule.values.tracebacks import callers_frames
 from ferrule.values.typed import S, Typed
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from pydantic import TypeAdapter
 
+    from ferrule.events import Event
     from ferrule.runs.run import Run
-    from ferrule.values.run.event import Event
     from ferrule.values.signatures.signature import Signature
 
 
@@ -70,15 +70,16 @@ class EventStream(Typed[S]):
     def partial(self) -> dict[str, Any]:
         """The outputs so far, from the events iterated so far: typed, without those that are missing.
 
-        Text grows; a list or an object has its complete parts, if they fit its type; any other value appears when it is complete.
+        Text grows; a list or an object has its complete parts, if they fit its type; any other
+        value appears when it is complete.
         """
         return self._outputs.read()
 
     def close(self) -> None:
         """Cancel the run and its running async tools, unless it has ended, and wait for its end: then its status is final.
 
-        Waits a few seconds at most: a sync tool that takes longer is abandoned. Does not wait when called in a tool or an observer of the
-        same run, which would wait for itself.
+        Waits a few seconds at most: a sync tool that takes longer is abandoned. Does not wait when
+        called in a tool or an observer of the same run, which would wait for itself.
         """
         ending = self._cancel_tasks()
         task = self._task
@@ -99,7 +100,10 @@ class EventStream(Typed[S]):
         if ending:
             import asyncio
 
-            await asyncio.wait([asyncio.ensure_future(asyncio.wrap_future(each)) for each in ending], timeout=_GRACE_S)
+            await asyncio.wait(
+                [asyncio.ensure_future(asyncio.wrap_future(each)) for each in ending],
+                timeout=_GRACE_S,
+            )
 
     def _cancel_tasks(self) -> list[Future[None]]:
         """Cancel all running work; returns futures that end with the async tools that sync code waits for."""
@@ -113,7 +117,9 @@ class EventStream(Typed[S]):
 
         life.left = True
         ending: list[Future[None]] = []
-        for task in list(life.awaited):  # cancel all before waiting for any: one may wait for another
+        for task in list(
+            life.awaited,
+        ):  # cancel all before waiting for any: one may wait for another
             stopping = _stop(task)
             try:
                 ending.append(asyncio.run_coroutine_threadsafe(stopping, task.get_loop()))
@@ -138,9 +144,15 @@ class EventStream(Typed[S]):
 
     def _claim(self) -> None:
         if self._started:
-            raise RunError("A stream can be iterated once; start another with `program.stream(...)`.")
-        if self._closed and self.run.status != "running":  # a run that begins raises its own cancellation error
-            raise RunCancelledError("This stream was closed before it was iterated: the run did not continue.")
+            raise RunError(
+                "A stream can be iterated once; start another with `program.stream(...)`.",
+            )
+        if (
+            self._closed and self.run.status != "running"
+        ):  # a run that begins raises its own cancellation error
+            raise RunCancelledError(
+                "This stream was closed before it was iterated: the run did not continue.",
+            )
         self._started = True
 
     def __iter__(self) -> Iterator[Event]:
@@ -159,7 +171,12 @@ class EventStream(Typed[S]):
             finally:
                 queue.put(None)
 
-        self._thread = thread = threading.Thread(target=copy_context().run, args=(work,), name="ferrule-stream", daemon=True)
+        self._thread = thread = threading.Thread(
+            target=copy_context().run,
+            args=(work,),
+            name="ferrule-stream",
+            daemon=True,
+        )
         thread.start()
         try:
             while True:
@@ -181,7 +198,9 @@ class EventStream(Typed[S]):
 
         self._claim()
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
-        task = asyncio.create_task(aexecute(self.run, observers=(from_any_thread(queue.put_nowait),), wants_deltas=True))
+        task = asyncio.create_task(
+            aexecute(self.run, observers=(from_any_thread(queue.put_nowait),), wants_deltas=True),
+        )
         task.add_done_callback(lambda _: queue.put_nowait(None))
         self._task = task
         try:
@@ -190,7 +209,9 @@ class EventStream(Typed[S]):
                 yield event
         finally:
             await self.aclose()
-        if not task.cancelled() and (error := task.exception()) is not None:  # the run could not begin, or was interrupted
+        if (
+            not task.cancelled() and (error := task.exception()) is not None
+        ):  # the run could not begin, or was interrupted
             raise error
         with callers_frames:
             self._raise_failure()
@@ -198,17 +219,28 @@ class EventStream(Typed[S]):
     async def follow(self, *, after: int = -1) -> AsyncIterator[Event]:
         """Follow the events with a `number` above `after`: first those so far, then each as it happens, until the run ends or waits.
 
-        For clients that may lose their connection: any number of readers can follow at once, and leaving cancels nothing (`aclose()`
-        does). The first reader starts the run as a task on this event loop. The run's error is in `RunFinished`, and not raised. All events
-        stay in memory, even for a later stream of the same run: `EventStream(run).follow(after=...)` continues a run that waited.
+        For clients that may lose their connection: any number of readers can follow at once, and
+        leaving cancels nothing (`aclose()` does). The first reader starts the run as a task on this
+        event loop. The run's error is in `RunFinished`, and not raised. All events stay in memory,
+        even for a later stream of the same run: `EventStream(run).follow(after=...)` continues a
+        run that waited.
         """
         import asyncio
 
         if self._log is None:
             self._claim()
-            earlier = next((each for each in self.run.tell.each if isinstance(each, EventLog)), None) if self.run.tell is not None else None
-            self._log = log = EventLog(self._outputs.take, earlier.events if earlier is not None else ())
-            self._task = asyncio.create_task(aexecute(self.run, observers=(log,), wants_deltas=True))
+            earlier = (
+                next((each for each in self.run.tell.each if isinstance(each, EventLog)), None)
+                if self.run.tell is not None
+                else None
+            )
+            self._log = log = EventLog(
+                self._outputs.take,
+                earlier.events if earlier is not None else (),
+            )
+            self._task = asyncio.create_task(
+                aexecute(self.run, observers=(log,), wants_deltas=True),
+            )
             self._task.add_done_callback(log.end)
         log = self._log
         at = bisect_right(log.events, after, key=attrgetter("number"))
@@ -220,13 +252,16 @@ class EventStream(Typed[S]):
             if is_over:
                 break
             if self._task is not None and self._task.get_loop() is not asyncio.get_running_loop():
-                raise RunError("A running stream is followed on the event loop of its first reader; this is another loop.")
+                raise RunError(
+                    "A running stream is followed on the event loop of its first reader; this is another loop.",
+                )
             await changed.wait()
         if log.error is not None:  # the run could not begin, or was interrupted
             raise log.error
 
     def _raise_failure(self) -> None:
-        # If the stream simply ended, it would hide that the run failed. A run that waits for a person did not fail.
+        # If the stream simply ended, it would hide that the run failed. A run that waits for a
+        # person did not fail.
         if self.run.error is not None:
             raise self.run.error.with_traceback(self.run.trace)
 
@@ -256,7 +291,9 @@ class _PartialOutputs:
         if event.parent_id:
             return
         match event:
-            case events.FieldDelta(call_id=call_id, field=name, text=text) if self._fields is None or name in self._fields:
+            case events.FieldDelta(call_id=call_id, field=name, text=text) if (
+                self._fields is None or name in self._fields
+            ):
                 if call_id != self._call_id:
                     self._call_id, self._pieces, self._is_answered = call_id, {}, False
                 self._pieces.setdefault(name, []).append(text)
@@ -266,7 +303,10 @@ class _PartialOutputs:
                 self._pieces = {}  # outputs that were refused
             case events.ModelAnswered(call_id=call_id):
                 self._is_answered = self._is_answered or call_id == self._call_id
-            case events.RunFinished(prediction=prediction, depth=0) if isinstance(prediction, Prediction):
+            case events.RunFinished(prediction=prediction, depth=0) if isinstance(
+                prediction,
+                Prediction,
+            ):
                 self._prediction = prediction
             case _:
                 pass
@@ -278,7 +318,11 @@ class _PartialOutputs:
         found: dict[str, Any] = {}
         for name, pieces in self._pieces.items():
             with suppress(ValueError):
-                found[name] = self._value(name, "".join(pieces), is_complete=self._is_answered or name != last)
+                found[name] = self._value(
+                    name,
+                    "".join(pieces),
+                    is_complete=self._is_answered or name != last,
+                )
         return found
 
     def _value(self, name: str, text: str, *, is_complete: bool) -> Any:
@@ -293,13 +337,18 @@ class _PartialOutputs:
             raise ValueError(text)  # half a number is another number
         if name not in self._adapters:
             self._adapters[name] = adapter_of(field)
-        return self._adapters[name].validate_json(text, experimental_allow_partial="trailing-strings")
+        return self._adapters[name].validate_json(
+            text,
+            experimental_allow_partial="trailing-strings",
+        )
 
 
 def _is_within(run: Run) -> bool:
     """Whether this code runs inside the run: in one of its tools, programs or observers."""
     here = settings.scope()
-    life = here.call if here.call is not None else here.frame.life if here.frame is not None else None
+    life = (
+        here.call if here.call is not None else here.frame.life if here.frame is not None else None
+    )
     while life is not None:
         if run.root is not None and life is run.root.life:
             return True

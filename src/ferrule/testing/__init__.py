@@ -1,7 +1,7 @@
 """Tools for testing programs that use ferrule: models without a provider, a server on loopback, a blocked network, tokens without a model.
 
-`serve(lm)` serves any model of ferrule over HTTP in this process; `python -m ferrule.testing --port 8000 --lm offline` does so in its own
-process.
+`serve(lm)` serves any model of ferrule over HTTP in this process; `python -m ferrule.testing --port
+8000 --lm offline` does so in its own process.
 """
 
 from __future__ import annotations

@@ -13,7 +13,10 @@ def main(arguments: list[str] | None = None) -> None:
     """Serve until interrupted; the first line written is the base URL."""
     from argparse import ArgumentParser
 
-    parser = ArgumentParser("python -m ferrule.testing", description="An OpenAI-compatible server on 127.0.0.1 that needs no key.")
+    parser = ArgumentParser(
+        "python -m ferrule.testing",
+        description="An OpenAI-compatible server on 127.0.0.1 that needs no key.",
+    )
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--lm", choices=["offline", "auto"], default="offline")
     chosen = parser.parse_args(arguments)
@@ -23,7 +26,9 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stdout.flush()
         try:
             while True:
-                time.sleep(3600)  # on Windows, Ctrl-C interrupts a sleep, but not a wait for an event
+                time.sleep(
+                    3600,
+                )  # on Windows, Ctrl-C interrupts a sleep, but not a wait for an event
         except KeyboardInterrupt:
             return
 

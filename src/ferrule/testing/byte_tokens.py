@@ -17,14 +17,29 @@ END, OPENER = 256, 257
 
 def byte_vocabulary(size: int | None = None) -> Vocabulary:
     """One token for each byte; 256 ends a text, and 257 is the special token `<tool_call>`. `size` may be larger, for padded ids."""
-    return Vocabulary([*(bytes([i]) for i in range(256)), b"</s>", b"<tool_call>"], eos=[END], special=[END, OPENER], size=size)
+    return Vocabulary(
+        [*(bytes([i]) for i in range(256)), b"</s>", b"<tool_call>"],
+        eos=[END],
+        special=[END, OPENER],
+        size=size,
+    )
 
 
-def random_walk(constraint: Constraint, chance: random.Random, budget: int | None = None) -> Matcher:
+def random_walk(
+    constraint: Constraint,
+    chance: random.Random,
+    budget: int | None = None,
+) -> Matcher:
     """A finished matcher of this constraint, with tokens chosen at random."""
     matcher = constraint.matcher(budget)
     while not matcher.is_finished:
         mask = matcher.mask()
-        allowed = [8 * i + bit for i, byte in enumerate(mask) if byte for bit in range(8) if byte >> bit & 1]
+        allowed = [
+            8 * i + bit
+            for i, byte in enumerate(mask)
+            if byte
+            for bit in range(8)
+            if byte >> bit & 1
+        ]
         matcher.accept(chance.choice(allowed))
     return matcher

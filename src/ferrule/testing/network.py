@@ -27,10 +27,10 @@ _real: dict[str, Any] = {}
 def block_network() -> Generator[None]:
     """For a `with` block, refuse all connections of the process except to loopback and Unix sockets.
 
-    It patches Python's `socket` module. An event loop written in C (uvloop) bypasses it, and so does that of Windows for a numeric
-    address.
+    It patches Python's `socket` module. An event loop written in C (uvloop) bypasses it, and so
+    does that of Windows for a numeric address.
     """
-    global _blocking  # noqa: PLW0603  blocks the whole process
+    global _blocking
     with _guards:
         _blocking += 1
         if _blocking == 1:
@@ -45,7 +45,9 @@ def block_network() -> Generator[None]:
 
 
 def _patch_sockets() -> None:
-    _real.update({name: socket.socket.__dict__.get(name) for name in ("connect", "connect_ex", "sendto")})
+    _real.update(
+        {name: socket.socket.__dict__.get(name) for name in ("connect", "connect_ex", "sendto")},
+    )
     _real["getaddrinfo"] = socket.getaddrinfo
 
     def guarded(name: str) -> Any:

@@ -1,7 +1,8 @@
 """Recordings of a model's answers: `RecordLM` writes the file, `ReplayLM` answers from it.
 
-The file has JSON lines. The first names the model; each of the others holds `key` (the request's digest), `asked` (the request as lines of
-text, for diffs), and `answer`. Requests hold no keys of providers; a key in a text is removed.
+The file has JSON lines. The first names the model; each of the others holds `key` (the request's
+digest), `asked` (the request as lines of text, for diffs), and `answer`. Requests hold no keys of
+providers; a key in a text is removed.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from difflib import SequenceMatcher, unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from ferrule.encoding.encode import json_bytes, json_text
+from ferrule.encoding.stored import check_fields, reading
 from ferrule.errors import ConfigurationError, FerruleError, ScriptError, shown
+from ferrule.forms import usage_form
 from ferrule.models.model import BaseLM, answer_of, as_model
 from ferrule.models.wires.payload import Json, decode
+from ferrule.record import fields_of
 from ferrule.testing.scripted import LocalLM
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response, Usage
-from ferrule.values.encoding.encode import json_bytes, json_text
-from ferrule.values.encoding.stored import check_fields, reading
-from ferrule.values.record import fields_of
-from ferrule.values.run.forms import usage_form
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -33,16 +34,29 @@ _DIFF_LINES = 60
 class RecordLM(BaseLM):
     """Wraps a model, and writes its answers to a file. Errors are raised, not recorded.
 
-    `mode="append"` adds answers to the file; with `"new"`, the first answer replaces it. With `"once"`, a file that exists answers in
-    place of the model, like `ReplayLM`, and stays unchanged; if there is none, answers are recorded.
+    `mode="append"` adds answers to the file; with `"new"`, the first answer replaces it. With
+    `"once"`, a file that exists answers in place of the model, like `ReplayLM`, and stays
+    unchanged; if there is none, answers are recorded.
     """
 
-    def __init__(self, lm: Any, path: str | Path, *, mode: Literal["once", "new", "append"] = "append") -> None:
+    def __init__(
+        self,
+        lm: Any,
+        path: str | Path,
+        *,
+        mode: Literal["once", "new", "append"] = "append",
+    ) -> None:
         if mode not in {"once", "new", "append"}:
-            raise ConfigurationError(f"`mode` of `RecordLM` is 'once', 'new' or 'append', found {shown(mode)}.")
+            raise ConfigurationError(
+                f"`mode` of `RecordLM` is 'once', 'new' or 'append', found {shown(mode)}.",
+            )
         is_recorded = mode == "once" and Path(path).exists()
         self._lm = ReplayLM(path) if is_recorded else as_model(lm)
-        self._file = None if is_recorded else _File(Path(path), self._lm.name, self._lm.capabilities, is_new=mode == "new")
+        self._file = (
+            None
+            if is_recorded
+            else _File(Path(path), self._lm.name, self._lm.capabilities, is_new=mode == "new")
+        )
         self.name = self._lm.name
         self.capabilities = self._lm.capabilities
         self.is_free = getattr(self._lm, "is_free", False)
@@ -82,7 +96,8 @@ class RecordLM(BaseLM):
 class ReplayLM(LocalLM):
     """Answers requests from a file; an unknown request raises a `ScriptError` that shows a diff to the nearest recording.
 
-    A request recorded several times gets its answers in that order; after the last, it raises or, with `repeat=True`, gets the last again.
+    A request recorded several times gets its answers in that order; after the last, it raises or,
+    with `repeat=True`, gets the last again.
     """
 
     def __init__(self, path: str | Path, *, repeat: bool = False) -> None:
@@ -132,7 +147,13 @@ class ReplayLM(LocalLM):
         if not diff:
             return f"{head}: it differs from a recorded one only in what is not shown (values of settings). Record it again."
         left = [f"... ({len(diff) - _DIFF_LINES} more lines)"] if len(diff) > _DIFF_LINES else []
-        return "\n".join([f"{head}. The nearest one differs:", *(line[:500] for line in diff[:_DIFF_LINES]), *left])
+        return "\n".join(
+            [
+                f"{head}. The nearest one differs:",
+                *(line[:500] for line in diff[:_DIFF_LINES]),
+                *left,
+            ],
+        )
 
 
 class _File:
@@ -141,7 +162,12 @@ class _File:
     def __init__(self, path: Path, name: str, capabilities: Capabilities, *, is_new: bool) -> None:
         self._path = path
         self._is_new = is_new
-        self._head = {"ferrule": "recording", "version": 1, "lm": name, "capabilities": fields_of(capabilities)}
+        self._head = {
+            "ferrule": "recording",
+            "version": 1,
+            "lm": name,
+            "capabilities": fields_of(capabilities),
+        }
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -167,10 +193,15 @@ class _File:
 def _without_keys(line: bytes) -> bytes:
     from ferrule.models.providers import PROVIDERS
 
-    names = {name for provider in PROVIDERS.values() for name in (provider.key_variable, *provider.other_variables) if name}
+    names = {
+        name
+        for provider in PROVIDERS.values()
+        for name in (provider.key_variable, *provider.other_variables)
+        if name
+    }
     for name in names:
         key = os.environ.get(name, "").strip()
-        if len(key) > 7:  # noqa: PLR2004  a shorter one is a placeholder, and may be a word
+        if len(key) > 7:
             line = line.replace(json_bytes(key)[1:-1], b"[key]")
     return line
 
@@ -178,8 +209,16 @@ def _without_keys(line: bytes) -> bytes:
 def _lines(request: Request) -> list[str]:
     """A request as lines of text for diffs, without settings that may be secret."""
     lines = [f"tool {json_text(tool)}" for tool in request.tools]
-    settings = {name: value if isinstance(value, (bool, int, float)) else "…" for name, value in sorted(request.settings.items())}
-    rest = {"tool_choice": request.tool_choice, "parallel": request.parallel, "shape": request.shape, "settings": settings}
+    settings = {
+        name: value if isinstance(value, (bool, int, float)) else "…"
+        for name, value in sorted(request.settings.items())
+    }
+    rest = {
+        "tool_choice": request.tool_choice,
+        "parallel": request.parallel,
+        "shape": request.shape,
+        "settings": settings,
+    }
     lines += [f"{name} {json_text(value)}" for name, value in rest.items() if value]
     for message in request.messages:
         lines += [f"{message.role}: {line}" for line in message.text.splitlines() or [""]]
@@ -204,7 +243,11 @@ def _answer(response: Response) -> Json:
 
 def _response(fields: Json) -> Response:
     calls = tuple([ToolCall.read(call) for call in fields.get("tool_calls", ())])
-    known: Json = {**fields, "tool_calls": calls, "usage": check_fields(Usage(**fields.get("usage", {})))}
+    known: Json = {
+        **fields,
+        "tool_calls": calls,
+        "usage": check_fields(Usage(**fields.get("usage", {}))),
+    }
     return check_fields(Response(**known))
 
 
@@ -226,9 +269,24 @@ def _read(path: Path) -> tuple[Json, list[Json]]:
                 head = entry
             else:
                 asked = [str.__str__(line) for line in entry["asked"]]
-                entries.append({"key": str.__str__(entry["key"]), "asked": asked, "answer": _response(entry["answer"])})
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, FerruleError) as error:
+                entries.append(
+                    {
+                        "key": str.__str__(entry["key"]),
+                        "asked": asked,
+                        "answer": _response(entry["answer"]),
+                    },
+                )
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+            FerruleError,
+        ) as error:
             if number == len(lines):  # the recorder was killed in the middle of its last line
                 break
-            raise ConfigurationError(f"Line {number} of {path} is not a recording: {shown(line)}.") from error
+            raise ConfigurationError(
+                f"Line {number} of {path} is not a recording: {shown(line)}.",
+            ) from error
     return head, entries

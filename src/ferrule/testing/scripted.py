@@ -8,11 +8,11 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from ferrule.encoding.pattern import pattern
 from ferrule.errors import ConfigurationError, ScriptError, ToolCallError, shown
 from ferrule.models.model import BaseLM
+from ferrule.record import replace
 from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response, Usage
-from ferrule.values.encoding.pattern import pattern
-from ferrule.values.record import replace
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     _Numbering = Callable[[ToolCall], ToolCall]
 
 _ONE = Usage(calls=1)
-_ANSWER_KEYS = frozenset({"text", "outputs", "tool_calls", "reasoning", "refusal", "finish_reason", "model", "usage"})
+_ANSWER_KEYS = frozenset(
+    {"text", "outputs", "tool_calls", "reasoning", "refusal", "finish_reason", "model", "usage"},
+)
 _KINDS = (
     "text, a call ({'name': ..., 'args': {...}} or `ToolCall`), a list of calls, {'outputs': {...}}, {'text': ..., 'tool_calls': [...]}, "
     "a `Response`, an exception to raise, or a function of the request that returns one of these"
@@ -60,12 +62,15 @@ class ScriptedLM(LocalLM):
     ```python
     with ScriptedLM([{"name": "add", "args": {"a": 1, "b": 2}}, "It is 3."]) as lm: ...
     ```
-    An answer is text, a call, a list of calls, `{"text": ..., "tool_calls": [...]}`, a `Response`, an exception (raised), or a function
-    of the `Request` that returns any of these. `{"outputs": {"answer": "42"}}` is written as text in the form that the program's adapter
-    expects. Calls without an id get `call_0`, `call_1` and so on. As a context manager it asserts on exit that every answer was used.
+    An answer is text, a call, a list of calls, `{"text": ..., "tool_calls": [...]}`, a `Response`,
+    an exception (raised), or a function of the `Request` that returns any of these. `{"outputs":
+    {"answer": "42"}}` is written as text in the form that the program's adapter expects. Calls
+    without an id get `call_0`, `call_1` and so on. As a context manager it asserts on exit that
+    every answer was used.
 
-    With `by=function`, the function answers every request. The model is then stateless: one instance serves any number of concurrent runs.
-    `requests` holds the requests of a script; with `by`, only if `record=True`, because they keep every conversation in memory.
+    With `by=function`, the function answers every request. The model is then stateless: one
+    instance serves any number of concurrent runs. `requests` holds the requests of a script; with
+    `by`, only if `record=True`, because they keep every conversation in memory.
     """
 
     name = "scripted"
@@ -82,13 +87,22 @@ class ScriptedLM(LocalLM):
         from ferrule.values.content.type import Type
 
         super().__init__(capabilities=capabilities)
-        if isinstance(answers, (str, bytes, Mapping, ToolCall, Type, Response)) or not hasattr(answers, "__iter__"):
-            raise ConfigurationError(f"`ScriptedLM` takes a list of answers, found {shown(cast('object', answers))}.")
+        if isinstance(answers, (str, bytes, Mapping, ToolCall, Type, Response)) or not hasattr(
+            answers,
+            "__iter__",
+        ):
+            raise ConfigurationError(
+                f"`ScriptedLM` takes a list of answers, found {shown(cast('object', answers))}.",
+            )
         items: list[Any] = list(answers)
         if by is not None and (items or not callable(by)):
-            raise ConfigurationError("`ScriptedLM` takes a list of answers or `by=function`, not both.")
+            raise ConfigurationError(
+                "`ScriptedLM` takes a list of answers or `by=function`, not both.",
+            )
         add_id = _numbering("call_")
-        self._script = [_prepare(item, f"answers[{place}]", add_id) for place, item in enumerate(items)]
+        self._script = [
+            _prepare(item, f"answers[{place}]", add_id) for place, item in enumerate(items)
+        ]
         self._by = by
         self._record = by is None if record is None else record
         self._place = _Place()
@@ -120,7 +134,9 @@ class ScriptedLM(LocalLM):
         asked = self._place.asked
         if asked < len(self._script):
             left = self._script[asked]
-            raise ScriptError(f"`ScriptedLM` was asked {asked} times and has {len(self._script)} answers; the next was {shown(left)}.")
+            raise ScriptError(
+                f"`ScriptedLM` was asked {asked} times and has {len(self._script)} answers; the next was {shown(left)}.",
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -139,7 +155,9 @@ def _in_words(response: Response) -> Iterator[Delta | Response]:
             yield Delta(word)
         call = whole.call
         if call is not None:
-            yield from (Delta(call=replace(call, arguments=word)) for word in _WORDS.findall(call.arguments))
+            yield from (
+                Delta(call=replace(call, arguments=word)) for word in _WORDS.findall(call.arguments)
+            )
     yield response
 
 
@@ -200,7 +218,9 @@ def _prepare(item: Any, where: str, add_id: _Numbering) -> Any:
                 msg = f"{where} is not an answer: {shown(item)}. An answer is {_KINDS}."  # pyright: ignore[reportUnknownArgumentType]
                 raise ConfigurationError(msg)
     except (ToolCallError, TypeError) as error:
-        raise ConfigurationError(f"{where} is not an answer: {error} An answer is {_KINDS}.") from error
+        raise ConfigurationError(
+            f"{where} is not an answer: {error} An answer is {_KINDS}.",
+        ) from error
 
 
 def _calling(entries: Sequence[Any], add_id: _Numbering) -> Response:
@@ -217,11 +237,20 @@ def _answer(fields: dict[str, Any], add_id: _Numbering) -> Any:
         fields = dict(fields)
         outputs = fields.pop("outputs")
         if not isinstance(outputs, Mapping) or "text" in fields:
-            raise TypeError("`outputs` is a mapping of output fields to values, and takes the place of `text`.")
+            raise TypeError(
+                "`outputs` is a mapping of output fields to values, and takes the place of `text`.",
+            )
         return partial(_write, _answer(fields, add_id), outputs)
     entries = fields.get("tool_calls") or ()
-    calls = tuple([add_id(ToolCall.read(entry)) for entry in getattr(entries, "tool_calls", entries)])
-    known: dict[str, Any] = {"finish_reason": "tool_calls" if calls else "stop", "usage": _ONE, **fields, "tool_calls": calls}
+    calls = tuple(
+        [add_id(ToolCall.read(entry)) for entry in getattr(entries, "tool_calls", entries)],
+    )
+    known: dict[str, Any] = {
+        "finish_reason": "tool_calls" if calls else "stop",
+        "usage": _ONE,
+        **fields,
+        "tool_calls": calls,
+    }
     return Response(**known)
 
 
@@ -232,7 +261,9 @@ def _write(response: Response, outputs: Mapping[str, Any], request: Request) -> 
         raise ConfigurationError(msg)
     known = form.schema.get("properties", {})
     if unknown := [name for name in outputs if name not in known]:
-        raise ConfigurationError(f"`ScriptedLM` cannot write {shown(unknown)}: the outputs of this request are {', '.join(known)}.")
+        raise ConfigurationError(
+            f"`ScriptedLM` cannot write {shown(unknown)}: the outputs of this request are {', '.join(known)}.",
+        )
     return replace(response, text=form.write(outputs))
 
 
@@ -240,9 +271,15 @@ def _respond(answer: Any, request: Request) -> Response:
     for _ in range(_DEEPEST):
         if isinstance(answer, Response):
             return answer
-        if isinstance(answer, BaseException) or (isinstance(answer, type) and issubclass(answer, BaseException)):
+        if isinstance(answer, BaseException) or (
+            isinstance(answer, type) and issubclass(answer, BaseException)
+        ):
             raise answer
-        answer = _prepare(answer(request), "what a function of the script returned", _numbering_of(request))
+        answer = _prepare(
+            answer(request),
+            "what a function of the script returned",
+            _numbering_of(request),
+        )
     raise ConfigurationError(f"a function of the script keeps returning functions: {shown(answer)}")
 
 
@@ -251,5 +288,9 @@ _DEEPEST = 10
 
 def _too_much(asked: int, held: int, request: Request) -> str:
     last = request.messages[-1] if request.messages else None
-    question = f"The last message was {last.role}: {shown(last.text)}" if last is not None else "The request has no messages"
+    question = (
+        f"The last message was {last.role}: {shown(last.text)}"
+        if last is not None
+        else "The request has no messages"
+    )
     return f"`ScriptedLM` has {held} answers and was asked {asked} times. {question}."

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
         func: Callable[P, R_co]  # pyright: ignore[reportIncompatibleVariableOverride]  a decorated function is there, and tools are frozen
 
         @overload
-        async def acall(self: FunctionTool[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+        async def acall(
+            self: FunctionTool[P, Coroutine[Any, Any, T]],
+            /,
+            *args: P.args,
+            **kwargs: P.kwargs,
+        ) -> T: ...
         @overload
         async def acall(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
         async def acall(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -72,21 +77,20 @@ def tool(
     """Turn a function into a `Tool`: `@tool`, or `@tool(name="add", require_confirmation=True)`. The result is still callable.
 
     Args:
-        name: The tool's name; the function's by default.
-        description: What the tool does, for the model; the docstring by default.
-        desc: The same as `description`.
-        args: By parameter, a description or a JSON schema that replaces the one read from the function.
-        arg_types: By parameter, a type that replaces the annotation.
-        arg_desc: By parameter, a description.
-        schema: A JSON schema of all arguments.
-        mcp_server: The name of the MCP server that has the tool.
-        require_confirmation: True, `"destructive"`, `ask(...)` or a function of the arguments: whether a person must agree to a call.
-        effect: What a call changes: `"read"`, `"idempotent"`, `"transactional"` or `"once"` (the default).
-        reconcile: Called with the call's key and arguments before a repetition. Returns the call's result, `NotDone` or `Unknown`.
-        unknown: What to do if it is unknown whether a crashed call ran: `"ask"` a person, `"tell"` the model, or `"fail"`.
-        timeout_s: The time limit of a call in seconds.
-        concurrent: Whether calls of one step may run at the same time. `Toolbox(concurrent=False)` turns it off for all its tools.
-        keywords: No other option is accepted; a misspelled one raises.
+        name: The tool's name; the function's by default. description: What the tool does, for the
+        model; the docstring by default. desc: The same as `description`. args: By parameter, a
+        description or a JSON schema that replaces the one read from the function. arg_types: By
+        parameter, a type that replaces the annotation. arg_desc: By parameter, a description.
+        schema: A JSON schema of all arguments. mcp_server: The name of the MCP server that has the
+        tool. require_confirmation: True, `"destructive"`, `ask(...)` or a function of the
+        arguments: whether a person must agree to a call. effect: What a call changes: `"read"`,
+        `"idempotent"`, `"transactional"` or `"once"` (the default). reconcile: Called with the
+        call's key and arguments before a repetition. Returns the call's result, `NotDone` or
+        `Unknown`. unknown: What to do if it is unknown whether a crashed call ran: `"ask"` a
+        person, `"tell"` the model, or `"fail"`. timeout_s: The time limit of a call in seconds.
+        concurrent: Whether calls of one step may run at the same time. `Toolbox(concurrent=False)`
+        turns it off for all its tools. keywords: No other option is accepted; a misspelled one
+        raises.
 
     Raises:
         ToolDefinitionError: A model could not call the function.
@@ -109,8 +113,8 @@ def tool(
 def confirm_first(function: Callable[P, R]) -> Callable[P, R]:
     """Make a function raise `ConfirmationRequired` until a person agrees to exactly this call (udspy's decorator).
 
-    A tool becomes the same tool with `require_confirmation=True`. A decorated function that is given to a program asks as that tool does.
-    The function must be one that can become a tool.
+    A tool becomes the same tool with `require_confirmation=True`. A decorated function that is
+    given to a program asks as that tool does. The function must be one that can become a tool.
     """
     from ferrule.tools.execution.run import is_coroutine_function
     from ferrule.tools.tool import Tool
@@ -126,5 +130,7 @@ def confirm_first(function: Callable[P, R]) -> Callable[P, R]:
         return asking(*args, **kwargs)
 
     made = wraps(function)(aconfirmed if is_coroutine_function(function) else confirmed)
-    vars(made)["__confirm_first__"] = True  # read by `define_tool`: a tool made of this function asks too
+    vars(made)["__confirm_first__"] = (
+        True  # read by `define_tool`: a tool made of this function asks too
+    )
     return made  # pyright: ignore[reportReturnType]  an async function's result is awaited by its caller, as before

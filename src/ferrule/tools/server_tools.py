@@ -6,10 +6,17 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ferrule.concurrency.offload import run_async
+from ferrule.record import replace
 from ferrule.tools.mcp.safety import MCPFinding, estimate_tokens, find_shadowing
-from ferrule.tools.mcp.tool import Caller, ConversionRules, RemoteCall, mcp_tool_options, rules_from, unique_names
+from ferrule.tools.mcp.tool import (
+    Caller,
+    ConversionRules,
+    RemoteCall,
+    mcp_tool_options,
+    rules_from,
+    unique_names,
+)
 from ferrule.tools.tool import Tool
-from ferrule.values.record import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,21 +40,47 @@ def make_tools(
     """The tools of one server, in its order and under unique names. `prefix` puts `server__` before each name."""
     listed = list(definitions)
     names = unique_names([(server, each.name) for each in listed], prefix=prefix)
-    return [Tool(**mcp_tool_options(each, caller=caller, server=server, name=names[server, each.name], rules=rules)) for each in listed]
+    return [
+        Tool(
+            **mcp_tool_options(
+                each,
+                caller=caller,
+                server=server,
+                name=names[server, each.name],
+                rules=rules,
+            ),
+        )
+        for each in listed
+    ]
 
 
-# -- several servers ------------------------------------------------------------------------------------------------
+# -- several servers
+# ------------------------------------------------------------------------------------------------
 
 
 def separate_names(tools: Iterable[Tool], reserved: Iterable[str] = ()) -> list[Tool]:
     """The tools; a server's tool whose name is `reserved` or not unique gets the server's name as a prefix."""
     tools = list(tools)
-    different = {(each.mcp_server, each.mcp.name if each.mcp is not None else "", each.name) for each in tools}
+    different = {
+        (each.mcp_server, each.mcp.name if each.mcp is not None else "", each.name)
+        for each in tools
+    }
     counted = Counter(name for _, _, name in different)
     counted.update(dict.fromkeys(reserved, 1))
-    clashing = {id(each): (each.mcp_server or "", each.mcp.name) for each in tools if each.mcp is not None and counted[each.name] > 1}
-    made = unique_names(clashing.values(), prefix=True, taken=[each.name for each in tools if id(each) not in clashing])
-    return [rename_tool(each, made[clashing[id(each)]]) if id(each) in clashing else each for each in tools]
+    clashing = {
+        id(each): (each.mcp_server or "", each.mcp.name)
+        for each in tools
+        if each.mcp is not None and counted[each.name] > 1
+    }
+    made = unique_names(
+        clashing.values(),
+        prefix=True,
+        taken=[each.name for each in tools if id(each) not in clashing],
+    )
+    return [
+        rename_tool(each, made[clashing[id(each)]]) if id(each) in clashing else each
+        for each in tools
+    ]
 
 
 def rename_tool(tool: Tool, name: str) -> Tool:
@@ -58,16 +91,30 @@ def rename_tool(tool: Tool, name: str) -> Tool:
     return tool.model_copy(update={"name": name, "func": function})
 
 
-def connect_mcp_tools(tools: Iterable[Tool], callers: Mapping[str, Caller], **options: Any) -> list[Tool]:
+def connect_mcp_tools(
+    tools: Iterable[Tool],
+    callers: Mapping[str, Caller],
+    **options: Any,
+) -> list[Tool]:
     """Give tools without a function, made from `(entry, server_id)` or loaded, the caller of their server. Others stay unchanged."""
     rules = rules_from(options)
     made: list[Tool] = []
     for each in tools:
-        caller = callers.get(each.mcp_server or "") if each.mcp is not None and each.func is None else None
+        caller = (
+            callers.get(each.mcp_server or "")
+            if each.mcp is not None and each.func is None
+            else None
+        )
         if caller is None:
             made.append(each)
         else:
-            function = mcp_tool_options(each.mcp, caller=caller, server=each.mcp_server, name=each.name, rules=rules)["func"]
+            function = mcp_tool_options(
+                each.mcp,
+                caller=caller,
+                server=each.mcp_server,
+                name=each.name,
+                rules=rules,
+            )["func"]
             made.append(each.model_copy(update={"func": function}))
     return made
 

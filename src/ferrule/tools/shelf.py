@@ -1,7 +1,7 @@
 """`Shelf`: tools that are not offered until they are loaded. They are found by name, glob, or words.
 
-The search is BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009) over names, descriptions and the names of
-parameters. Its forty lines save every installation a dependency.
+The search is BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009) over names,
+descriptions and the names of parameters. Its forty lines save every installation a dependency.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ class Shelf:
 
     search_options: ClassVar[dict[str, Any]] = {
         "desc": "Find more tools by what they should do, and load them: they can be called from the next step on.",
-        "arg_desc": {"query": "What the tools should do, in a few words.", "limit": "How many tools to load at most."},
+        "arg_desc": {
+            "query": "What the tools should do, in a few words.",
+            "limit": "How many tools to load at most.",
+        },
         "effect": "read",
     }
     """The options that make `search_tools` a tool. They describe it, as `python -OO` would drop a docstring."""
@@ -58,7 +61,10 @@ class Shelf:
 
     def search(self, query: str, limit: int) -> list[Tool]:
         """The best tools for a query, best first. A tool must share a word with the query."""
-        index, by_name = self._index, self._by_name  # read once: another run may replace the tools meanwhile
+        index, by_name = (
+            self._index,
+            self._by_name,
+        )  # read once: another run may replace the tools meanwhile
         if index is None or index.by_name is not by_name:
             index = self._index = _Index(by_name)
         return index.best(query, limit)
@@ -103,13 +109,21 @@ class _Index:
             places = self.places.get(word, ())
             rare = log(1 + (len(self.tools) - len(places) + 0.5) / (len(places) + 0.5))
             for at, count in places:
-                damped = count + _SATURATION * (1 - _LENGTH + _LENGTH * self.lengths[at] / self.mean)
+                damped = count + _SATURATION * (
+                    1 - _LENGTH + _LENGTH * self.lengths[at] / self.mean
+                )
                 scores[at] = scores.get(at, 0.0) + rare * count * (_SATURATION + 1) / damped
-        ranked = sorted(scores, key=lambda at: (-scores[at], at))  # ties in the shelf's order: the same result in every process
+        ranked = sorted(
+            scores,
+            key=lambda at: (-scores[at], at),
+        )  # ties in the shelf's order: the same result in every process
         return [self.tools[at] for at in ranked[:limit]]
 
 
 def _words(text: str) -> list[str]:
     """The words of a text in lower case; `createInvoice_v2` has four. Cuts the `s` of plurals, the most common inflection in tool names."""
     found = [word.lower() for word in _WORD.findall(text)]
-    return [word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word for word in found]  # noqa: PLR2004  `gas` stays
+    return [
+        word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
+        for word in found
+    ]

@@ -1,6 +1,7 @@
 """Turn other kinds of tools into arguments of `Tool(...)`: LangChain's tools, MCP list entries, declarations; and load Python files.
 
-LangChain (`BaseTool` of langchain-core 1.x) is never imported here: a LangChain tool has imported it already.
+LangChain (`BaseTool` of langchain-core 1.x) is never imported here: a LangChain tool has imported
+it already.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.errors import DuplicateToolError, ToolDefinitionError, ToolLoadError, shown
+from ferrule.schema.inline import Generator, inline_definitions, strip_titles
+from ferrule.schema.nodes import is_object
 from ferrule.tools.execution.run import attempt
-from ferrule.values.schema.inline import Generator, inline_definitions, strip_titles
-from ferrule.values.schema.nodes import is_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,7 +31,10 @@ DEFAULT_FOLDER = "tools"
 
 def is_langchain_tool(thing: Any) -> bool:
     """Whether an object is a LangChain tool. Does not import LangChain."""
-    return any(each.__name__ == "BaseTool" and each.__module__.startswith("langchain_core.") for each in type(thing).__mro__)
+    return any(
+        each.__name__ == "BaseTool" and each.__module__.startswith("langchain_core.")
+        for each in type(thing).__mro__
+    )
 
 
 def is_mcp_entry(thing: Any) -> bool:
@@ -69,17 +73,26 @@ def tool_parts(thing: Any) -> dict[str, Any]:
 def langchain_parts(tool: Any) -> dict[str, Any]:
     """The arguments of `Tool(...)` for a LangChain tool. The schema leaves out injected arguments, which LangChain itself fills in."""
     if not is_langchain_tool(tool):
-        raise ToolDefinitionError(f"`Tool.from_langchain` takes a LangChain `BaseTool`, found {shown(tool)}.")
+        raise ToolDefinitionError(
+            f"`Tool.from_langchain` takes a LangChain `BaseTool`, found {shown(tool)}.",
+        )
     model = tool.tool_call_schema
     known: dict[str, Any] = getattr(tool.args_schema, "model_fields", {})
     declared = getattr(model, "model_fields", known)
-    if injected := [f"`{name}`" for name, field in known.items() if field.is_required() and name not in declared]:
+    if injected := [
+        f"`{name}`" for name, field in known.items() if field.is_required() and name not in declared
+    ]:
         msg = (
             f"`{tool.name}` needs {', '.join(injected)}, which LangGraph or your own code passes to LangChain's tools, and ferrule "
             "does not. Write a function that calls it; it can take `ctx: Context`, with the values in `ctx.deps`."
         )
         raise ToolDefinitionError(msg)
-    return {"func": _runner(tool), "name": tool.name, "description": tool.description or "", "schema": _schema(model)}
+    return {
+        "func": _runner(tool),
+        "name": tool.name,
+        "description": tool.description or "",
+        "schema": _schema(model),
+    }
 
 
 def _schema(model: Any) -> dict[str, Any]:
@@ -111,10 +124,12 @@ def _runner(tool: Any) -> Any:
     return run
 
 
-# -- files: `weather.py` contains one tool, the function or `@tool` named `weather` --------------------------------------
+# -- files: `weather.py` contains one tool, the function or `@tool` named `weather`
+# --------------------------------------
 #
-# Loading runs the file. Each file becomes a module of its own under a private name, in no package, so relative imports in it fail.
-# Names cannot leave the folder: no `..`, no absolute path, no link to a place outside.
+# Loading runs the file. Each file becomes a module of its own under a private name, in no package,
+# so relative imports in it fail. Names cannot leave the folder: no `..`, no absolute path, no link
+# to a place outside.
 
 
 def load_file(path: str | Path, make: Callable[[str, Any], T], *, strict: bool = False) -> T | None:
@@ -135,7 +150,10 @@ def load_file(path: str | Path, make: Callable[[str, Any], T], *, strict: bool =
         )
     found = getattr(module, file.stem, None)
     if found is None or isinstance(found, type) or not callable(found):
-        return _failed(f"`{file.name}` has no function `{file.stem}`; the tool is named like its file.", strict=strict)
+        return _failed(
+            f"`{file.name}` has no function `{file.stem}`; the tool is named like its file.",
+            strict=strict,
+        )
     made, error = attempt(partial(make, file.stem, found))
     if error is not None:
         return _failed(f"`{file.name}` holds no tool: {error}", strict=strict, cause=error)
@@ -143,37 +161,61 @@ def load_file(path: str | Path, make: Callable[[str, Any], T], *, strict: bool =
 
 
 def load_folder(
-    path: str | Path | None, names: str | Sequence[str] | None, make: Callable[[str, Any], T], name_of: Callable[[T], str], *, strict: bool
+    path: str | Path | None,
+    names: str | Sequence[str] | None,
+    make: Callable[[str, Any], T],
+    name_of: Callable[[T], str],
+    *,
+    strict: bool,
 ) -> list[T]:
     """Load the tools in a folder, or in one file, sorted by file name or in the order of `names`.
 
-    A missing folder or name raises `ToolLoadError`. A broken file is skipped with a warning, unless it was asked for by name or `strict`.
+    A missing folder or name raises `ToolLoadError`. A broken file is skipped with a warning, unless
+    it was asked for by name or `strict`.
     """
     place = Path(path) if path is not None else Path(DEFAULT_FOLDER)
     if names is None and not place.is_dir():
-        file = place if place.suffix == ".py" else place.with_name(f"{place.name}.py") if place.name else place
+        file = (
+            place
+            if place.suffix == ".py"
+            else place.with_name(f"{place.name}.py")
+            if place.name
+            else place
+        )
         if not file.is_file():
-            raise ToolLoadError(f"There is neither a folder `{place}` nor a file `{file}` to load tools from.")
+            raise ToolLoadError(
+                f"There is neither a folder `{place}` nor a file `{file}` to load tools from.",
+            )
         found = [load_file(file, make, strict=True)]
     elif not place.is_dir():
         raise ToolLoadError(f"There is no folder `{place}` to load tools from.")
     elif names is not None:
-        found = [load_file(each, make, strict=True) for each in _named(place, [names] if not isinstance(names, (list, tuple)) else names)]
+        found = [
+            load_file(each, make, strict=True)
+            for each in _named(place, [names] if not isinstance(names, (list, tuple)) else names)
+        ]
     else:
         files = sorted(each for each in place.glob("*.py") if not each.name.startswith("_"))
-        found = [load_file(each, make, strict=strict) if _is_inside(each, place) else _linked(each, strict=strict) for each in files]
+        found = [
+            load_file(each, make, strict=strict)
+            if _is_inside(each, place)
+            else _linked(each, strict=strict)
+            for each in files
+        ]
     tools = [each for each in found if each is not None]
     own_names = [name_of(each) for each in tools]
     if twice := sorted({each for each in own_names if own_names.count(each) > 1}):
-        raise DuplicateToolError(f"Several files hold a tool named {', '.join(f'`{each}`' for each in twice)}.")
+        raise DuplicateToolError(
+            f"Several files hold a tool named {', '.join(f'`{each}`' for each in twice)}.",
+        )
     return tools
 
 
 def load_module(path: str | Path, name: str) -> ModuleType:
     """Run a Python file as the module `name`, and return it.
 
-    The module stays registered in `sys.modules`, where dataclasses and pickles look for it, unless the file raises. Raises what the file
-    raises, and `ToolLoadError` for a file that is not Python.
+    The module stays registered in `sys.modules`, where dataclasses and pickles look for it, unless
+    the file raises. Raises what the file raises, and `ToolLoadError` for a file that is not Python.
     """
     place = Path(path).resolve()
     spec = importlib.util.spec_from_file_location(name, place)
@@ -196,15 +238,26 @@ def _named(folder: Path, names: Sequence[Any]) -> list[Path]:
     files: list[Path] = []
     for name in names:
         if not isinstance(name, str) or not name or Path(name).name != name or "\\" in name:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ToolLoadError(f"{shown(name)} is no name of a tool's file: give the bare name, without a folder.")
+            raise ToolLoadError(
+                f"{shown(name)} is no name of a tool's file: give the bare name, without a folder.",
+            )
         files.append(folder / (name if name.endswith(".py") else f"{name}.py"))
     absent = [each.stem for each in files if not each.is_file()]
     if absent:
-        there = ", ".join(sorted(each.stem for each in folder.glob("*.py") if not each.name.startswith("_"))) or "none"
-        raise ToolLoadError(f"There is no tool {', '.join(f'`{each}`' for each in absent)} in `{folder}`. There are: {there}.")
+        there = (
+            ", ".join(
+                sorted(each.stem for each in folder.glob("*.py") if not each.name.startswith("_")),
+            )
+            or "none"
+        )
+        raise ToolLoadError(
+            f"There is no tool {', '.join(f'`{each}`' for each in absent)} in `{folder}`. There are: {there}.",
+        )
     outside = [each.stem for each in files if not _is_inside(each, folder)]
     if outside:
-        raise ToolLoadError(f"{', '.join(f'`{each}`' for each in outside)} in `{folder}` is a link to a place outside; load it from there.")
+        raise ToolLoadError(
+            f"{', '.join(f'`{each}`' for each in outside)} in `{folder}` is a link to a place outside; load it from there.",
+        )
     return files
 
 
@@ -213,10 +266,19 @@ def _is_inside(file: Path, folder: Path) -> bool:
 
 
 def _linked(file: Path, *, strict: bool) -> None:
-    return _failed(f"`{file.name}` is a link to a place outside its folder and was not loaded.", strict=strict)
+    return _failed(
+        f"`{file.name}` is a link to a place outside its folder and was not loaded.",
+        strict=strict,
+    )
 
 
-def _failed(reason: str, *, strict: bool, quiet: bool = False, cause: BaseException | None = None) -> None:
+def _failed(
+    reason: str,
+    *,
+    strict: bool,
+    quiet: bool = False,
+    cause: BaseException | None = None,
+) -> None:
     if strict:
         raise ToolLoadError(reason) from cause
     if not quiet:

@@ -1,6 +1,7 @@
 """`Tool`: a function with a name, a schema and rules, which a model may call.
 
-Making a tool reads only the function's signature. Schema and validator are built on first use and kept.
+Making a tool reads only the function's signature. Schema and validator are built on first use and
+kept.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from ferrule.tools.definition.constructor import define_tool, unknown_options
 from ferrule.tools.definition.deps import accept_no_deps
 from ferrule.tools.definition.export import call_schema, tool_line, tool_state
 from ferrule.tools.definition.parameters import build_parameters
-from ferrule.tools.execution.run import acall_directly, arun_directly, call_directly, run_directly, run_tool
+from ferrule.tools.execution.run import (
+    acall_directly,
+    arun_directly,
+    call_directly,
+    run_directly,
+    run_tool,
+)
 from ferrule.values.calls.call import CheckedArguments
 from ferrule.values.content.type import Type
 from ferrule.values.tracebacks import callers_frames, trim
@@ -38,32 +45,33 @@ if TYPE_CHECKING:
 class Tool(attributes.ToolAttributes, Type, late=True):
     """A callable that a model may call: `Tool(function)`, `@tool`, or `Tool("name", "description", function, schema)`.
 
-    Name, description (the docstring), types and schema are read from the function unless they are given. Calling the tool, `tool(...)` or
-    `await tool.acall(...)`, checks and coerces the arguments and then runs the function; what the function raises passes through.
+    Name, description (the docstring), types and schema are read from the function unless they are
+    given. Calling the tool, `tool(...)` or `await tool.acall(...)`, checks and coerces the
+    arguments and then runs the function; what the function raises passes through.
 
     Args:
-        func_or_name: The function, or the tool's name. After a name, the positional arguments are description, `callable`, `schema` and
-            `mcp_server`. After a function they are name, description, `args`, `arg_types` and `arg_desc`.
-        positional: The positional arguments described above.
-        name: The tool's name.
-        description: What the tool does, for the model.
-        args: By parameter, a description or a JSON schema that replaces the one read from the function.
-        arg_types: By parameter, a type that replaces the annotation.
-        arg_desc: By parameter, a description.
-        desc: The same as `description`.
-        func: `func_or_name` as a keyword.
-        callable: The function. Its first parameter, if named `self` or `caller`, is filled by `tool.call(caller, ...)`.
-        schema: A JSON schema of all arguments. Without a function, the tool is only declared: it cannot run.
-        mcp_server: The name of the MCP server that has the tool.
-        mcp: That server's definition of the tool.
-        require_confirmation: True, `"destructive"`, `ask(...)` or a function of the arguments: whether a person must agree to a call.
-        effect: What a call changes: `"read"`, `"idempotent"`, `"transactional"` or `"once"` (the default). A crashed call with effect
+        func_or_name: The function, or the tool's name. After a name, the positional arguments are
+        description, `callable`, `schema` and
+            `mcp_server`. After a function they are name, description, `args`, `arg_types` and
+            `arg_desc`.
+        positional: The positional arguments described above. name: The tool's name. description:
+        What the tool does, for the model. args: By parameter, a description or a JSON schema that
+        replaces the one read from the function. arg_types: By parameter, a type that replaces the
+        annotation. arg_desc: By parameter, a description. desc: The same as `description`. func:
+        `func_or_name` as a keyword. callable: The function. Its first parameter, if named `self` or
+        `caller`, is filled by `tool.call(caller, ...)`. schema: A JSON schema of all arguments.
+        Without a function, the tool is only declared: it cannot run. mcp_server: The name of the
+        MCP server that has the tool. mcp: That server's definition of the tool.
+        require_confirmation: True, `"destructive"`, `ask(...)` or a function of the arguments:
+        whether a person must agree to a call. effect: What a call changes: `"read"`,
+        `"idempotent"`, `"transactional"` or `"once"` (the default). A crashed call with effect
             `"once"` is not repeated.
-        reconcile: Called with the call's key and arguments before a repetition. Returns the call's result, `NotDone` or `Unknown`.
-        unknown: What to do if it is unknown whether a crashed call ran: `"ask"` a person, `"tell"` the model, or `"fail"`.
-        timeout_s: The time limit of a call in seconds.
-        concurrent: Whether calls of one step may run at the same time. `Toolbox(concurrent=False)` turns it off for all its tools.
-        keywords: No other option is accepted; a misspelled one raises.
+        reconcile: Called with the call's key and arguments before a repetition. Returns the call's
+        result, `NotDone` or `Unknown`. unknown: What to do if it is unknown whether a crashed call
+        ran: `"ask"` a person, `"tell"` the model, or `"fail"`. timeout_s: The time limit of a call
+        in seconds. concurrent: Whether calls of one step may run at the same time.
+        `Toolbox(concurrent=False)` turns it off for all its tools. keywords: No other option is
+        accepted; a misspelled one raises.
 
     Raises:
         ToolDefinitionError: A model could not call the tool.
@@ -149,14 +157,19 @@ class Tool(attributes.ToolAttributes, Type, late=True):
         options = dict(locals())
         if keywords:
             raise unknown_options(keywords)
-        made, found = define_tool((func_or_name, *positional) if positional or func_or_name is not None else (), options)
-        # `BaseModel.__init__` would build a validator, and run it on fields that are computed only when they are read.
+        made, found = define_tool(
+            (func_or_name, *positional) if positional or func_or_name is not None else (),
+            options,
+        )
+        # `BaseModel.__init__` would build a validator, and run it on fields that are computed only
+        # when they are read.
         object.__setattr__(self, "__dict__", attributes.instance_state(made, found))
         object.__setattr__(self, "__pydantic_fields_set__", set(attributes.READY))
         object.__setattr__(self, "__pydantic_extra__", None)
         object.__setattr__(self, "__pydantic_private__", None)
 
-    # -- from other things -------------------------------------------------------------------------------------
+    # -- from other things
+    # -------------------------------------------------------------------------------------
 
     @classmethod
     def of(cls, thing: Any) -> Tool:
@@ -184,8 +197,9 @@ class Tool(attributes.ToolAttributes, Type, late=True):
     def from_mcp_tool(cls, *which: Any, **options: Any) -> Tool:
         """Make a tool from an MCP server's tool: `(session, tool)` calls it through that session, `(mcp_tool, server_id)` only declares it.
 
-        The MCP tool is the SDK's object or a dict. `options` are `name=` and the fields of `ConversionRules` and `ShowRules`: `trust=`,
-        `confirm=`, ... Raises `ToolDefinitionError` for an entry that cannot be called.
+        The MCP tool is the SDK's object or a dict. `options` are `name=` and the fields of
+        `ConversionRules` and `ShowRules`: `trust=`, `confirm=`, ... Raises `ToolDefinitionError`
+        for an entry that cannot be called.
         """
         from ferrule.tools.mcp.tool import read_mcp_tool_options
 
@@ -199,11 +213,23 @@ class Tool(attributes.ToolAttributes, Type, late=True):
         return load_file(filepath, cls._from_file, strict=strict)
 
     @classmethod
-    def load(cls, filepath: str | Path | None = None, file_name: str | list[str] | None = None, *, strict: bool = False) -> list[Tool]:
+    def load(
+        cls,
+        filepath: str | Path | None = None,
+        file_name: str | list[str] | None = None,
+        *,
+        strict: bool = False,
+    ) -> list[Tool]:
         """Load the tools in a folder (default `tools`), all or some by name, or in one file. Runs the files."""
         from ferrule.tools.sources import load_folder
 
-        return load_folder(filepath, file_name, cls._from_file, lambda each: each.name, strict=strict)
+        return load_folder(
+            filepath,
+            file_name,
+            cls._from_file,
+            lambda each: each.name,
+            strict=strict,
+        )
 
     @classmethod
     def _from_file(cls, name: str, found: Any) -> Tool:
@@ -220,19 +246,26 @@ class Tool(attributes.ToolAttributes, Type, late=True):
         del deep
         return type(self)(**attributes.constructor_arguments(self._given, update))
 
-    # -- description -------------------------------------------------------------------------------------------
+    # -- description
+    # -------------------------------------------------------------------------------------------
 
     @property
     def parameters(self) -> dict[str, Any]:
         """The JSON schema of all arguments: a copy. For a tool of an MCP server, the schema that the server gave."""
-        return copy.deepcopy(self._checked_by().parameters.schema if self.mcp is None else self.mcp.input_schema)
+        return copy.deepcopy(
+            self._checked_by().parameters.schema if self.mcp is None else self.mcp.input_schema,
+        )
 
     @property
     def declaration(self) -> dict[str, Any]:
         """The canonical `{"type": "function", "function": {...}}`, built once and shared: do not change it."""
         found = self._declaration
         if found is None:
-            body = {"name": self.wire_name, "description": self.desc, "parameters": self._checked_by().parameters.schema}
+            body = {
+                "name": self.wire_name,
+                "description": self.desc,
+                "parameters": self._checked_by().parameters.schema,
+            }
             found = vars(self)["_declaration"] = {"type": "function", "function": body}
         return found
 
@@ -258,7 +291,8 @@ class Tool(attributes.ToolAttributes, Type, late=True):
     def __str__(self) -> str:
         return self.format()
 
-    # -- calls -------------------------------------------------------------------------------------------------
+    # -- calls
+    # -------------------------------------------------------------------------------------------------
 
     def prepare(self, args: dict[str, Any]) -> CheckedArguments:
         """Repair, coerce and check arguments. Raises `ToolArgumentsError` with every problem."""
@@ -307,10 +341,20 @@ class Tool(attributes.ToolAttributes, Type, late=True):
             return await self.acall(**kwargs)
         checked = self._ready((), kwargs)
         if self._found.caller:
-            checked = CheckedArguments((caller, *checked.positional[1:]), checked.named, checked.shown, checked.repairs)
+            checked = CheckedArguments(
+                (caller, *checked.positional[1:]),
+                checked.named,
+                checked.shown,
+                checked.repairs,
+            )
         return await arun_directly(self, checked)
 
-    def with_context(self, arguments: CheckedArguments, context: Context[Any], caller: Any) -> CheckedArguments:
+    def with_context(
+        self,
+        arguments: CheckedArguments,
+        context: Context[Any],
+        caller: Any,
+    ) -> CheckedArguments:
         """Put the `Context` and the caller into checked arguments, unless they are there already."""
         if self._found.context and not context.has_deps:
             accept_no_deps(self, context)
@@ -318,10 +362,18 @@ class Tool(attributes.ToolAttributes, Type, late=True):
 
     def _ready(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CheckedArguments:
         """Check the arguments of a direct call. Raises `ConfirmationRequired` or `ConfirmationRejected` if a person must agree."""
-        args, kwargs, context = attributes.split_context(args, kwargs) if self.takes_context else (args, kwargs, None)
-        checked = self.prepare(attributes.bind_positional(self.name, self._found.order, args, kwargs) if args else kwargs)
+        args, kwargs, context = (
+            attributes.split_context(args, kwargs) if self.takes_context else (args, kwargs, None)
+        )
+        checked = self.prepare(
+            attributes.bind_positional(self.name, self._found.order, args, kwargs)
+            if args
+            else kwargs,
+        )
         # If only the hints of an MCP server ask for consent, a caller in Python code is not asked.
-        if self.require_confirmation and (self.mcp is None or getattr(self.func, "asks_directly", True)):
+        if self.require_confirmation and (
+            self.mcp is None or getattr(self.func, "asks_directly", True)
+        ):
             from ferrule.tools.execution.consent import consent
 
             checked = consent(self, checked)
@@ -331,11 +383,19 @@ class Tool(attributes.ToolAttributes, Type, late=True):
         checker = self._checker
         if checker is None:
             if self.mcp is None:
-                checker = ExactChecker(self.name, self._found, build_parameters(self.name, self._found, self._given))
+                checker = ExactChecker(
+                    self.name,
+                    self._found,
+                    build_parameters(self.name, self._found, self._given),
+                )
             else:
                 from ferrule.tools.mcp.schema_check import MCPChecker
 
-                checker = MCPChecker(self.name, self.mcp.input_schema, lenient=getattr(self.func, "lenient", True))
+                checker = MCPChecker(
+                    self.name,
+                    self.mcp.input_schema,
+                    lenient=getattr(self.func, "lenient", True),
+                )
             vars(self)["_checker"] = checker
         return checker
 

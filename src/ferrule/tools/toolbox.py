@@ -59,12 +59,13 @@ class Toolbox:
     """An ordered, immutable set of tools. Iterating yields the tools; `toolbox[name]`, `name in toolbox`, `.names`, `.items()`.
 
     Args:
-        tools: Tools, callables, declarations, MCP servers.
-        shelf: Tools that are not offered until a tool returns `Load("billing.*")` or a `@module_callback` loads them.
-        search: `"bm25"` puts all tools on the shelf except `keep`, and offers `search_tools(query, limit)`.
-        keep: Names or globs of tools that stay offered.
-        keep_turns: The number of steps without a call after which a tool loaded from the shelf is put back. None: it stays.
-        concurrent: Whether calls of one step may run at once, even of tools loaded later. False, for tools that share state: in order.
+        tools: Tools, callables, declarations, MCP servers. shelf: Tools that are not offered until
+        a tool returns `Load("billing.*")` or a `@module_callback` loads them. search: `"bm25"` puts
+        all tools on the shelf except `keep`, and offers `search_tools(query, limit)`. keep: Names
+        or globs of tools that stay offered. keep_turns: The number of steps without a call after
+        which a tool loaded from the shelf is put back. None: it stays. concurrent: Whether calls of
+        one step may run at once, even of tools loaded later. False, for tools that share state: in
+        order.
 
     """
 
@@ -78,7 +79,10 @@ class Toolbox:
     def __new__(cls, tools: Any = (), **how: Any) -> Self:
         """Make a `LiveToolbox` if MCP servers are among the tools."""
         del how
-        is_live = cls is Toolbox and (is_server(tools) or (isinstance(tools, (list, tuple)) and any(map(is_server, tools))))  # pyright: ignore[reportUnknownArgumentType]  may be anything
+        entries: Iterable[Any] = [tools]
+        if isinstance(tools, (list, tuple)):
+            entries = cast("Iterable[Any]", tools)
+        is_live = cls is Toolbox and any(is_server(entry) for entry in entries)
         return cast("Self", object.__new__(LiveToolbox)) if is_live else object.__new__(cls)
 
     def __init__(  # pyright: ignore[reportInconsistentConstructor]  `__new__` takes the same, with looser types
@@ -94,7 +98,9 @@ class Toolbox:
         offered, behind = _all(tools), _all(shelf)
         self.concurrent: bool = concurrent
         if keep_turns is not None and (type(keep_turns) is not int or keep_turns < 1):
-            raise ToolDefinitionError(f"`keep_turns` is a whole number greater than zero, or None; found {shown(keep_turns)}.")
+            raise ToolDefinitionError(
+                f"`keep_turns` is a whole number greater than zero, or None; found {shown(keep_turns)}.",
+            )
         self.keep_turns: int | None = keep_turns
         if isinstance(tools, Toolbox):
             self.keep_turns = tools.keep_turns if keep_turns is None else keep_turns
@@ -118,7 +124,9 @@ class Toolbox:
         self._index(behind)
         self.has_remote: bool = any(tool.mcp is not None for tool in (*behind, *self.tools))
         """Whether a tool in it belongs to an MCP server."""
-        self.asks_deps: bool = any(tool.takes_context or tool.is_program for tool in (*behind, *self.tools))
+        self.asks_deps: bool = any(
+            tool.takes_context or tool.is_program for tool in (*behind, *self.tools)
+        )
         """Whether a tool in it may need the `deps` of the run."""
         self.names: tuple[str, ...] = tuple(tool.name for tool in self.tools)
         """The names of the offered tools, in order."""
@@ -126,7 +134,10 @@ class Toolbox:
         """Their canonical declarations, in order; shared, do not change them."""
 
     @classmethod
-    def of(cls, tools: Iterable[Tool | Callable[..., Any] | Mapping[str, Any] | ToolServer] | Toolbox) -> Toolbox:
+    def of(
+        cls,
+        tools: Iterable[Tool | Callable[..., Any] | Mapping[str, Any] | ToolServer] | Toolbox,
+    ) -> Toolbox:
         """A toolbox unchanged; anything else as a toolbox."""
         return tools if isinstance(tools, Toolbox) else cls(tools)
 
@@ -158,7 +169,11 @@ class Toolbox:
         return tool
 
     def __contains__(self, name: object) -> bool:
-        return name in self._by_name if isinstance(name, str) else any(name is tool or name == tool for tool in self.tools)
+        return (
+            name in self._by_name
+            if isinstance(name, str)
+            else any(name is tool or name == tool for tool in self.tools)
+        )
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self.tools)
@@ -168,9 +183,12 @@ class Toolbox:
 
     def kept(self, key: Any, make: Callable[[], Any]) -> Any:
         """The value of `make()`, made once for `key`. It is dropped with the toolbox, as tools may hold anything, such as a user's data."""
-        if len(self._kept) >= 256 and key not in self._kept:  # noqa: PLR2004  a program may make a signature for each question
+        if len(self._kept) >= 256 and key not in self._kept:
             self._kept = {}
-        found = self._kept.get(key, self)  # looked up once: a signature in the key is hashed by Python code
+        found = self._kept.get(
+            key,
+            self,
+        )  # looked up once: a signature in the key is hashed by Python code
         return self._kept.setdefault(key, make()) if found is self else found
 
     def keys(self) -> tuple[str, ...]:
@@ -192,12 +210,20 @@ class Toolbox:
         return self  # a toolbox does not change, and tools are not copied
 
     def __getstate__(self) -> Any:
-        return None, {**cast("Any", super().__getstate__())[1], "_hash": None, "_kept": {}}  # values of this process only
+        return None, {
+            **cast("Any", super().__getstate__())[1],
+            "_hash": None,
+            "_kept": {},
+        }  # values of this process only
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Toolbox):
             return NotImplemented
-        same = (self.tools, self.concurrent, self.keep_turns) == (other.tools, other.concurrent, other.keep_turns)
+        same = (self.tools, self.concurrent, self.keep_turns) == (
+            other.tools,
+            other.concurrent,
+            other.keep_turns,
+        )
         return self is other or (same and list(self.shelf or ()) == list(other.shelf or ()))
 
     def __hash__(self) -> int:
@@ -212,7 +238,8 @@ class Toolbox:
 class LiveToolbox(Toolbox):
     """A toolbox with MCP servers, each replaced by its tools. Servers connect when the tools are first needed.
 
-    After that, a run starts or resumes with the last listed tools, and applies changes between turns (`programs/tool_use/live.py`).
+    After that, a run starts or resumes with the last listed tools, and applies changes between
+    turns (`programs/tool_use/live.py`).
     """
 
     __slots__ = ("_checks", "_given", "_how", "_read", "_warned", "servers")
@@ -256,10 +283,16 @@ class LiveToolbox(Toolbox):
 
     def list_tools(self) -> Toolbox:
         """A plain toolbox with the current tools of the servers. Lists them if needed."""
-        from ferrule.tools.server_tools import list_server_tools  # late: most toolboxes have no servers
+        from ferrule.tools.server_tools import (
+            list_server_tools,
+        )  # late: most toolboxes have no servers
 
         of_servers = list_server_tools(self.servers)
-        tools = [tool for each in self._given for tool in (of_servers[id(each)] if is_server(each) else (Tool.of(each),))]
+        tools = [
+            tool
+            for each in self._given
+            for tool in (of_servers[id(each)] if is_server(each) else (Tool.of(each),))
+        ]
         if any(tool.mcp is not None for tool in tools):
             self._warn_of_shadowed(tools)
         return Toolbox(_resolve_names(tuple(tools), RESERVED), **self._how)
@@ -277,7 +310,10 @@ class LiveToolbox(Toolbox):
 
     def fill(self, made: Toolbox) -> Self:
         """Use these tools instead of listing the servers."""
-        for each in sorted(Toolbox.__slots__, key="_kept".__eq__):  # last: until then, another run may keep values of the old tools
+        for each in sorted(
+            Toolbox.__slots__,
+            key="_kept".__eq__,
+        ):  # last: until then, another run may keep values of the old tools
             setattr(self, each, getattr(made, each))
         return self
 
@@ -288,7 +324,12 @@ class LiveToolbox(Toolbox):
 
     def local(self) -> dict[str, Tool]:
         """The local tools, by name. Contacts no server."""
-        return {tool.name: tool for each in self._given if not is_server(each) for tool in (Tool.of(each),)}
+        return {
+            tool.name: tool
+            for each in self._given
+            if not is_server(each)
+            for tool in (Tool.of(each),)
+        }
 
     def when_listed(self, check: Callable[[Toolbox], None]) -> None:
         """Call `check` with the toolbox when its tools are known, or at once if they are."""
@@ -306,7 +347,7 @@ RESERVED = ("finish", "user_clarification")
 
 
 def is_server(thing: Any) -> bool:
-    """Whether this is an `MCPServer` (`bridges/mcp/client/mcp_server.py`), which cannot be imported here."""
+    """Whether this is an `MCPServer` (`mcp_bridge/client/mcp_server.py`), which cannot be imported here."""
     return callable(getattr(cast("Any", type(thing)), "ask_in_runs", None))
 
 
@@ -323,7 +364,9 @@ def _all(tools: Any) -> tuple[Tool, ...]:
         msg = f"Tools come as a list of tools or functions, found {shown(tools)}."  # pyright: ignore[reportUnknownArgumentType]  may be anything
         raise ToolDefinitionError(msg)
     made = [Tool.of(each) for each in cast("Iterable[Any]", tools)]
-    return tuple({id(each): each for each in made}.values())  # a tool given twice counts once; two tools of one name raise later
+    return tuple(
+        {id(each): each for each in made}.values(),
+    )  # a tool given twice counts once; two tools of one name raise later
 
 
 def _make_shelf(tools: tuple[Tool, ...]) -> Shelf:
@@ -333,7 +376,10 @@ def _make_shelf(tools: tuple[Tool, ...]) -> Shelf:
 
 
 def _searched(
-    offered: tuple[Tool, ...], behind: tuple[Tool, ...], search: str, keep: Iterable[str]
+    offered: tuple[Tool, ...],
+    behind: tuple[Tool, ...],
+    search: str,
+    keep: Iterable[str],
 ) -> tuple[tuple[Tool, ...], tuple[Tool, ...]]:
     """The tools that stay offered, and those put on the shelf."""
     if search != "bm25":
@@ -347,4 +393,7 @@ def _searched(
         if not found:
             raise UnknownToolError(pattern, [tool.name for tool in offered])
         kept.update(tool.name for tool in found)
-    return (tuple(tool for tool in offered if tool.name in kept), (*(tool for tool in offered if tool.name not in kept), *behind))
+    return (
+        tuple(tool for tool in offered if tool.name in kept),
+        (*(tool for tool in offered if tool.name not in kept), *behind),
+    )

@@ -26,7 +26,10 @@ class Displayed:
         return self.display_rows()
 
     def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><th{_STYLE}>{_text(name)}</th><td{_STYLE}>{_cell(value)}</td></tr>" for name, value in self.display_rows())
+        rows = "".join(
+            f"<tr><th{_STYLE}>{_text(name)}</th><td{_STYLE}>{_cell(value)}</td></tr>"
+            for name, value in self.display_rows()
+        )
         return f"<table><tr><th{_STYLE} colspan='2'>{_text(type(self).__name__)}</th></tr>{rows}</table>"
 
 
@@ -44,3 +47,12 @@ def _text(text: str) -> str:
 
     cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text)} characters)"
     return escape(cut.encode(errors="replace").decode())  # a page cannot hold a lone surrogate
+
+
+class Concealed(str):
+    """A secret string: it is sent unchanged, but its `repr` does not show it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'...'"

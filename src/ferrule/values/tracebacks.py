@@ -1,6 +1,7 @@
 """Trim the tracebacks of a caller's errors: without ferrule's frames, the last line is the caller's own.
 
-An error of ferrule's own code (a bug) keeps all frames. With `FERRULE_FULL_TRACEBACK=1` in the environment, every error does.
+An error of ferrule's own code (a bug) keeps all frames. With `FERRULE_FULL_TRACEBACK=1` in the
+environment, every error does.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 FULL = "FERRULE_FULL_TRACEBACK"
 _PASSING_ON = frozenset({"_perform_forward", "prediction", "call_program", "acall_program"})
 """Functions of ferrule that only pass on errors of other code: the first, the `TypeError` for wrong arguments of a `forward`."""
-PACKAGE = os.path.normpath(f"{__file__}/../..") + os.sep  # as code has it: with its links. `pathlib` takes long to import
+PACKAGE = (
+    os.path.normpath(f"{__file__}/../..") + os.sep
+)  # as code has it: with its links. `pathlib` takes long to import
 
 
 class _CallersFrames:
@@ -27,8 +30,14 @@ class _CallersFrames:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
-        # Python raises the error again with the traceback set here, and does not add the frame of the `with` statement.
+    def __exit__(
+        self,
+        kind: object,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # Python raises the error again with the traceback set here, and does not add the frame of
+        # the `with` statement.
         if error is not None:
             trim(error)
 
@@ -47,7 +56,11 @@ def trim(error: BaseException) -> None:
         each.__traceback__ = _trimmed(each, each.__traceback__)
 
 
-def with_causes(error: BaseException, *, without: BaseException | None = None) -> Iterator[BaseException]:
+def with_causes(
+    error: BaseException,
+    *,
+    without: BaseException | None = None,
+) -> Iterator[BaseException]:
     """The error, its causes and contexts, and the errors in groups, each once; except `without` and errors reached only through it."""
     seen = {id(without)}
     todo: list[BaseException | None] = [error]
@@ -69,7 +82,9 @@ def _trimmed(error: BaseException, trace: TracebackType | None) -> TracebackType
         code = trace.tb_frame.f_code
         if code.co_filename.startswith(PACKAGE):
             is_ours, function = True, code.co_name
-        elif not (is_ours and code.co_filename.startswith((*foreign_folders(), "<"))):  # a library that ferrule called is left out, too
+        elif not (
+            is_ours and code.co_filename.startswith((*foreign_folders(), "<"))
+        ):  # a library that ferrule called is left out, too
             is_ours = False
             kept.append(trace)
         trace = trace.tb_next
@@ -87,6 +102,13 @@ def foreign_folders() -> tuple[str, ...]:
     import site
     import sysconfig
 
-    installed = [*site.getsitepackages(), site.getusersitepackages()] if hasattr(site, "getsitepackages") else []
+    installed = (
+        [*site.getsitepackages(), site.getusersitepackages()]
+        if hasattr(site, "getsitepackages")
+        else []
+    )
     library = [sysconfig.get_path(each) for each in ("stdlib", "platstdlib", "purelib", "platlib")]
-    return (PACKAGE, *dict.fromkeys(f"{each.rstrip(os.sep)}{os.sep}" for each in (*installed, *library) if each))
+    return (
+        PACKAGE,
+        *dict.fromkeys(f"{each.rstrip(os.sep)}{os.sep}" for each in (*installed, *library) if each),
+    )

@@ -1,7 +1,8 @@
 """The type parameters of programs, and the signature that a program has at run time.
 
-`S` is the class of a signature, `D` the type of `deps`, `P` the inputs. They exist for type checkers. At run time, `ReAct[QA]` is `ReAct`
-itself: it costs nothing, and does not change instances, pickles or saved programs.
+`S` is the class of a signature, `D` the type of `deps`, `P` the inputs. They exist for type
+checkers. At run time, `ReAct[QA]` is `ReAct` itself: it costs nothing, and does not change
+instances, pickles or saved programs.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from starlette.routing import Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 
 from ferrule.errors import ConfigurationError
-from ferrule.models.http.sockets import listening_socket, url_host
+from ferrule.net.sockets import listening_socket, url_host
 from ferrule.web.deciding import Chat, Deciding
 from ferrule.web.guard import PageGuard, Refused, Sessions
 from ferrule.web.live import Watch
@@ -29,7 +29,11 @@ if TYPE_CHECKING:
     from ferrule.web.work import Work
 
 _PORTS = 50
-_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
 _OF_ADMINISTRATORS = range(1, 1024)
 
 
@@ -48,18 +52,35 @@ class UIApp(PageGuard):
         read_only: bool = False, deps: Any = None, place: str = "",
     ) -> None:  # fmt: skip
         if not people or len(set(people)) != len(people):
-            raise ConfigurationError(f"`people` are the names of those who decide, each once; found {list(people)!r}.")
+            raise ConfigurationError(
+                f"`people` are the names of those who decide, each once; found {list(people)!r}.",
+            )
         self.sessions = Sessions(people)
         self.work: Work | None = None
         if program is not None:
-            from ferrule.web.work import Work, check_program  # late: a page without a program needs none of what executes one
+            from ferrule.web.work import (
+                Work,
+                check_program,
+            )  # late: a page without a program needs none of what executes one
 
             check_program(program)
             self.work = Work(store, program, deps=deps, place=place)
         self.watch = Watch(store, self.work)
         title = getattr(store, "path", type(store).__name__)
-        self.pages = Pages(store, self.watch, title=str(title), work=self.work, is_read_only=read_only)
-        super().__init__(_routes(self.pages), self.sessions, allowed_hosts=allowed_hosts, is_read_only=read_only, refuse=refusal_page)
+        self.pages = Pages(
+            store,
+            self.watch,
+            title=str(title),
+            work=self.work,
+            is_read_only=read_only,
+        )
+        super().__init__(
+            _routes(self.pages),
+            self.sessions,
+            allowed_hosts=allowed_hosts,
+            is_read_only=read_only,
+            refuse=refusal_page,
+        )
 
     @property
     def links(self) -> dict[str, str]:
@@ -67,7 +88,13 @@ class UIApp(PageGuard):
         return {person: f"/?token={token}" for person, token in self.sessions.links.items()}
 
 
-def serve_page(app: UIApp, *, host: str, port: int, on_listening: Callable[[dict[str, str]], Any]) -> None:
+def serve_page(
+    app: UIApp,
+    *,
+    host: str,
+    port: int,
+    on_listening: Callable[[dict[str, str]], Any],
+) -> None:
     """Serve until Ctrl-C. `on_listening` gets the link of each person."""
     import uvicorn  # late: half of what the page imports, and not needed under another server
 
@@ -107,7 +134,10 @@ def _routes(pages: Pages) -> Any:
         Route("/runs/{id}", pages.run),
         Route("/runs/{id}/live", pages.run_live),
         Route("/runs/{id}/text/{first:ferrule_number}/{what}", pages.text),
-        Route("/runs/{id}/picture/{first:ferrule_number}/{call:ferrule_number}/{part:ferrule_number}", pages.picture),
+        Route(
+            "/runs/{id}/picture/{first:ferrule_number}/{call:ferrule_number}/{part:ferrule_number}",
+            pages.picture,
+        ),
         post("/runs/{id}/questions/{question}", deciding.decide),
         post("/runs/{id}/cancel", deciding.cancel),
         post("/runs/{id}/resume", deciding.resume),
@@ -115,7 +145,12 @@ def _routes(pages: Pages) -> Any:
     ]
 
     if chat is not None:
-        routes[:0] = [Route("/chat", chat.begin), post("/chat", chat.send), Route("/chat/{id}", chat.turn), post("/chat/{id}", chat.send)]
+        routes[:0] = [
+            Route("/chat", chat.begin),
+            post("/chat", chat.send),
+            Route("/chat/{id}", chat.turn),
+            post("/chat/{id}", chat.send),
+        ]
 
     async def missing(*_: Any) -> None:
         raise Refused(404, "There is no such page.")
@@ -140,8 +175,12 @@ def _listening_socket(host: str, port: int) -> socket.socket:
         try:
             return listening_socket(host, each)
         except ConfigurationError as error:
-            # Windows refuses ports that it keeps for virtual machines, or that a program has for itself alone, with EACCES.
+            # Windows refuses ports that it keeps for virtual machines, or that a program has for
+            # itself alone, with EACCES.
             taken = {EADDRINUSE} if each in _OF_ADMINISTRATORS else {EADDRINUSE, EACCES}
-            if each in {0, port + _PORTS - 1} or getattr(error.__cause__, "errno", None) not in taken:
+            if (
+                each in {0, port + _PORTS - 1}
+                or getattr(error.__cause__, "errno", None) not in taken
+            ):
                 raise
     raise AssertionError  # the last port returned or raised

@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 from starlette.responses import RedirectResponse, Response
 
+from ferrule.approval.policy import Grant
+from ferrule.encoding.encode import json_text
+from ferrule.encoding.safe_text import TypedText
 from ferrule.errors import DecisionError, FerruleError, StoreError
+from ferrule.record import replace
 from ferrule.runs.store.listing import stored_head
-from ferrule.values.confirmation.policy import Grant
-from ferrule.values.encoding.encode import json_text
-from ferrule.values.encoding.safe_text import TypedText
-from ferrule.values.record import replace
 from ferrule.web import reading
 from ferrule.web.forms import HTMLForm
 from ferrule.web.guard import Refused
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from ferrule.approval.question import Decision
     from ferrule.runs.protocols import Store
-    from ferrule.values.confirmation.question import Decision
     from ferrule.web.work import Work
 
 _MOST_CALLS = 1_000_000
@@ -49,7 +49,10 @@ class Deciding:
 
     def decide(self, request: Request) -> Response:
         """`/runs/ID/questions/QUESTION`."""
-        run_id, question_id = reading.id_from_path(request.path_params["id"]), request.path_params["question"]
+        run_id, question_id = (
+            reading.id_from_path(request.path_params["id"]),
+            request.path_params["question"],
+        )
         sent: Mapping[str, str] = request.scope["ferrule.form"]
         mark = request.scope["ferrule.session"].person, dict(sent)
         asked = self._find(run_id, question_id)
@@ -63,7 +66,10 @@ class Deciding:
             decision = _decision(asked, form, sent)
             if decision is None:
                 return self._misfit(request, asked, form, sent, "")
-            self._store.decide(run_id, decision.signed(request.scope["ferrule.session"].person, "web"))
+            self._store.decide(
+                run_id,
+                decision.signed(request.scope["ferrule.session"].person, "web"),
+            )
             self._made[run_id, question_id] = mark
             while len(self._made) > _MOST_KEPT:
                 del self._made[next(iter(self._made))]
@@ -85,7 +91,10 @@ class Deciding:
         try:
             work.resume(run_id)
         except FerruleError as error:
-            raise Refused(409, f"The decision was recorded, but the run does not continue: {error}") from error
+            raise Refused(
+                409,
+                f"The decision was recorded, but the run does not continue: {error}",
+            ) from error
 
     def cancel(self, request: Request) -> Response:
         """`/runs/ID/cancel`."""
@@ -101,7 +110,10 @@ class Deciding:
         run_id, work = reading.id_from_path(request.path_params["id"]), self._pages.work
         try:
             if work is None or not work.fits(stored_head(self._store, run_id)):
-                raise Refused(409, "This page serves another program than that of the run. Resume the run with `ferrule resume`.")
+                raise Refused(
+                    409,
+                    "This page serves another program than that of the run. Resume the run with `ferrule resume`.",
+                )
             work.resume(run_id)
         except FerruleError as error:
             raise Refused(409, str(error)) from error
@@ -118,25 +130,59 @@ class Deciding:
         return question_id in run.decided or all(each.id != question_id for each in run.questions)
 
     def _too_late(self, request: Request, run_id: str, question_id: str) -> Response:
-        decision, asked = reading.find_decision(self._store, run_id, question_id), self._find(run_id, question_id)
-        shown = self._pages.question(request, replace(asked, decision=decision)) if asked is not None and decision is not None else None
-        values: dict[str, Any] = {"said": decided_text(decision), "decision": decision, "each": shown, "run_id": run_id}
+        decision, asked = (
+            reading.find_decision(self._store, run_id, question_id),
+            self._find(run_id, question_id),
+        )
+        shown = (
+            self._pages.question(request, replace(asked, decision=decision))
+            if asked is not None and decision is not None
+            else None
+        )
+        values: dict[str, Any] = {
+            "said": decided_text(decision),
+            "decision": decision,
+            "each": shown,
+            "run_id": run_id,
+        }
         return self._pages.html(request, "decided.html", status=409, **values)
 
     def _misfit(
-        self, request: Request, asked: reading.AskedQuestion, form: HTMLForm | None, sent: Mapping[str, str], problem: str
+        self,
+        request: Request,
+        asked: reading.AskedQuestion,
+        form: HTMLForm | None,
+        sent: Mapping[str, str],
+        problem: str,
     ) -> Response:
         """The question again, with what was typed and what does not fit."""
         typed = {name: TypedText(text) for name, text in sent.items()}
-        shown = self._pages.question(request, asked, form=form, sent=typed, problem=problem, back=sent.get("back", "run"))
+        shown = self._pages.question(
+            request,
+            asked,
+            form=form,
+            sent=typed,
+            problem=problem,
+            back=sent.get("back", "run"),
+        )
         return self._pages.html(request, "question_page.html", status=422, each=shown)
 
 
 def _back(request: Request) -> Response:
     """To the page that a form was on, and there to the question that it decided."""
-    part, back, question = request.path_params["id"], request.scope["ferrule.form"].get("back"), request.path_params.get("question")
-    there = f"#q-{quote(question)}" if question and back != "chat" else ""  # a chat begins at its end, where the message is typed
-    return RedirectResponse(("/inbox" if back == "inbox" else f"/{'chat' if back == 'chat' else 'runs'}/{part}") + there, 303)
+    part, back, question = (
+        request.path_params["id"],
+        request.scope["ferrule.form"].get("back"),
+        request.path_params.get("question"),
+    )
+    there = (
+        f"#q-{quote(question)}" if question and back != "chat" else ""
+    )  # a chat begins at its end, where the message is typed
+    return RedirectResponse(
+        ("/inbox" if back == "inbox" else f"/{'chat' if back == 'chat' else 'runs'}/{part}")
+        + there,
+        303,
+    )
 
 
 class Chat:
@@ -157,13 +203,22 @@ class Chat:
 
     def send(self, request: Request) -> Response:
         """A message, at either address."""
-        part, sent, form = request.path_params.get("id", ""), request.scope["ferrule.form"], self._form()
+        part, sent, form = (
+            request.path_params.get("id", ""),
+            request.scope["ferrule.form"],
+            self._form(),
+        )
         values = form.read(sent)
         text = values.get(self._work.message) if values is not None else ""
         if values is not None and self._work.message and not str(text or "").strip():
             return self._page(request, form, part, problem="Write a message first.")
         if values is None:
-            return self._page(request, form, part, problem="A value in the form is not valid. Nothing was sent.")
+            return self._page(
+                request,
+                form,
+                part,
+                problem="A value in the form is not valid. Nothing was sent.",
+            )
         try:
             run_id = self._next(reading.id_from_path(part), self._work.typed(values))
         except (FerruleError, ValueError) as error:
@@ -178,10 +233,14 @@ class Chat:
         if before and work.history:
             run, run_id = self._store.summary(before), _next_id(before)
             if run.status in {"queued", "running", "waiting"}:
-                raise DecisionError("The previous turn has not ended: wait for its answer, decide its question, or stop it.")
+                raise DecisionError(
+                    "The previous turn has not ended: wait for its answer, decide its question, or stop it.",
+                )
             inputs[work.history] = work.turns(run)
             if _is_there(self._store, run_id):
-                raise DecisionError("This conversation continued elsewhere. Open its latest turn in the list of runs.")
+                raise DecisionError(
+                    "This conversation continued elsewhere. Open its latest turn in the list of runs.",
+                )
         work.start(inputs, run_id)
         return run_id
 
@@ -204,13 +263,18 @@ class Chat:
         }  # fmt: skip
         if not part:
             recent = [
-                {"run": each, "text": self._first_words(each.id)} for each in self._store.list(program=work.program.name, limit=_RECENT)
+                {"run": each, "text": self._first_words(each.id)}
+                for each in self._store.list(program=work.program.name, limit=_RECENT)
             ]
             return self._pages.html(request, "chat.html", run=None, recent=recent, **values)
         shown = self._pages.run_values(request)
         if shown["run"].program != work.program.name:
             return RedirectResponse(f"/runs/{part}", 303)
-        earlier = [turn for each in _earlier_ids(shown["run"].id, _TURNS) if (turn := self._turn(each)) is not None]
+        earlier = [
+            turn
+            for each in _earlier_ids(shown["run"].id, _TURNS)
+            if (turn := self._turn(each)) is not None
+        ]
         return self._pages.html(request, "chat.html", recent=(), earlier=earlier, **shown, **values)
 
     def _first_words(self, run_id: str) -> str:
@@ -225,7 +289,9 @@ class Chat:
         if not _is_there(self._store, run_id):
             return None
         run, head = self._store.summary(run_id), stored_head(self._store, run_id)
-        answer = self._work.outputs(run_id) if run.status == "done" and self._work.fits(head) else None
+        answer = (
+            self._work.outputs(run_id) if run.status == "done" and self._work.fits(head) else None
+        )
         return {"run": run, "inputs": reading.inputs_in(head), "answer": answer}
 
 
@@ -244,7 +310,11 @@ def _earlier_ids(run_id: str, most: int) -> list[str]:
     """The ids of the turns before this one, oldest first."""
     found = _TURN.fullmatch(run_id)
     count = int(found[2] or 1) if found else 1
-    return [f"{found[1]}.{k}" if k > 1 else found[1] for k in range(max(1, count - most), count)] if found else []
+    return (
+        [f"{found[1]}.{k}" if k > 1 else found[1] for k in range(max(1, count - most), count)]
+        if found
+        else []
+    )
 
 
 def _is_there(store: Store, run_id: str) -> bool:
@@ -255,7 +325,11 @@ def _is_there(store: Store, run_id: str) -> bool:
     return True
 
 
-def _decision(asked: reading.AskedQuestion, form: HTMLForm | None, sent: Mapping[str, str]) -> Decision | None:
+def _decision(
+    asked: reading.AskedQuestion,
+    form: HTMLForm | None,
+    sent: Mapping[str, str],
+) -> Decision | None:
     """The decision that was sent; None if the form does not fit. Raises `DecisionError` for one that makes no sense."""
     question, words = asked.question, sent.get("words", "").replace("\r\n", "\n")
     match sent.get("do"):

@@ -1,7 +1,8 @@
 """Checks every request before a page sees it, adds headers to every answer, and knows who may use the page.
 
-Browsers attack servers on this machine: by a host name of their own (DNS rebinding), by forms of other pages, by frames. So `Host` and
-`Origin` are checked before anything is read, and every POST holds the secret of its session, which the token in a person's link opens.
+Browsers attack servers on this machine: by a host name of their own (DNS rebinding), by forms of
+other pages, by frames. So `Host` and `Origin` are checked before anything is read, and every POST
+holds the secret of its session, which the token in a person's link opens.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from urllib.parse import parse_qs, parse_qsl, quote, urlencode
 from starlette.exceptions import HTTPException
 
 from ferrule.errors import StoreError
-from ferrule.models.http.loopback import HOSTS
-from ferrule.values.record import Record
+from ferrule.net.loopback import HOSTS
+from ferrule.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,7 +37,10 @@ _POLICY = (
 _HEADERS = (
     (b"content-security-policy", _POLICY),
     (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"same-origin"),  # `no-referrer` would make browsers send `Origin: null` with forms
+    (
+        b"referrer-policy",
+        b"same-origin",
+    ),  # `no-referrer` would make browsers send `Origin: null` with forms
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
@@ -80,7 +84,9 @@ class Sessions:
                 found = person
         if found is None:
             now = monotonic()
-            self._wrong = [*(at for at in self._wrong if now - at < _MINUTE_S), now][-_MOST_WRONG - 1 :]
+            self._wrong = [*(at for at in self._wrong if now - at < _MINUTE_S), now][
+                -_MOST_WRONG - 1 :
+            ]
             return None
         key = secrets.token_urlsafe(32)
         self._open[_digest(key)] = BrowserSession(found, secrets.token_urlsafe(32))
@@ -102,7 +108,13 @@ class PageGuard:
     """An ASGI application around another one."""
 
     def __init__(
-        self, app: Any, sessions: Sessions, *, allowed_hosts: Sequence[str], is_read_only: bool, refuse: Callable[[int, str], bytes]
+        self,
+        app: Any,
+        sessions: Sessions,
+        *,
+        allowed_hosts: Sequence[str],
+        is_read_only: bool,
+        refuse: Callable[[int, str], bytes],
     ) -> None:
         self._app = app
         self._sessions = sessions
@@ -125,7 +137,10 @@ class PageGuard:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
-                message["headers"] = [*(each for each in message.get("headers", ()) if each[0].lower() not in _OURS), *_HEADERS]
+                message["headers"] = [
+                    *(each for each in message.get("headers", ()) if each[0].lower() not in _OURS),
+                    *_HEADERS,
+                ]
             await send(message)
 
         try:
@@ -139,10 +154,20 @@ class PageGuard:
             await self._answer(sending, scope, Refused(503, str(error)))
         except Exception:
             number = next(self._errors)
-            log.exception("Error %d of the page, at %s %s", number, scope["method"], quote(scope["path"]))
+            log.exception(
+                "Error %d of the page, at %s %s",
+                number,
+                scope["method"],
+                quote(scope["path"]),
+            )
             if not begun:
                 await self._answer(
-                    sending, scope, Refused(500, f"Something went wrong here. The log of `ferrule ui` has it as error {number}.")
+                    sending,
+                    scope,
+                    Refused(
+                        500,
+                        f"Something went wrong here. The log of `ferrule ui` has it as error {number}.",
+                    ),
                 )
 
     async def _answer(self, send: Any, scope: Any, refused: Refused) -> None:
@@ -150,7 +175,9 @@ class PageGuard:
         sized = (b"content-length", str(len(body)).encode())
         headers = [(b"content-type", b"text/html; charset=utf-8"), sized, *refused.headers]
         await send({"type": "http.response.start", "status": refused.status, "headers": headers})
-        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+        await send(
+            {"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body},
+        )
 
     async def _check(self, scope: Any, receive: Any) -> None:
         headers = _Headers(scope["headers"])
@@ -161,7 +188,11 @@ class PageGuard:
         is_reading = scope["method"] in _READING
         if not is_reading:
             if scope["method"] != "POST":
-                raise Refused(405, "This address takes GET and POST.", (b"allow", b"GET, HEAD, OPTIONS, POST"))
+                raise Refused(
+                    405,
+                    "This address takes GET and POST.",
+                    (b"allow", b"GET, HEAD, OPTIONS, POST"),
+                )
             if headers.one(b"origin").casefold() not in {f"http://{host}", f"https://{host}"}:
                 raise Refused(403, "This form was sent from another page.")
             if headers.one(b"sec-fetch-site", "same-origin") != "same-origin":
@@ -183,7 +214,7 @@ class PageGuard:
         if host in self._allowed:
             return True
         names = {*HOSTS, *self._allowed}
-        return any(host == f"{name}:{port}" or (port == 80 and host == name) for name in names)  # noqa: PLR2004  the port that is left out
+        return any(host == f"{name}:{port}" or (port == 80 and host == name) for name in names)
 
     def _enter(self, scope: Any, cookie: str) -> None:
         """Turn a token in the address into a cookie."""
@@ -196,10 +227,19 @@ class PageGuard:
         key = self._sessions.enter(next(value for name, value in pairs if name == "token"))
         if key is None:
             if self._sessions.is_guessed:
-                raise Refused(429, "Too many wrong links. Wait for a minute.", (b"retry-after", b"60"))
-            raise Refused(401, "This link is not valid. `ferrule ui` prints a new one at each start.")
+                raise Refused(
+                    429,
+                    "Too many wrong links. Wait for a minute.",
+                    (b"retry-after", b"60"),
+                )
+            raise Refused(
+                401,
+                "This link is not valid. `ferrule ui` prints a new one at each start.",
+            )
         rest = urlencode([(name, value) for name, value in pairs if name != "token"])
-        place = quote("/" + scope["path"].lstrip("/\\")) + (f"?{rest}" if rest else "")  # `//name` would be another host
+        place = quote("/" + scope["path"].lstrip("/\\")) + (
+            f"?{rest}" if rest else ""
+        )  # `//name` would be another host
         set_cookie = f"{cookie}={key}; HttpOnly; SameSite=Strict; Path=/"
         raise Refused(303, "", (b"location", place.encode()), (b"set-cookie", set_cookie.encode()))
 
@@ -222,7 +262,11 @@ async def _read_form(headers: _Headers, receive: Any, session: BrowserSession) -
             raise Refused(413, "The form is larger than 1 MiB.")
     try:
         pairs = parse_qsl(
-            body.decode("ascii"), keep_blank_values=True, strict_parsing=bool(body), errors="strict", max_num_fields=_MOST_FIELDS
+            body.decode("ascii"),
+            keep_blank_values=True,
+            strict_parsing=bool(body),
+            errors="strict",
+            max_num_fields=_MOST_FIELDS,
         )
     except ValueError as error:
         raise Refused(400, "The form cannot be read.") from error

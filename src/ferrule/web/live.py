@@ -30,7 +30,8 @@ PageEvent = tuple[str, str]
 class Watch:
     """Tells all streams of a process when the store changed. One thread polls, while there are streams.
 
-    A thread of its own: the event loop must not wait for a store, and a call in its pool wakes three threads for each poll.
+    A thread of its own: the event loop must not wait for a store, and a call in its pool wakes
+    three threads for each poll.
     """
 
     def __init__(self, store: Store, work: Work | None = None, poll_s: float = 0.1) -> None:
@@ -53,7 +54,12 @@ class Watch:
         self.streams += 1
         if self.streams == 1:
             self._enough = threading.Event()
-            poll = threading.Thread(target=self._poll, args=(asyncio.get_running_loop(), self._enough), name="ferrule-ui-poll", daemon=True)
+            poll = threading.Thread(
+                target=self._poll,
+                args=(asyncio.get_running_loop(), self._enough),
+                name="ferrule-ui-poll",
+                daemon=True,
+            )
             poll.start()
         try:
             yield
@@ -84,7 +90,10 @@ class Watch:
         pause_s = 0.0
         while not enough.wait(pause_s):
             try:
-                found: Any = self._store.changes(), self._work.version if self._work is not None else 0
+                found: Any = (
+                    self._store.changes(),
+                    self._work.version if self._work is not None else 0,
+                )
                 pause_s = self.poll_s
             except StoreError:  # each stream gets this error too, and shows it
                 found, pause_s = None, 1.0
@@ -136,13 +145,18 @@ async def _events(watch: Watch, read: Callable[[], Iterable[PageEvent]]) -> Asyn
                 yield _encoded(place, html)
         except (StoreError, Refused) as error:
             trouble = error.text if isinstance(error, Refused) else str(error)
-            if isinstance(error, Refused) or is_missing(error):  # a run that was deleted never comes back
+            if isinstance(error, Refused) or is_missing(
+                error,
+            ):  # a run that was deleted never comes back
                 yield _encoded("", trouble, "gone")
                 return
         if trouble != said:  # the page shows it until the store answers again
             said = trouble
             yield _encoded("", trouble, "trouble")
-        await watch.changed(version, _PING_S - asyncio.get_running_loop().time() % _PING_S)  # together: each ping wakes the processor
+        await watch.changed(
+            version,
+            _PING_S - asyncio.get_running_loop().time() % _PING_S,
+        )  # together: each ping wakes the processor
         if watch.version == version:
             yield b": here\n\n"
 

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from ferrule.values.confirmation.question import DECIDED
-from ferrule.values.encoding.safe_text import reveal
+from ferrule.approval.question import DECIDED
+from ferrule.encoding.safe_text import reveal
 from ferrule.web.forms import means, whole_number
 from ferrule.web.reading import can_go_on, id_in_path, undecided, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ferrule.approval.question import Decision
     from ferrule.runs.protocols import Summary
     from ferrule.runs.story import Beat, CallBeat
     from ferrule.values.calls.call import ToolResult
-    from ferrule.values.confirmation.question import Decision
     from ferrule.values.content.parts import Image, Part
 
 MOST_SHOWN = 20_000
@@ -33,7 +33,12 @@ MOST_SHOWN = 20_000
 WORDS = {kind: word.capitalize() for kind, word in DECIDED.items()}
 """What a person decided."""
 _MOST_IN_A_ROW, _MOST_WORDS, _MOST_CHANGED = 300, 2_000, 500
-_PICTURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF87a": "image/gif", b"GIF89a": "image/gif"}
+_PICTURES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+}
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 
@@ -53,7 +58,9 @@ def state_html(run: Summary) -> Markup:
 @lru_cache(64)
 def _status(status: str, shown: str = "") -> Markup:
     before = f'<span class="unseen">{_safe(status)}, </span>' if shown else ""
-    return _marked(f'<span class="status s-{_safe(shown or status)}">{before}{_safe(shown or status)}</span>')
+    return _marked(
+        f'<span class="status s-{_safe(shown or status)}">{before}{_safe(shown or status)}</span>',
+    )
 
 
 def time_html(at: float, now: float) -> Markup:
@@ -63,7 +70,9 @@ def time_html(at: float, now: float) -> Markup:
 
 def _time(at: float, now: float) -> str:
     text, past = iso(at), round(max(0, now - at))
-    ago = span(past) if past >= _MINUTE else f"{past} s"  # whole seconds, as the script of the page writes it
+    ago = (
+        span(past) if past >= _MINUTE else f"{past} s"
+    )  # whole seconds, as the script of the page writes it
     return f'<time datetime="{text}" title="{text}" data-ago="{at!r}">{ago} ago</time>'
 
 
@@ -82,7 +91,10 @@ def _row(run: Summary, now: float) -> str:
         line = f'<p class="error-line">{_safe(run.error[:_MOST_IN_A_ROW])}</p>'
     elif waiting:
         first = waiting[0]
-        args = ", ".join(f"{key} {each if isinstance(each, str) else literal(each)}" for key, each in first.call.args.items())
+        args = ", ".join(
+            f"{key} {each if isinstance(each, str) else literal(each)}"
+            for key, each in first.call.args.items()
+        )
         about = f"{first.call.name}: {args}" if first.kind == "confirm" else first.text
         line = f'<p class="ask-line">{_safe(about[:_MOST_IN_A_ROW])}</p>'
     elif can_go_on(run):
@@ -101,7 +113,8 @@ def _row(run: Summary, now: float) -> str:
     )
 
 
-# -- one turn --------------------------------------------------------------------------------------------------------------------------
+# -- one turn
+# --------------------------------------------------------------------------------------------------------------------------
 
 
 def beat_html(beat: Beat, base: str, most: int = MOST_SHOWN) -> Markup:
@@ -112,11 +125,19 @@ def beat_html(beat: Beat, base: str, most: int = MOST_SHOWN) -> Markup:
 def beats_html(beats: Iterable[Beat], base: str, shown: dict[int, str]) -> Markup:
     """Beats of one run; `shown` keeps what was made of each, by its first entry, until it changes."""
     href = _safe(base)
-    parts = [shown.get(each.first) or shown.setdefault(each.first, _beat(each, href, MOST_SHOWN)) for each in beats]
+    parts = [
+        shown.get(each.first) or shown.setdefault(each.first, _beat(each, href, MOST_SHOWN))
+        for each in beats
+    ]
     return _marked("".join(parts))
 
 
-def arguments_html(args: Mapping[str, Any] | None, changes: Mapping[str, tuple[Any, Any]], href: str, most: int = MOST_SHOWN) -> Markup:
+def arguments_html(
+    args: Mapping[str, Any] | None,
+    changes: Mapping[str, tuple[Any, Any]],
+    href: str,
+    most: int = MOST_SHOWN,
+) -> Markup:
     """Arguments by name. `changes` has what the model wrote, and what was prepared."""
     return _marked(_arguments(args, changes, _safe(href), most))
 
@@ -146,7 +167,9 @@ def _beat(beat: Beat, base: str, most: int) -> str:
     if beat.text:
         said.append(_long(beat.text, f"{href}/text", "div", most))
     if beat.error:
-        said.append(f'<div class="result bad"><b>The model gave no answer</b> {_long(beat.error, f"{href}/error", "div", most)}</div>')
+        said.append(
+            f'<div class="result bad"><b>The model gave no answer</b> {_long(beat.error, f"{href}/error", "div", most)}</div>',
+        )
     if beat.limit:
         said.append(f'<div class="result bad">{_safe(beat.limit)}</div>')
     if beat.changed is not None:
@@ -189,9 +212,21 @@ def _call(call: CallBeat, beat: Beat, number: int, base: str, most: int) -> str:
         return f'<section class="call answer" aria-label="Answer{owner}"><h3>Answer</h3>{args}</section>\n'
     state, name = _call_state(call), _safe(call.name)
     kind = state.replace(" ", "-")
-    took = f" <small>{span(call.ended_at - call.begun_at)}</small>" if call.begun_at is not None and call.ended_at is not None else ""
-    args = _arguments(call.args if call.args is not None else call.written, call.changes, f"{href}.args", most)
-    parts = [f"<details><summary>Arguments</summary>{args}</details>" if state == "asked" else args, *map(_decided, call.decisions)]
+    took = (
+        f" <small>{span(call.ended_at - call.begun_at)}</small>"
+        if call.begun_at is not None and call.ended_at is not None
+        else ""
+    )
+    args = _arguments(
+        call.args if call.args is not None else call.written,
+        call.changes,
+        f"{href}.args",
+        most,
+    )
+    parts = [
+        f"<details><summary>Arguments</summary>{args}</details>" if state == "asked" else args,
+        *map(_decided, call.decisions),
+    ]
     if call.problem:
         parts.insert(0, f'<p class="error-line">{_safe(call.problem[:_MOST_WORDS])}</p>')
     if call.intention:
@@ -200,7 +235,7 @@ def _call(call: CallBeat, beat: Beat, number: int, base: str, most: int) -> str:
         inside = "".join([_beat(each, base, most) for each in call.inside])
         parts.append(
             '<details class="inside"><summary>What happened inside</summary>'
-            f'<div id="in-{_safe(call.key)}" data-noun="step">{inside}</div></details>'
+            f'<div id="in-{_safe(call.key)}" data-noun="step">{inside}</div></details>',
         )
     if call.result is not None:
         parts.append(_result(call.result, beat, number, base, most))
@@ -228,8 +263,15 @@ def _result(result: ToolResult, beat: Beat, number: int, base: str, most: int) -
     if not isinstance(content, str):
         from ferrule.values.content.convert import content_text
 
-        pictures: dict[int, Any] = {at: part for at, part in enumerate(content) if base and not beat.owner and picture_type(part)}
-        shown = [_figure(f"{base}/picture/{beat.first}/{number}/{at}", part, at + 1, result.name) for at, part in pictures.items()]
+        pictures: dict[int, Any] = {
+            at: part
+            for at, part in enumerate(content)
+            if base and not beat.owner and picture_type(part)
+        }
+        shown = [
+            _figure(f"{base}/picture/{beat.first}/{number}/{at}", part, at + 1, result.name)
+            for at, part in pictures.items()
+        ]
         content = content_text(tuple(part for at, part in enumerate(content) if at not in pictures))
     if content or not shown:
         shown.insert(0, _long(content, f"{base}/text/{beat.first}/{number}.result", "pre", most))
@@ -246,7 +288,9 @@ def _figure(address: str, part: Image, number: int, tool: str) -> str:
 
 def picture_type(part: Part) -> str:
     """The type of a picture that is safe to show, by its first bytes; empty for anything else."""
-    from ferrule.values.content.parts import Image  # late, with pydantic: a list of runs needs none of it
+    from ferrule.values.content.parts import (
+        Image,
+    )  # late, with pydantic: a list of runs needs none of it
 
     if not isinstance(part, Image) or not part.data:
         return ""
@@ -260,14 +304,21 @@ def picture_type(part: Part) -> str:
 
 
 def _long(text: str, href: str, tag: str, most: int) -> str:
-    start = ' tabindex="0">\n' if tag == "pre" else ">"  # a browser leaves out a line feed there, which may be one of the text
+    start = (
+        ' tabindex="0">\n' if tag == "pre" else ">"
+    )  # a browser leaves out a line feed there, which may be one of the text
     rest = ""
     if len(text) > most:
         rest = f'<p class="cut">{with_gaps(len(text))} characters. <a href="{href}" download>The whole text</a></p>'
     return f'<{tag} class="text"{start}{_safe(text[:most])}</{tag}>{rest}'
 
 
-def _arguments(args: Mapping[str, Any] | None, changes: Mapping[str, tuple[Any, Any]], href: str, most: int) -> str:
+def _arguments(
+    args: Mapping[str, Any] | None,
+    changes: Mapping[str, tuple[Any, Any]],
+    href: str,
+    most: int,
+) -> str:
     if not args:
         return '<p class="faint">no arguments</p>'
     lines: list[str] = []
@@ -276,7 +327,11 @@ def _arguments(args: Mapping[str, Any] | None, changes: Mapping[str, tuple[Any, 
         shown = _safe(text[:most])
         if name in changes and not means(changes[name][0], value):
             written = changes[name][0]
-            before = "" if written is None else f'<del><span class="unseen">The model wrote </span>{_safe(pretty(written)[:most])}</del> '
+            before = (
+                ""
+                if written is None
+                else f'<del><span class="unseen">The model wrote </span>{_safe(pretty(written)[:most])}</del> '
+            )
             shown = f'{before}<ins><span class="unseen">now </span>{shown}</ins>'
         cut = f' <a class="cut" href="{href}" download>the whole</a>' if len(text) > most else ""
         lines.append(f"<div><dt>{_safe(name)}</dt>\n<dd>{shown}{cut}</dd></div>")
@@ -299,12 +354,17 @@ def _decided(decision: Decision, after: bool = False) -> str:
     return f'<p class="decided d-{kind}">{"".join(facts)}</p>\n'
 
 
-# -- values as text --------------------------------------------------------------------------------------------------------------------
+# -- values as text
+# --------------------------------------------------------------------------------------------------------------------
 
 
 def pretty(value: Any) -> str:
     """A value as text for a reader: text unchanged, anything else as indented JSON."""
-    return value if isinstance(value, str) else json.dumps(whole_number(value), ensure_ascii=False, indent=2)
+    return (
+        value
+        if isinstance(value, str)
+        else json.dumps(whole_number(value), ensure_ascii=False, indent=2)
+    )
 
 
 def literal(value: Any) -> str:

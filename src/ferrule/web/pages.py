@@ -16,7 +16,15 @@ from ferrule.web import reading
 from ferrule.web.forms import HTMLForm, means
 from ferrule.web.guard import Refused
 from ferrule.web.live import live
-from ferrule.web.markup import MOST_SHOWN, WORDS, beats_html, literal, picture_type, pretty, time_of_day
+from ferrule.web.markup import (
+    MOST_SHOWN,
+    WORDS,
+    beats_html,
+    literal,
+    picture_type,
+    pretty,
+    time_of_day,
+)
 from ferrule.web.reading import version_of
 from ferrule.web.render import fill_template
 
@@ -25,9 +33,9 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from ferrule.approval.question import Decision, Question
     from ferrule.runs.protocols import Store, Summary
     from ferrule.runs.story import Beat
-    from ferrule.values.confirmation.question import Decision, Question
     from ferrule.web.live import PageEvent, Watch
     from ferrule.web.work import Work
 
@@ -39,7 +47,15 @@ _MOST_NOTED = 500
 class Pages:
     """The pages over one store."""
 
-    def __init__(self, store: Store, watch: Watch, *, title: str, work: Work | None = None, is_read_only: bool = False) -> None:
+    def __init__(
+        self,
+        store: Store,
+        watch: Watch,
+        *,
+        title: str,
+        work: Work | None = None,
+        is_read_only: bool = False,
+    ) -> None:
         self.store = store
         self.watch = watch
         self.work = work
@@ -47,15 +63,36 @@ class Pages:
         self._title = title
         self._readings = reading.Readings(store)
 
-    def html(self, request: Request, name: str, *, status: int = 200, stream: str = "", **values: Any) -> HTMLResponse:
+    def html(
+        self,
+        request: Request,
+        name: str,
+        *,
+        status: int = 200,
+        stream: str = "",
+        **values: Any,
+    ) -> HTMLResponse:
         """A whole page."""
-        page = {"place": request.url.path, "stream": stream, "store": self._title, "waiting": reading.count_waiting(self.store)}
-        return HTMLResponse(self.part(request, name, now=time(), **page, **values), status_code=status)
+        page = {
+            "place": request.url.path,
+            "stream": stream,
+            "store": self._title,
+            "waiting": reading.count_waiting(self.store),
+        }
+        return HTMLResponse(
+            self.part(request, name, now=time(), **page, **values),
+            status_code=status,
+        )
 
     def part(self, request: Request, name: str, **values: Any) -> str:
         """A template, filled with these values and those that all templates use."""
         session = request.scope["ferrule.session"]
-        common = {"person": session.person, "csrf": session.csrf, "can_write": not self.is_read_only, "has_chat": self.can_chat}
+        common = {
+            "person": session.person,
+            "csrf": session.csrf,
+            "can_write": not self.is_read_only,
+            "has_chat": self.can_chat,
+        }
         return fill_template(name, **common, **values)
 
     @property
@@ -63,7 +100,8 @@ class Pages:
         """Whether there is a program whose inputs can be typed."""
         return self.work is not None and self.work.schema is not None and not self.is_read_only
 
-    # -- the list of runs --------------------------------------------------------------------------------------------
+    # -- the list of runs
+    # --------------------------------------------------------------------------------------------
 
     def runs(self, request: Request) -> Response:
         """`/`."""
@@ -71,7 +109,14 @@ class Pages:
         query = {"status": found.status, "program": found.program, "q": found.search}
         asked = {key: value for key, value in query.items() if value}
         stream = "/live?" + urlencode({**asked, "before": found.before})
-        return self.html(request, "runs.html", stream=stream, runs=found, statuses=reading.STATUSES, query=partial(_query, asked))
+        return self.html(
+            request,
+            "runs.html",
+            stream=stream,
+            runs=found,
+            statuses=reading.STATUSES,
+            query=partial(_query, asked),
+        )
 
     async def runs_live(self, request: Request) -> Response:
         """`/live`."""
@@ -80,15 +125,28 @@ class Pages:
         def read() -> Iterator[PageEvent]:
             nonlocal sent
             runs = reading.page_of_runs(self.store, request.query_params)
-            html = self.part(request, "live.html", page="runs", runs=runs, now=time(), waiting=reading.count_waiting(self.store))
-            mark = version_of([(each.id, each.updated_at, each.status, each.leased, each.decided) for each in runs.lines])
+            html = self.part(
+                request,
+                "live.html",
+                page="runs",
+                runs=runs,
+                now=time(),
+                waiting=reading.count_waiting(self.store),
+            )
+            mark = version_of(
+                [
+                    (each.id, each.updated_at, each.status, each.leased, each.decided)
+                    for each in runs.lines
+                ],
+            )
             if mark != sent:
                 sent = mark
                 yield "", html
 
         return live(self.watch, read)
 
-    # -- one run -----------------------------------------------------------------------------------------------------
+    # -- one run
+    # -----------------------------------------------------------------------------------------------------
 
     def run(self, request: Request) -> Response:
         """`/runs/ID`."""
@@ -101,7 +159,13 @@ class Pages:
         base = f"/runs/{request.path_params['id']}"
         with found.lock:
             end = found.turns if before is None else min(before, found.turns)
-            most = reading.BEATS if before is not None else reading.FEW if found.turns <= reading.FEW else reading.LATEST
+            most = (
+                reading.BEATS
+                if before is not None
+                else reading.FEW
+                if found.turns <= reading.FEW
+                else reading.LATEST
+            )
             first = max(0, end - most)
             beats = beats_html(found.turns_between(first, end), base, found.shown)
         place = f"{base}/live?after={found.story.entries}{'&in=chat' if _in_chat(request) else ''}"
@@ -127,8 +191,13 @@ class Pages:
                 key = found.head.get("key")
             with found.lock:
                 found.more()
-                if seen > found.story.entries or found.head.get("key") != key:  # the page shows steps of the run before
-                    raise Refused(404, "The run that this page shows was deleted or redacted. Reload the page.")
+                if (
+                    seen > found.story.entries or found.head.get("key") != key
+                ):  # the page shows steps of the run before
+                    raise Refused(
+                        404,
+                        "The run that this page shows was deleted or redacted. Reload the page.",
+                    )
                 yield from news(found)
 
         def news(found: reading.Read) -> Iterator[PageEvent]:
@@ -146,8 +215,19 @@ class Pages:
                         "actions": self._actions(request, run, found.head), "answer": self._answer(request, run, found.head),
                     }  # fmt: skip
                 shown = draft.shown(MOST_SHOWN) if draft is not None else None
-                html = self.part(request, "live.html", page="run", draft=shown, now=time(), **values)
-                seen, sent, drafted = found.story.entries, mark, version  # last: what failed comes again
+                html = self.part(
+                    request,
+                    "live.html",
+                    page="run",
+                    draft=shown,
+                    now=time(),
+                    **values,
+                )
+                seen, sent, drafted = (
+                    found.story.entries,
+                    mark,
+                    version,
+                )  # last: what failed comes again
                 yield str(seen), html
 
         return live(self.watch, read)
@@ -156,17 +236,41 @@ class Pages:
         """What a person can do with a run now."""
         is_here = self.work is not None and run.id in self.work.at_work
         waits = bool(reading.undecided(run))
-        at_rest = run.status not in {"done", "queued"} and not run.leased and not is_here and not waits and not head.get("redacted")
+        at_rest = (
+            run.status not in {"done", "queued"}
+            and not run.leased
+            and not is_here
+            and not waits
+            and not head.get("redacted")
+        )
         fits = at_rest and self.work is not None and self.work.fits(head)
         place = self.work.place if self.work is not None else ""
         command = reading.command_line(run.id, place, self._title) if at_rest and not fits else ""
         can_resume = fits and not self.is_read_only
-        made: dict[str, Any] = {"can_stop": run.status in {"queued", "running", "waiting"}, "can_resume": can_resume, "command": command}
-        return {**made, "back": "chat" if _in_chat(request) else "run", "version": version_of(made, request.scope["ferrule.session"].csrf)}
+        made: dict[str, Any] = {
+            "can_stop": run.status in {"queued", "running", "waiting"},
+            "can_resume": can_resume,
+            "command": command,
+        }
+        return {
+            **made,
+            "back": "chat" if _in_chat(request) else "run",
+            "version": version_of(made, request.scope["ferrule.session"].csrf),
+        }
 
-    def _answer(self, request: Request, run: Summary, head: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _answer(
+        self,
+        request: Request,
+        run: Summary,
+        head: Mapping[str, Any],
+    ) -> dict[str, Any] | None:
         """The outputs of a run, for the chat."""
-        if self.work is None or not _in_chat(request) or run.status != "done" or not self.work.fits(head):
+        if (
+            self.work is None
+            or not _in_chat(request)
+            or run.status != "done"
+            or not self.work.fits(head)
+        ):
             return None
         return self.work.outputs(run.id)
 
@@ -179,7 +283,13 @@ class Pages:
         beat = self._beat(request)
         number, at = request.path_params["call"], request.path_params["part"]
         result: Any = cast("Any", beat.calls[number]).result if number < len(beat.calls) else None
-        part: Any = result.content[at] if result is not None and not isinstance(result.content, str) and at < len(result.content) else None
+        part: Any = (
+            result.content[at]
+            if result is not None
+            and not isinstance(result.content, str)
+            and at < len(result.content)
+            else None
+        )
         picture = picture_of(part)
         if picture is None:
             raise Refused(404, "There is no such picture.")
@@ -195,14 +305,17 @@ class Pages:
             raise Refused(404, "There is no such value.")
         call = beat.calls[number]
         if part == "result" and call.result is not None:
-            from ferrule.values.content.convert import content_text  # late, with pydantic: a list of runs needs none of it
+            from ferrule.values.content.convert import (
+                content_text,
+            )  # late, with pydantic: a list of runs needs none of it
 
             return content_text(call.result.content)
         if part in {"args", "written"}:
             return pretty(getattr(call, part))
         raise Refused(404, "There is no such value.")
 
-    # -- the inbox ---------------------------------------------------------------------------------------------------
+    # -- the inbox
+    # ---------------------------------------------------------------------------------------------------
 
     def inbox(self, request: Request) -> Response:
         """`/inbox`."""
@@ -224,32 +337,74 @@ class Pages:
                 each = known[question_id]
                 decision = reading.find_decision(self.store, each.run.id, question_id)
                 del known[question_id]  # last: after a store that failed it comes again
-                gone[question_id] = reading.AskedQuestion(run=each.run, question=each.question, decision=decision)
+                gone[question_id] = reading.AskedQuestion(
+                    run=each.run,
+                    question=each.question,
+                    decision=decision,
+                )
             known.update({each.question.id: each for each in waiting})
-            mark = version_of(sorted(gone), [(each.question.id, each.decision) for each in waiting], damaged)
+            mark = version_of(
+                sorted(gone),
+                [(each.question.id, each.decision) for each in waiting],
+                damaged,
+            )
             if mark != sent:
                 sent = mark
                 asked = [self.question(request, each) for each in waiting]
-                asked += [self.question(request, each, next="gone") for key, each in gone.items() if key not in now_there]
+                asked += [
+                    self.question(request, each, next="gone")
+                    for key, each in gone.items()
+                    if key not in now_there
+                ]
                 count = sum(each.decision is None for each in waiting)
-                yield "", self.part(request, "live.html", page="inbox", asked=asked, damaged=damaged, waiting=count, now=time())
+                yield (
+                    "",
+                    self.part(
+                        request,
+                        "live.html",
+                        page="inbox",
+                        asked=asked,
+                        damaged=damaged,
+                        waiting=count,
+                        now=time(),
+                    ),
+                )
 
         return live(self.watch, read)
 
-    # -- parts -------------------------------------------------------------------------------------------------------
+    # -- parts
+    # -------------------------------------------------------------------------------------------------------
 
-    def question(self, request: Request, asked: reading.AskedQuestion, **said: Any) -> dict[str, Any]:
+    def question(
+        self,
+        request: Request,
+        asked: reading.AskedQuestion,
+        **said: Any,
+    ) -> dict[str, Any]:
         """What the template of a question shows. `said` is what a person typed that did not fit."""
         question = asked.question
         form = said.pop("form", None) or question_form(asked)
-        back = "inbox" if request.url.path.startswith("/inbox") else "chat" if _in_chat(request) else "run"
-        next_step = said.pop("next", "") or (self._next(asked.run) if asked.decision is not None else "")
+        back = (
+            "inbox"
+            if request.url.path.startswith("/inbox")
+            else "chat"
+            if _in_chat(request)
+            else "run"
+        )
+        next_step = said.pop("next", "") or (
+            self._next(asked.run) if asked.decision is not None else ""
+        )
         edits = asked.decision.args if asked.decision is not None else {}
         values, notes = form or HTMLForm({}, question.call.args), _notes(question)
         for each in values.all:
             each.note = notes.pop(each.label, "")
         args, before = values.shown(edits), values.shown({})
-        version = version_of(question, asked.decision, next_step, request.scope["ferrule.session"].csrf)
+        version = version_of(
+            question,
+            asked.decision,
+            next_step,
+            request.scope["ferrule.session"].csrf,
+        )
         return {
             "run": asked.run, "question": question, "decision": asked.decision, "form": form, "notes": notes, "back": back,
             "next": next_step, "changed": values.changed(edits), "args": args,
@@ -262,11 +417,17 @@ class Pages:
             return "others"
         if run.leased or (self.work is not None and run.id in self.work.at_work):
             return "on"
-        can_resume = self.work is not None and not self.is_read_only and self.work.fits(stored_head(self.store, run.id))
+        can_resume = (
+            self.work is not None
+            and not self.is_read_only
+            and self.work.fits(stored_head(self.store, run.id))
+        )
         return "resume" if can_resume else "waits"
 
     def _run(self, request: Request, since: int | None = None) -> reading.Read:
-        return found_run(partial(self._readings.read, reading.id_from_path(request.path_params["id"]), since))
+        return found_run(
+            partial(self._readings.read, reading.id_from_path(request.path_params["id"]), since),
+        )
 
     def _beat(self, request: Request) -> Beat:
         first = request.path_params["first"]
@@ -278,7 +439,9 @@ class Pages:
             raise Refused(404, str(error)) from error
 
     def _summary(self, request: Request) -> Summary:
-        return found_run(partial(self.store.summary, reading.id_from_path(request.path_params["id"])))
+        return found_run(
+            partial(self.store.summary, reading.id_from_path(request.path_params["id"])),
+        )
 
 
 def _in_chat(request: Request) -> bool:
@@ -300,7 +463,9 @@ def _notes(question: Question) -> dict[str, str]:
     if question.raw is None:
         return {}
     return {
-        name: f"The model wrote {literal(written)[:_MOST_NOTED]}" if name in question.raw else "Left out by the model."
+        name: f"The model wrote {literal(written)[:_MOST_NOTED]}"
+        if name in question.raw
+        else "Left out by the model."
         for name, (written, prepared) in question.changes.items()
         if name not in question.raw or not means(written, prepared)
     }
@@ -320,7 +485,15 @@ def decided_text(decision: Decision | None) -> str:
     if decision is None:
         return "The run continued or ended without a decision on this question."
     facts = (("by", decision.by), ("via", decision.via), ("at", time_of_day(decision.at)))
-    return " ".join([WORDS.get(decision.kind, decision.kind), *(f"{word} {fact}" for word, fact in facts if fact)]) + "."
+    return (
+        " ".join(
+            [
+                WORDS.get(decision.kind, decision.kind),
+                *(f"{word} {fact}" for word, fact in facts if fact),
+            ],
+        )
+        + "."
+    )
 
 
 def _download(text: str, name: str) -> Response:
@@ -332,7 +505,7 @@ def _download(text: str, name: str) -> Response:
 
 def read_number(text: str) -> int | None:
     """A number that was typed, or stands in an address."""
-    return int(text) if text.isdecimal() and len(text) < 12 else None  # noqa: PLR2004  more digits than any number here
+    return int(text) if text.isdecimal() and len(text) < 12 else None
 
 
 def _query(asked: Mapping[str, str], **more: Any) -> str:
@@ -346,5 +519,8 @@ def found_run(read: Callable[[], R]) -> R:
         return read()
     except StoreError as error:
         if reading.is_missing(error):
-            raise Refused(404, "This store has no such run: it was deleted, or is in another store.") from error
+            raise Refused(
+                404,
+                "This store has no such run: it was deleted, or is in another store.",
+            ) from error
         raise

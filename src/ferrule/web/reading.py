@@ -13,18 +13,18 @@ from urllib.parse import quote
 from zlib import crc32
 
 from ferrule.errors import StoreError
+from ferrule.record import MutableRecord, Record, field, replace
 from ferrule.runs.protocols import RunStatus
 from ferrule.runs.store.listing import NO_ENTRIES, decision_in, decisions_of, head_of, read_usage
 from ferrule.runs.story import Story
 from ferrule.values.conversation.exchange import Usage
-from ferrule.values.record import MutableRecord, Record, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ferrule.approval.question import Decision, Question
     from ferrule.runs.protocols import Store, Summary
     from ferrule.runs.story import Beat
-    from ferrule.values.confirmation.question import Decision, Question
 
 STATUSES: tuple[str, ...] = get_args(RunStatus)
 PAGE = 100
@@ -35,7 +35,9 @@ FEW, LATEST = 40, 6
 """A run of at most `FEW` beats is shown as a whole, the first page of a longer one has its `LATEST`, more than a screen holds."""
 _MOST_READINGS = 32
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-_ENTRY = re.compile(r'\{"v":1,"slot":"([0-9]+)[^"/\\]*","kind":"(?:(model|failure|limit|migrated)|[a-z]+)"')
+_ENTRY = re.compile(
+    r'\{"v":1,"slot":"([0-9]+)[^"/\\]*","kind":"(?:(model|failure|limit|migrated)|[a-z]+)"',
+)
 """The beginning of an entry of the run's own, not of a program inside it. The second group is there if it begins a beat."""
 
 
@@ -62,13 +64,24 @@ def page_of_runs(store: Store, query: Mapping[str, str]) -> Runs:
     status = query.get("status", "")
     status = status if status in STATUSES else ""
     program, search = query.get("program", "").strip(), query.get("q", "").strip()
-    wanted: dict[str, Any] = {"status": status or None, "program": program or None, "before": _place(query.get("before", ""))}
+    wanted: dict[str, Any] = {
+        "status": status or None,
+        "program": program or None,
+        "before": _place(query.get("before", "")),
+    }
     found = store.list(**wanted, limit=None if search else PAGE + 1)
     if search:
         found = [each for each in found if search in each.id]
     lines = found[:PAGE]
     older = f"{lines[-1].updated_at!r}~{lines[-1].id}" if len(found) > PAGE else ""
-    return Runs(lines=lines, status=status, program=program, search=search, before=query.get("before", ""), older=older)
+    return Runs(
+        lines=lines,
+        status=status,
+        program=program,
+        search=search,
+        before=query.get("before", ""),
+        older=older,
+    )
 
 
 def _place(text: str) -> tuple[float, str] | None:
@@ -90,7 +103,10 @@ class AskedQuestion(Record, kw_only=True):
 def asked(store: Store, run: Summary) -> list[AskedQuestion]:
     """The questions of a run that waits, decided ones too."""
     decisions = decided(store, run.id) if run.decided else {}
-    return [AskedQuestion(run=run, question=each, decision=decisions.get(each.id)) for each in run.questions]
+    return [
+        AskedQuestion(run=run, question=each, decision=decisions.get(each.id))
+        for each in run.questions
+    ]
 
 
 def decided(store: Store, run_id: str) -> dict[str, Decision]:
@@ -185,13 +201,25 @@ class Read(MutableRecord):
 
     def more(self) -> None:
         """Read the new entries; all of them if the run was redacted, or was deleted and another one has its id."""
-        from ferrule.runs.journal.encode import read_entry  # late, with pydantic: a list of runs needs none of it
+        from ferrule.runs.journal.encode import (
+            read_entry,
+        )  # late, with pydantic: a list of runs needs none of it
 
         stored = self.store.load(self.run_id, after=self.story.entries)
         if stored.head != self._head:
             head = head_of(stored)
-            if self.head and (head.get("key"), head.get("redacted")) != (self.head.get("key"), self.head.get("redacted")):
-                self.story, self.start, self.changed, self.usage, self.shown, self.is_whole = Story(), 0, [], Usage(), {}, True
+            if self.head and (head.get("key"), head.get("redacted")) != (
+                self.head.get("key"),
+                self.head.get("redacted"),
+            ):
+                self.story, self.start, self.changed, self.usage, self.shown, self.is_whole = (
+                    Story(),
+                    0,
+                    [],
+                    Usage(),
+                    {},
+                    True,
+                )
                 self.past = {}
                 stored = self.store.load(self.run_id)
             self._head, self.head = stored.head, head
@@ -199,10 +227,18 @@ class Read(MutableRecord):
         left_out = 0
         if not self.story.entries:
             # If no process executes the run, its head has the sum of all tokens.
-            is_at_rest = stored.status in {"done", "failed", "waiting"} and isinstance(self.head.get("usage"), dict)
-            left_out, before = _latest(stored.entries) if is_at_rest and not self.is_whole else (0, 0)
+            is_at_rest = stored.status in {"done", "failed", "waiting"} and isinstance(
+                self.head.get("usage"),
+                dict,
+            )
+            left_out, before = (
+                _latest(stored.entries) if is_at_rest and not self.is_whole else (0, 0)
+            )
             if left_out:
-                self.start, self.story = left_out, Story(entries=left_out, before=before, at=times[left_out - 1])
+                self.start, self.story = (
+                    left_out,
+                    Story(entries=left_out, before=before, at=times[left_out - 1]),
+                )
                 self.usage = read_usage(self.head["usage"])
             self.is_whole = not left_out
         for text, at in zip(stored.entries[left_out:], times[left_out:], strict=True):
@@ -218,7 +254,9 @@ class Read(MutableRecord):
                 self.usage += entry.value.usage
 
     def _outermost(self, beat: Beat) -> Beat:
-        while beat.owner:  # the key of the call around it, which begins with the number of that call's beat
+        while (
+            beat.owner
+        ):  # the key of the call around it, which begins with the number of that call's beat
             outer = self.changed[int(beat.owner.partition(".")[0]) - self.start]
             assert outer is not None  # noqa: S101  a beat with calls was begun by its first entry
             beat = outer
@@ -227,12 +265,20 @@ class Read(MutableRecord):
     def since(self, number: int) -> list[Beat]:
         """The beats that the entries from this number on began or changed, each once."""
         past = [each for at, each in self.past.items() if at >= number]
-        beats = {each.first: each for each in (*self.changed[max(0, number - self.start) :], *past) if each is not None}
+        beats = {
+            each.first: each
+            for each in (*self.changed[max(0, number - self.start) :], *past)
+            if each is not None
+        }
         return [beats[first] for first in sorted(beats)]
 
     def beat(self, first: int) -> Beat:
         """The beat of this first entry. Raises `StoreError` if there is none."""
-        found = self.changed[first - self.start] if 0 <= first - self.start < len(self.changed) else None
+        found = (
+            self.changed[first - self.start]
+            if 0 <= first - self.start < len(self.changed)
+            else None
+        )
         if found is None or found.first != first:
             raise StoreError(f"The run {self.run_id!r} has no such turn.")
         return found
@@ -268,14 +314,15 @@ class Readings:
 def _latest(texts: Sequence[str]) -> tuple[int, int]:
     """Where the latest beats of a long run begin, and how many are before them, without parsing it. (0, 0): read all of it.
 
-    Parsing and showing a few beats costs as much as skipping thousands. A run with programs inside it, or with entries in another
-    writer's spelling, is read whole: the beginning of such an entry does not show its kind.
+    Parsing and showing a few beats costs as much as skipping thousands. A run with programs inside
+    it, or with entries in another writer's spelling, is read whole: the beginning of such an entry
+    does not show its kind.
     """
     found = list(map(_ENTRY.match, texts))
     if not found or not all(found):
         return 0, 0
     entries = cast("list[re.Match[str]]", found)
-    begins = [number for number, each in enumerate(entries) if each.lastindex == 2]  # noqa: PLR2004  the second group
+    begins = [number for number, each in enumerate(entries) if each.lastindex == 2]
     if len(begins) <= FEW or begins[0] > 0:
         return 0, 0
     start = begins[-LATEST]
@@ -287,7 +334,10 @@ def inputs_in(head: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs that the head of a run holds, by name or place."""
     named: Any = head.get("inputs")
     args: Any = head.get("args") or ()
-    return {**{str(k): value for k, value in enumerate(args)}, **(named if isinstance(named, dict) else {})}
+    return {
+        **{str(k): value for k, value in enumerate(args)},
+        **(named if isinstance(named, dict) else {}),
+    }
 
 
 def read_run(store: Store, run_id: str) -> Read:

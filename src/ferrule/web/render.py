@@ -7,8 +7,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from ferrule.values.encoding.safe_text import reveal
-from ferrule.values.encoding.stored import LAST_TIME
+from ferrule.encoding.safe_text import reveal
+from ferrule.encoding.stored import LAST_TIME
 from ferrule.web import markup, reading
 
 FOLDER = Path(__file__).parent / "assets"
@@ -27,7 +27,12 @@ EFFECTS = {
     "once": "the call is never repeated automatically, even if it is interrupted",
 }
 """What a call of the tool changes, by its declared effect."""
-_REFUSALS = {401: "Open your link", 409: "Not possible now", 500: "Something went wrong", 503: "The store is not available"}
+_REFUSALS = {
+    401: "Open your link",
+    409: "Not possible now",
+    500: "Something went wrong",
+    503: "The store is not available",
+}
 """What a refusal says, where the phrase of HTTP says little."""
 
 
@@ -59,7 +64,9 @@ def _templates() -> Any:
         arguments_html=markup.arguments_html, decided_html=markup.decided_html, long_html=markup.long_html, version_of=reading.version_of,
         LAST_TIME=LAST_TIME, MOST_SHOWN=markup.MOST_SHOWN, WORDS=markup.WORDS, TITLES=TITLES, EFFECTS=EFFECTS,
     )  # fmt: skip
-    made.globals["parts"] = made.get_template("parts.html").module  # `import` in a template costs as much as a table each time
+    made.globals["parts"] = made.get_template(
+        "parts.html",
+    ).module  # `import` in a template costs as much as a table each time
     return made
 
 

@@ -24,22 +24,32 @@ def ui_app(
     """A web page for the runs in a store, as an ASGI application. `app.links` holds the link by which each person signs in.
 
     Args:
-        store: The store with the runs.
-        program: A program to chat with. Its runs are resumed in threads of this process, with the settings in effect during this call.
-        people: The names that decisions are recorded under; each gets a link. By default one link, and decisions without a name.
-        allowed_hosts: Names under which the page is reached, beside this machine's own: `"runs.example.org"`, or with a port.
-        read_only: Whether everything except reading is refused.
-        deps: What the tools of `program` find in their `Context`.
-        place: How a command line names the program, such as `agent.py:agent`: the page shows the command that resumes a run.
+        store: The store with the runs. program: A program to chat with. Its runs are resumed in
+        threads of this process, with the settings in effect during this call. people: The names
+        that decisions are recorded under; each gets a link. By default one link, and decisions
+        without a name. allowed_hosts: Names under which the page is reached, beside this machine's
+        own: `"runs.example.org"`, or with a port. read_only: Whether everything except reading is
+        refused. deps: What the tools of `program` find in their `Context`. place: How a command
+        line names the program, such as `agent.py:agent`: the page shows the command that resumes a
+        run.
 
     Raises:
-        ConfigurationError: The extra `ferrule[ui]` is not installed, a name appears twice in `people`, or `program` is not a program.
+        ConfigurationError: The extra `ferrule[ui]` is not installed, a name appears twice in
+        `people`, or `program` is not a program.
 
     """
     _check_installed()
     from ferrule.web.app import UIApp
 
-    return UIApp(store, program, people=people, allowed_hosts=allowed_hosts, read_only=read_only, deps=deps, place=place)
+    return UIApp(
+        store,
+        program,
+        people=people,
+        allowed_hosts=allowed_hosts,
+        read_only=read_only,
+        deps=deps,
+        place=place,
+    )
 
 
 def run_as_html(store: Store, run_id: str) -> str:
@@ -49,18 +59,27 @@ def run_as_html(store: Store, run_id: str) -> str:
     from ferrule.web.render import FOLDER, fill_template
 
     sheet = (FOLDER / "static" / "page.css").read_text(encoding="utf-8")
-    page = fill_template("export.html", run=store.summary(run_id), read=read_run(store, run_id), MOST_SHOWN=sys.maxsize)
+    page = fill_template(
+        "export.html",
+        run=store.summary(run_id),
+        read=read_run(store, run_id),
+        MOST_SHOWN=sys.maxsize,
+    )
     return page.replace("<!-- sheet -->", f"<style>{sheet}</style>", 1)
 
 
 def _check_installed() -> None:
     missing = [name for name in _PACKAGES if not _is_installed(name)]
     if missing:
-        raise ConfigurationError(f"The page needs an extra (found no {missing[0]}): pip install 'ferrule[ui]'")
+        raise ConfigurationError(
+            f"The page needs an extra (found no {missing[0]}): pip install 'ferrule[ui]'",
+        )
 
 
 def _is_installed(name: str) -> bool:
     try:
         return find_spec(name) is not None
-    except ValueError:  # `sys.modules` has None, or a module without a specification, under the name
+    except (
+        ValueError
+    ):  # `sys.modules` has None, or a module without a specification, under the name
         return sys.modules.get(name) is not None

@@ -10,22 +10,22 @@ from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 from pydantic_core import to_jsonable_python
 
+from ferrule import events
 from ferrule.errors import ConfigurationError, FerruleError, RunError
+from ferrule.record import MutableRecord, field
 from ferrule.runs.driver.execution import execute
 from ferrule.runs.run import Run
 from ferrule.runs.store.fingerprint import differences, program_fingerprint
 from ferrule.tools.execution.run import attempt
 from ferrule.values.conversation.history import History
-from ferrule.values.record import MutableRecord, field
-from ferrule.values.run import event as events
-from ferrule.values.run.outcome import Prediction
+from ferrule.values.outcome import Prediction
 from ferrule.values.signatures.fields import adapter_of, input_check, without_none
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ferrule.events import Event
     from ferrule.runs.protocols import Store, Summary
-    from ferrule.values.run.event import Event
 
 _MOST_RUNS = 64
 """At once. Each has a thread."""
@@ -58,7 +58,12 @@ class AnswerDraft(MutableRecord):
                 self.texts.setdefault("", []).append(text)
             case events.CallDelta(index=index, name=name):
                 self.calls[index] = name
-            case events.ModelCalled() | events.ModelAnswered() | events.AttemptFailed() | events.RunFinished():
+            case (
+                events.ModelCalled()
+                | events.ModelAnswered()
+                | events.AttemptFailed()
+                | events.RunFinished()
+            ):
                 self.thought, self.texts, self.calls = [], {}, {}
             case _:
                 return
@@ -67,9 +72,17 @@ class AnswerDraft(MutableRecord):
     def shown(self, most: int) -> dict[str, Any] | None:
         """For a template: at most so many last characters of each text. None if there is nothing."""
         thought = "".join([*self.thought])[-most:]
-        texts = {name: text[-most:] for name, pieces in tuple(self.texts.items()) if (text := "".join([*pieces]))}
+        texts = {
+            name: text[-most:]
+            for name, pieces in tuple(self.texts.items())
+            if (text := "".join([*pieces]))
+        }
         calls = [name for name in tuple(self.calls.values()) if name and name != "finish"]
-        return {"thought": thought, "texts": texts, "calls": calls} if thought or texts or calls else None
+        return (
+            {"thought": thought, "texts": texts, "calls": calls}
+            if thought or texts or calls
+            else None
+        )
 
 
 class _Execution(MutableRecord):
@@ -103,12 +116,23 @@ class Work:
         self._outputs: dict[str, dict[str, Any]] = {}
         signature = getattr(program, "signature", None)
         self._fields: Mapping[str, Any] = signature.plan.inputs if signature is not None else {}
-        self.history = next((name for name, each in self._fields.items() if without_none(each.annotation) is History), "")
+        self.history = next(
+            (
+                name
+                for name, each in self._fields.items()
+                if without_none(each.annotation) is History
+            ),
+            "",
+        )
         """The input that takes the earlier turns; empty if there is none."""
         self.schema = self._input_schema() if self._fields else None
         """The JSON Schema of the inputs, without the history; None if they cannot be typed."""
         properties: Any = self.schema["properties"] if self.schema is not None else {}
-        texts = (name for name, each in properties.items() if each.get("type") == "string" and "enum" not in each and "format" not in each)
+        texts = (
+            name
+            for name, each in properties.items()
+            if each.get("type") == "string" and "enum" not in each and "format" not in each
+        )
         self.message = next(texts, "")
         """The input that a chat message fills; empty if no input is text."""
 
@@ -130,7 +154,9 @@ class Work:
     def fits(self, head: Mapping[str, Any]) -> bool:
         """Whether a stored run is one of this very program."""
         then = head.get("fingerprint")
-        return not head.get("redacted") and (then == self._fingerprint or (bool(then) and not differences(then, self.program)))
+        return not head.get("redacted") and (
+            then == self._fingerprint or (bool(then) and not differences(then, self.program))
+        )
 
     def start(self, inputs: Mapping[str, Any], run_id: str) -> None:
         """Begin a run, and return once it is in the store. Raises the error of a run that cannot begin."""
@@ -153,10 +179,18 @@ class Work:
                 raise RunError(f"{_MOST_RUNS} runs are at work here; wait until one of them ends.")
             self._going[run.id] = going
         self.known[run.id] = None
-        for oldest in tuple(self.known)[:-_MOST_KNOWN]:  # its decisions are stored; it is no longer resumed here by itself
+        for oldest in tuple(self.known)[
+            :-_MOST_KNOWN
+        ]:  # its decisions are stored; it is no longer resumed here by itself
             self.known.pop(oldest, None)
-        # A daemon: Ctrl-C does not wait for it. Its run goes on from its journal, like that of any process that ended.
-        threading.Thread(target=self._context.copy().run, args=(self._execute, run, going), name="ferrule-ui-run", daemon=True).start()
+        # A daemon: Ctrl-C does not wait for it. Its run goes on from its journal, like that of any
+        # process that ended.
+        threading.Thread(
+            target=self._context.copy().run,
+            args=(self._execute, run, going),
+            name="ferrule-ui-run",
+            daemon=True,
+        ).start()
         going.begun.wait(_PATIENCE_S)
         if going.error is not None:
             raise going.error
@@ -176,20 +210,28 @@ class Work:
                 self.known.pop(run.id, None)
             going.begun.set()
 
-    # -- inputs and outputs ------------------------------------------------------------------------------------------
+    # -- inputs and outputs
+    # ------------------------------------------------------------------------------------------
 
     def outputs(self, run_id: str) -> dict[str, Any] | None:
         """What a run of this program returned, by a replay of its journal; None if it cannot be replayed."""
         if run_id not in self._outputs:
-            found, error = attempt(lambda: self._context.copy().run(lambda: self._load(run_id).prediction))
+            found, error = attempt(
+                lambda: self._context.copy().run(lambda: self._load(run_id).prediction),
+            )
             if error is not None:
                 return None
             self._keep(run_id, found)
         return self._outputs.get(run_id)
 
     def _keep(self, run_id: str, prediction: Any) -> None:
-        found: Any = dict(prediction.items()) if isinstance(prediction, Prediction) else {"": prediction}
-        self._outputs[run_id] = cast("dict[str, Any]", to_jsonable_python(found, serialize_unknown=True, fallback=str))
+        found: Any = (
+            dict(prediction.items()) if isinstance(prediction, Prediction) else {"": prediction}
+        )
+        self._outputs[run_id] = cast(
+            "dict[str, Any]",
+            to_jsonable_python(found, serialize_unknown=True, fallback=str),
+        )
         while len(self._outputs) > _MOST_OUTPUTS:
             del self._outputs[next(iter(self._outputs))]
 
@@ -218,7 +260,9 @@ class Work:
     def _input_schema(self) -> dict[str, Any] | None:
         given = {name: each for name, each in self._fields.items() if name != self.history}
         try:
-            made, rest = TypeAdapter.json_schemas([(name, "validation", adapter_of(each)) for name, each in given.items()])
+            made, rest = TypeAdapter.json_schemas(
+                [(name, "validation", adapter_of(each)) for name, each in given.items()],
+            )
         except PydanticUserError:  # such as a tool
             return None
         properties: dict[str, Any] = {}
@@ -236,4 +280,6 @@ class Work:
 def check_program(program: Any) -> None:
     """Raise `ConfigurationError` if it is not a program."""
     if not all(hasattr(program, name) for name in ("is_flow", "flow", "forward", "name")):
-        raise ConfigurationError(f"The page takes a program, such as `ReAct(...)`; found {program!r}.")
+        raise ConfigurationError(
+            f"The page takes a program, such as `ReAct(...)`; found {program!r}.",
+        )

@@ -62,15 +62,34 @@ def test_a_question_without_anything_else_is_answered_offline_over_http(here, ca
 @pytest.mark.parametrize("adapter", ["chat", "json", "xml", "native"])
 def test_every_adapter_answers(here, capsys, adapter: str) -> None:
     """--adapter."""
-    assert main(["ask", "How many days are there between 2024-02-28 and 2026-03-03?", "--adapter", adapter, "--json"]) == 0
+    assert (
+        main(
+            [
+                "ask",
+                "How many days are there between 2024-02-28 and 2026-03-03?",
+                "--adapter",
+                adapter,
+                "--json",
+            ],
+        )
+        == 0
+    )
     out, _ = capsys.readouterr()
     document = json.loads(out)
     assert "734" in document["answer"]
     assert document["trajectory"]["tool_name_0"] == "days_between"
 
 
-@pytest.mark.parametrize(("question", "answer"), [("What is (0.1 + 0.2)*10**20?", "30000000000000000000"), ("What is 2 + 3 * 4?", "14")])
-def test_arithmetic_is_taken_whole_out_of_the_question(here, capsys, question: str, answer: str) -> None:
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [("What is (0.1 + 0.2)*10**20?", "30000000000000000000"), ("What is 2 + 3 * 4?", "14")],
+)
+def test_arithmetic_is_taken_whole_out_of_the_question(
+    here,
+    capsys,
+    question: str,
+    answer: str,
+) -> None:
     """L9, as seen from the terminal: half a sum would be a wrong answer that looks right."""
     main(["ask", question, "--json"])
     assert json.loads(capsys.readouterr().out)["answer"] == answer
@@ -79,14 +98,19 @@ def test_arithmetic_is_taken_whole_out_of_the_question(here, capsys, question: s
 def test_the_json_adapter_answers(here, capsys) -> None:
     """--adapter json, with a model that writes JSON."""
     with served(
-        {"text": '{"next_thought": "I add.", "next_tool_name": "calculate", "next_tool_args": {"expression": "1+1"}}'},
+        {
+            "text": '{"next_thought": "I add.", "next_tool_name": "calculate", "next_tool_args": {"expression": "1+1"}}',
+        },
         {"text": '{"next_thought": "Done.", "next_tool_name": "finish", "next_tool_args": {}}'},
         {"text": '{"reasoning": "Read off.", "answer": "2"}'},
     ) as server:
         assert ask(server, "1+1?", "--adapter", "json") == 0
         assert not server.requests[0].get("tools")
     out = capsys.readouterr().out
-    places = [out.index(found) for found in ("• I add.", 'calculate(expression="1+1")', "→ 2", "• Read off.", "answer")]
+    places = [
+        out.index(found)
+        for found in ("• I add.", 'calculate(expression="1+1")', "→ 2", "• Read off.", "answer")
+    ]
     assert places == sorted(places)
 
 
@@ -120,7 +144,16 @@ def test_json_is_one_document_and_nothing_else(here, capsys) -> None:
 def test_further_inputs_reach_the_model(here, capsys) -> None:
     """--input name=value."""
     with served({"name": "finish", "args": {"answer": True}}) as server:
-        code = ask(server, "Swim?", "--signature", "question, city, k: int -> answer: bool", "--input", "city=Utrecht", "--input", "k=3")
+        code = ask(
+            server,
+            "Swim?",
+            "--signature",
+            "question, city, k: int -> answer: bool",
+            "--input",
+            "city=Utrecht",
+            "--input",
+            "k=3",
+        )
         assert code == 0
         assert "Utrecht" in json.dumps(server.requests[0])
 
@@ -130,7 +163,9 @@ def test_a_server_that_is_down_is_one_line_that_names_the_address(here, capfd, m
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     stamina.set_testing(True, attempts=2)
     try:
-        assert main(["ask", "x", "--lm", "openai/gpt-5", "--base-url", "http://127.0.0.1:1/v1"]) == 1
+        assert (
+            main(["ask", "x", "--lm", "openai/gpt-5", "--base-url", "http://127.0.0.1:1/v1"]) == 1
+        )
     finally:
         stamina.set_testing(False)
     _, err = capfd.readouterr()
@@ -169,7 +204,14 @@ WRONG = {
     "unknown_input": ["ask", "?", "--input", "x=1"],
     "missing_input": ["ask", "?", "--signature", "question, city -> answer"],
     "no_tools": ["ask", "?", "--tools", "nowhere.py"],
-    "tools_twice": ["ask", "?", "--tools", "ferrule.cli.sample_tools", "--tools", "ferrule.cli.sample_tools"],
+    "tools_twice": [
+        "ask",
+        "?",
+        "--tools",
+        "ferrule.cli.sample_tools",
+        "--tools",
+        "ferrule.cli.sample_tools",
+    ],
     "reserved_output": ["ask", "?", "--json", "--signature", "question -> usage"],
     "url_alone": ["ask", "?", "--base-url", "http://localhost:1/v1"],
     "nothing_to_list": ["tools", "no_such_module_here"],
@@ -191,17 +233,35 @@ def test_with_nobody_to_ask_nothing_runs_and_the_question_is_printed(here, capsy
     (here / "victim").write_text("still here")
     with served({"name": "guarded", "args": {"path": "victim"}}) as server:
         assert ask(server, "Delete it", "--tools", "guarded.py") == 3
-    assert 'Confirm execution of guarded with args: {"path":"victim"}? (yes/no)' in capsys.readouterr().err
+    assert (
+        'Confirm execution of guarded with args: {"path":"victim"}? (yes/no)'
+        in capsys.readouterr().err
+    )
     assert (here / "victim").exists()
 
 
-@pytest.mark.parametrize(("said", "left", "code"), [("y\n", False, 0), ("\nno\n", True, 0), ("rather not\n", True, 0), ("", True, 3)])
+@pytest.mark.parametrize(
+    ("said", "left", "code"),
+    [("y\n", False, 0), ("\nno\n", True, 0), ("rather not\n", True, 0), ("", True, 3)],
+)
 def test_at_a_terminal_the_person_is_asked(here, said: str, left: bool, code: int) -> None:
     """`y`, `n` or text in a panel; the run goes on with the decision. A real terminal: a pseudo one."""
     (here / "guarded.py").write_text(NEEDS_YES)
     (here / "victim").write_text("still here")
-    with served({"name": "guarded", "args": {"path": "victim"}}, {"name": "finish", "args": {"answer": "so be it"}}) as server:
-        arguments = ["ask", "Delete it", "--tools", "guarded.py", "--lm", "m", "--base-url", server.base_url]
+    with served(
+        {"name": "guarded", "args": {"path": "victim"}},
+        {"name": "finish", "args": {"answer": "so be it"}},
+    ) as server:
+        arguments = [
+            "ask",
+            "Delete it",
+            "--tools",
+            "guarded.py",
+            "--lm",
+            "m",
+            "--base-url",
+            server.base_url,
+        ]
         found, shown = at_a_terminal(arguments, said, "what to do instead")
         asked = json.dumps(server.requests[-1])
     assert (found, (here / "victim").exists()) == (code, left), shown
@@ -220,7 +280,13 @@ def at_a_terminal(arguments: list[str], said: str, prompt: str) -> tuple[int, st
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "dumb", "COLUMNS": "100"}
     command = [sys.executable, "-m", "ferrule.cli.main", *arguments]
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
+    with subprocess.Popen(
+        command,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment,
+    ) as process:
         os.close(theirs)
         shown, typed = "", False
         while True:
@@ -240,10 +306,29 @@ def at_a_terminal(arguments: list[str], said: str, prompt: str) -> tuple[int, st
 
 def test_ctrl_c_is_one_line_and_code_130(here) -> None:
     """130, no traceback."""
-    (here / "hang.py").write_text("import time\ndef hang() -> str:\n    print('hanging', flush=True)\n    time.sleep(60)\n    return ''\n")
+    (here / "hang.py").write_text(
+        "import time\ndef hang() -> str:\n    print('hanging', flush=True)\n    time.sleep(60)\n    return ''\n",
+    )
     with served({"name": "hang", "args": {}}) as server:
-        command = [sys.executable, "-m", "ferrule.cli.main", "ask", "?", "--tools", "hang.py", "--lm", "m", "--base-url", server.base_url]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        command = [
+            sys.executable,
+            "-m",
+            "ferrule.cli.main",
+            "ask",
+            "?",
+            "--tools",
+            "hang.py",
+            "--lm",
+            "m",
+            "--base-url",
+            server.base_url,
+        ]
+        with subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
             assert process.stdout
             while "hanging" not in process.stdout.readline():
                 pass
@@ -258,14 +343,21 @@ def test_tools_are_listed_with_their_schemas(here, capsys) -> None:
     (here / "guarded.py").write_text(NEEDS_YES)
     assert main(["tools", "guarded.py"]) == 0
     out, _ = capsys.readouterr()
-    assert all(found in out for found in ("guarded", "Delete the file at a path.", '"path"', '"string"'))
+    assert all(
+        found in out for found in ("guarded", "Delete the file at a path.", '"path"', '"string"')
+    )
 
 
 def test_tools_are_listed_as_json(here, capsys) -> None:
     """The declarations as models get them."""
     assert main(["tools", "--json"]) == 0
     declared = json.loads(capsys.readouterr().out)
-    assert [each["function"]["name"] for each in declared] == ["calculate", "days_between", "date_after", "search_documents"]
+    assert [each["function"]["name"] for each in declared] == [
+        "calculate",
+        "days_between",
+        "date_after",
+        "search_documents",
+    ]
 
 
 def test_a_broken_file_in_a_folder_is_a_note_and_no_end(here, capsys) -> None:
@@ -283,7 +375,17 @@ def test_a_broken_file_in_a_folder_is_a_note_and_no_end(here, capsys) -> None:
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_any_encoding_of_the_terminal_will_do(here, encoding: str) -> None:
     with served({"name": "finish", "args": {"answer": "漢字 \ud83d\ude00 →"}}) as server:
-        command = [sys.executable, "-m", "ferrule.cli.main", "ask", "?", "--lm", "m", "--base-url", server.base_url]
+        command = [
+            sys.executable,
+            "-m",
+            "ferrule.cli.main",
+            "ask",
+            "?",
+            "--lm",
+            "m",
+            "--base-url",
+            server.base_url,
+        ]
         environment = {**os.environ, "PYTHONIOENCODING": encoding}
         run = subprocess.run(command, capture_output=True, env=environment, check=False)
     assert run.returncode == 0, run.stderr
@@ -299,10 +401,14 @@ def test_help_is_help(here, capsys) -> None:
 def test_the_folder_one_stands_in_is_found_by_the_installed_command(here) -> None:
     """`ferrule` has no current folder on its path, `python -m` has."""
     (here / "tools_of_mine.py").write_text("def mine() -> int:\n    return 1\n")
-    program = (
-        "import sys; sys.path = [p for p in sys.path if p]; from ferrule.cli.main import main; sys.exit(main(['tools', 'tools_of_mine']))"
+    program = "import sys; sys.path = [p for p in sys.path if p]; from ferrule.cli.main import main; sys.exit(main(['tools', 'tools_of_mine']))"
+    run = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path.cwd(),
     )
-    run = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=False, cwd=Path.cwd())
     assert run.returncode == 0, run.stderr
     assert "mine" in run.stdout
 
@@ -324,7 +430,10 @@ def test_a_run_is_kept_in_a_store_and_continued_after_a_decision(here, capsys) -
     (here / "guarded.py").write_text(NEEDS_YES)
     (here / "victim").write_text("still here")
     words = ("Delete it", "--tools", "guarded.py", "--store", "runs.db")
-    with served({"name": "guarded", "args": {"path": "victim"}}, {"name": "finish", "args": {"answer": "so be it"}}) as server:
+    with served(
+        {"name": "guarded", "args": {"path": "victim"}},
+        {"name": "finish", "args": {"answer": "so be it"}},
+    ) as server:
         assert ask(server, *words) == 3
         run = SQLiteStore("runs.db").list()[0].id
         err = capsys.readouterr().err
@@ -375,8 +484,17 @@ def shop(here, monkeypatch):
     return here
 
 
-@pytest.mark.parametrize(("tools", "deps", "owner"), [("shop.py", "shop.py:make", "bob"), ("shop:pay", "shop:Shop", "ann")])
-def test_tools_find_the_deps_of_the_command_line(shop, capsys, tools: str, deps: str, owner: str) -> None:
+@pytest.mark.parametrize(
+    ("tools", "deps", "owner"),
+    [("shop.py", "shop.py:make", "bob"), ("shop:pay", "shop:Shop", "ann")],
+)
+def test_tools_find_the_deps_of_the_command_line(
+    shop,
+    capsys,
+    tools: str,
+    deps: str,
+    owner: str,
+) -> None:
     """api.md, 21: as `ferrule resume` has it."""
     for words in ((), ("--store", "runs.db")):
         with served(PAY, DONE) as server:
@@ -384,7 +502,10 @@ def test_tools_find_the_deps_of_the_command_line(shop, capsys, tools: str, deps:
         assert f"{owner} paid 7" in capsys.readouterr().out
 
 
-def test_deps_of_the_module_for_tools_of_its_file_are_refused_with_the_file_to_name(shop, capsys) -> None:
+def test_deps_of_the_module_for_tools_of_its_file_are_refused_with_the_file_to_name(
+    shop,
+    capsys,
+) -> None:
     """Ours: two classes of one name, and no cure."""
     with served(PAY, DONE) as server:
         assert ask(server, "Pay.", "--tools", "shop.py", "--deps", "shop:make") == 2
@@ -411,7 +532,12 @@ def test_a_kept_run_is_continued_with_the_deps_of_the_command_line(shop, capsys)
         ("shop", "Name the deps as module"),
     ],
 )
-def test_without_the_deps_that_a_tool_needs_no_model_is_asked(shop, capsys, deps: str | None, says: str) -> None:
+def test_without_the_deps_that_a_tool_needs_no_model_is_asked(
+    shop,
+    capsys,
+    deps: str | None,
+    says: str,
+) -> None:
     """api.md, 21."""
     with served(PAY, DONE) as server:
         assert ask(server, "Pay.", "--tools", "shop.py", *(["--deps", deps] if deps else [])) == 2
@@ -420,7 +546,9 @@ def test_without_the_deps_that_a_tool_needs_no_model_is_asked(shop, capsys, deps
 
 
 def test_the_commands_that_it_names_can_be_pasted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["ask", "What is 2+2?", "--store", "my runs.db"]) == 0

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ferrule import Module, ReAct, ScriptedLM, ToolStop, tool
+from ferrule import Module, ReAct, ScriptedLM, ToolStop, events, tool
 from ferrule.cli.commands.ask import follow_stream
-from ferrule.values.run import event as events
 
 ran: list[str] = []
 
@@ -26,8 +25,8 @@ def wiping() -> ReAct:
             [
                 [{"name": "wipe", "args": {"disk": "a"}}, {"name": "wipe", "args": {"disk": "b"}}],
                 {"name": "finish", "args": {"answer": "x"}},
-            ]
-        )
+            ],
+        ),
     )
     return agent
 
@@ -67,7 +66,10 @@ def test_how_a_run_failed_stands_on_it() -> None:
         raise ToolStop("enough")
 
     agent = ReAct("task -> answer", [stop])
-    run = follow_stream(agent.stream(task="x", lm=ScriptedLM([{"name": "stop", "args": {}}])), on_event=ignore)
+    run = follow_stream(
+        agent.stream(task="x", lm=ScriptedLM([{"name": "stop", "args": {}}])),
+        on_event=ignore,
+    )
     assert run.status == "failed"
     assert str(run.error) == "enough"
 

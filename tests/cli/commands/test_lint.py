@@ -41,7 +41,9 @@ def here(tmp_path, monkeypatch):
 def test_where_nothing_is_lost_the_status_is_0(here, capsys) -> None:
     """L6."""
     assert main(["lint", "linted_here:fine"]) == 0
-    assert capsys.readouterr().out == "".join(f"{target}\n  nothing is lost\n" for target in ("openai-strict", "anthropic", "gemini"))
+    assert capsys.readouterr().out == "".join(
+        f"{target}\n  nothing is lost\n" for target in ("openai-strict", "anthropic", "gemini")
+    )
 
 
 def test_each_loss_is_a_line_with_tool_and_path_and_the_status_is_1(here, capsys) -> None:
@@ -61,15 +63,26 @@ def test_each_loss_is_a_line_with_tool_and_path_and_the_status_is_1(here, capsys
 def test_json_is_one_document(here, capsys) -> None:
     """L6, for scripts."""
     assert main(["lint", "linted_here", "--target", "gemini", "--json"]) == 1
-    found = {"target": "gemini", "tool": "looser", "path": "/properties/code", "keyword": "minLength", "breaking": False}
-    assert json.loads(capsys.readouterr().out) == [{**found, "lost": "not enforced; the description says it: At least 2 characters."}]
+    found = {
+        "target": "gemini",
+        "tool": "looser",
+        "path": "/properties/code",
+        "keyword": "minLength",
+        "breaking": False,
+    }
+    assert json.loads(capsys.readouterr().out) == [
+        {**found, "lost": "not enforced; the description says it: At least 2 characters."},
+    ]
     assert main(["lint", "linted_here:fine", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
-    [(["linted_here", "--target", "cohere"], "openai-strict, anthropic, gemini"), (["nowhere.py"], "nowhere.py")],
+    [
+        (["linted_here", "--target", "cohere"], "openai-strict, anthropic, gemini"),
+        (["nowhere.py"], "nowhere.py"),
+    ],
     ids=["target", "tools"],
 )
 def test_what_is_wrong_is_told_with_status_2(here, capsys, words: list[str], told: str) -> None:
@@ -101,4 +114,6 @@ def test_targets_are_each_taken_once_and_all_without_a_name() -> None:
 def test_tools_are_called_by_their_own_names(here) -> None:
     """A wire name is a provider's matter."""
     (here / "linted_here.py").write_text(TOOLS.replace("looser", "loser.of.codes"))
-    assert {tool for _, tool, _ in tools.find_losses(["linted_here"], ["gemini"])} == {"loser.of.codes"}
+    assert {tool for _, tool, _ in tools.find_losses(["linted_here"], ["gemini"])} == {
+        "loser.of.codes",
+    }

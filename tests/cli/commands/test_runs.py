@@ -62,7 +62,10 @@ def waiting(*ids: str, calls: int = 1) -> None:
     for each in ids:
         asked = [{"name": "pay", "args": {"euros": 3 + k}} for k in range(calls)]
         with ferrule.context(lm=ScriptedLM([asked])):
-            assert agent().start(task="the \x1b[31mbill\u202e", store=store, run_id=each).status == "waiting"
+            assert (
+                agent().start(task="the \x1b[31mbill\u202e", store=store, run_id=each).status
+                == "waiting"
+            )
     store.close()
 
 
@@ -83,10 +86,20 @@ def test_a_run_is_listed_approved_and_resumed_without_a_terminal(here: Path, cap
     listed = said(capsys, "runs")
     assert "bill-7  waiting" in listed
     assert 'waiting  Confirm execution of pay with args: {"euros":3,"to":"ann"}? (yes/no)' in listed
-    assert question_ids(capsys)[0] in said(capsys, "resume", "bill-7", "--program", "billing:agent", code=3)
+    assert question_ids(capsys)[0] in said(
+        capsys,
+        "resume",
+        "bill-7",
+        "--program",
+        "billing:agent",
+        code=3,
+    )
     assert "approved. It takes effect when the run is resumed" in said(capsys, "approve", "bill-7")
     assert "  decided  Confirm" in said(capsys, "runs", "--status", "waiting")
-    assert said(capsys, "resume", "bill", "--program", "billing:agent") == 'bill-7: done\n{"answer":"ok"}\n'
+    assert (
+        said(capsys, "resume", "bill", "--program", "billing:agent")
+        == 'bill-7: done\n{"answer":"ok"}\n'
+    )
     assert "paid 3 to ann" in said(capsys, "show", "bill-7")
 
 
@@ -104,16 +117,53 @@ class Secretive:
     @staticmethod
     def lm() -> Any:
         usage = ferrule.Usage(10, 5, 0, 1)
-        calls = [ferrule.ToolCall(name="note", args={"text": "x"}), ferrule.ToolCall(name="finish", args={"answer": "a"})]
-        made = [ferrule.Response("", (each,), usage=usage, model="m", cost=0.25, extra={"sealed": "sealed thoughts"}) for each in calls]
+        calls = [
+            ferrule.ToolCall(name="note", args={"text": "x"}),
+            ferrule.ToolCall(name="finish", args={"answer": "a"}),
+        ]
+        made = [
+            ferrule.Response(
+                "",
+                (each,),
+                usage=usage,
+                model="m",
+                cost=0.25,
+                extra={"sealed": "sealed thoughts"},
+            )
+            for each in calls
+        ]
         return ferrule.context(lm=ScriptedLM(made))
 
 
-LINE = {"id", "program", "status", "error", "created_at", "updated_at", "recoveries", "leased", "questions", "decided", "usage", "cost"}
-COUNTS = {"input_tokens", "output_tokens", "cached_tokens", "calls", "reasoning_tokens", "cache_write_tokens", "cost"}
+LINE = {
+    "id",
+    "program",
+    "status",
+    "error",
+    "created_at",
+    "updated_at",
+    "recoveries",
+    "leased",
+    "questions",
+    "decided",
+    "usage",
+    "cost",
+}
+COUNTS = {
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "calls",
+    "reasoning_tokens",
+    "cache_write_tokens",
+    "cost",
+}
 
 
-def test_the_json_of_a_run_has_the_documented_keys_with_times_and_cost(here: Path, capsys: Any) -> None:
+def test_the_json_of_a_run_has_the_documented_keys_with_times_and_cost(
+    here: Path,
+    capsys: Any,
+) -> None:
     """O17, W1: one document each; `show` has the line of `runs` and more."""
     with Secretive.lm(), closing(SQLiteStore()) as store:
         Secretive.agent().start(task="?", store=store, run_id="r")
@@ -121,10 +171,20 @@ def test_the_json_of_a_run_has_the_documented_keys_with_times_and_cost(here: Pat
     shown = json.loads(said(capsys, "show", "r", "--json"))
     assert (line.keys(), shown.keys()) == (LINE, LINE | {"args", "inputs", "journal"})
     assert {name: shown[name] for name in LINE} == line
-    assert (line["usage"].keys(), line["usage"]["by_model"]["m"].keys()) == (COUNTS | {"by_model"}, COUNTS)
-    assert (line["cost"], line["usage"]["cost"], line["usage"]["input_tokens"], line["usage"]["calls"]) == (0.5, 0.5, 20, 2)
+    assert (line["usage"].keys(), line["usage"]["by_model"]["m"].keys()) == (
+        COUNTS | {"by_model"},
+        COUNTS,
+    )
+    assert (
+        line["cost"],
+        line["usage"]["cost"],
+        line["usage"]["input_tokens"],
+        line["usage"]["calls"],
+    ) == (0.5, 0.5, 20, 2)
     assert [entry["kind"] for entry in shown["journal"]] == ["model", "begun", "result", "model"]
-    assert all(line["created_at"] <= entry["at"] <= line["updated_at"] for entry in shown["journal"])
+    assert all(
+        line["created_at"] <= entry["at"] <= line["updated_at"] for entry in shown["journal"]
+    )
     assert (shown["args"], shown["inputs"], shown["status"]) == ([], {"task": "?"}, "done")
     assert "2 model calls, 30 tokens, 0.5000 US dollars" in said(capsys, "show", "r")
 
@@ -133,7 +193,11 @@ def test_the_json_shows_no_secret_that_the_text_does_not(here: Path, capsys: Any
     with Secretive.lm(), closing(SQLiteStore()) as store:
         Secretive.agent().start(task="?", store=store, run_id="r")
         head = json.loads(store.load("r").head)
-        keys = [json.loads(entry)["value"].get("key") for entry in store.load("r").entries if '"begun"' in entry]
+        keys = [
+            json.loads(entry)["value"].get("key")
+            for entry in store.load("r").entries
+            if '"begun"' in entry
+        ]
     shown = said(capsys, "show", "r", "--json") + said(capsys, "runs", "--json")
     assert len(keys) == 1
     assert [secret for secret in ("sealed thoughts", head["key"], *keys) if secret in shown] == []
@@ -147,15 +211,28 @@ def test_an_edit_changes_arguments_and_a_file_names_the_program(here: Path, caps
     assert "paid 5 to 7" in said(capsys, "show", "r")
 
 
-def test_a_denial_is_told_to_the_model_with_its_reason_and_its_author(here: Path, capsys: Any, monkeypatch: Any) -> None:
+def test_a_denial_is_told_to_the_model_with_its_reason_and_its_author(
+    here: Path,
+    capsys: Any,
+    monkeypatch: Any,
+) -> None:
     """V2, A7: who, from where."""
     monkeypatch.setattr("ferrule.cli.commands.runs.user_name", lambda: "ann")
     waiting("r")
     said(capsys, "deny", "r", "--why", "too dear")
     assert "decided already by ann: denied" in said(capsys, "approve", "r", code=1)
     said(capsys, "resume", "r", "--program", "billing:agent")
-    [decision] = [each["value"] for each in json.loads(said(capsys, "show", "r", "--json"))["journal"] if each["kind"] == "decision"]
-    assert (decision["kind"], decision["text"], decision["by"], decision["via"]) == ("deny", "too dear", "ann", "cli")
+    [decision] = [
+        each["value"]
+        for each in json.loads(said(capsys, "show", "r", "--json"))["journal"]
+        if each["kind"] == "decision"
+    ]
+    assert (decision["kind"], decision["text"], decision["by"], decision["via"]) == (
+        "deny",
+        "too dear",
+        "ann",
+        "cli",
+    )
 
 
 @pytest.mark.parametrize(
@@ -168,7 +245,13 @@ def test_a_denial_is_told_to_the_model_with_its_reason_and_its_author(here: Path
     ],
     ids=["approve", "edit", "deny", "reply"],
 )
-def test_a_decision_leaves_the_same_record_by_whatever_way_it_comes(here: Path, capsys: Any, words: Any, said: Any, kind: str) -> None:
+def test_a_decision_leaves_the_same_record_by_whatever_way_it_comes(
+    here: Path,
+    capsys: Any,
+    words: Any,
+    said: Any,
+    kind: str,
+) -> None:
     """V2: the command line, an id, and the run itself, one way of deciding each."""
     waiting("cli", "id", "run")
     store = SQLiteStore()
@@ -184,7 +267,16 @@ def test_a_decision_leaves_the_same_record_by_whatever_way_it_comes(here: Path, 
             run.resume()
         [decision] = run.decisions
         assert decision.at is not None
-        left.append((decision.kind, decision.text, decision.args, decision.shown, decision.grant, run.trajectory["observation_0"]))
+        left.append(
+            (
+                decision.kind,
+                decision.text,
+                decision.args,
+                decision.shown,
+                decision.grant,
+                run.trajectory["observation_0"],
+            ),
+        )
     store.close()
     capsys.readouterr()
     assert left[0][0] == kind
@@ -203,7 +295,10 @@ def test_a_reply_is_what_the_model_gets_for_the_call(here: Path, capsys: Any) ->
     assert "decision reply it was paid on Monday" in said(capsys, "show", "r")
 
 
-def test_of_several_questions_one_is_named_by_the_beginning_of_its_id(here: Path, capsys: Any) -> None:
+def test_of_several_questions_one_is_named_by_the_beginning_of_its_id(
+    here: Path,
+    capsys: Any,
+) -> None:
     """A12, A13: each is answered by id."""
     waiting("r", calls=2)
     first, second = question_ids(capsys)
@@ -228,19 +323,36 @@ def test_what_a_model_wrote_cannot_steer_the_terminal(here: Path, capsys: Any) -
 
 
 def test_a_question_may_wait_longer_than_there_are_years(here: Path, capsys: Any) -> None:
-    with closing(SQLiteStore()) as store, ferrule.context(lm=ScriptedLM([{"name": "pay", "args": {"euros": 1}}])):
-        assert agent(ferrule.ask(expires_s=1e12)).start(task="Pay.", store=store, run_id="r").status == "waiting"
-    assert 'confirm until 1e+12 seconds after 1970: pay {"euros":1,"to":"ann"}' in said(capsys, "show", "r")
+    with (
+        closing(SQLiteStore()) as store,
+        ferrule.context(lm=ScriptedLM([{"name": "pay", "args": {"euros": 1}}])),
+    ):
+        assert (
+            agent(ferrule.ask(expires_s=1e12)).start(task="Pay.", store=store, run_id="r").status
+            == "waiting"
+        )
+    assert 'confirm until 1e+12 seconds after 1970: pay {"euros":1,"to":"ann"}' in said(
+        capsys,
+        "show",
+        "r",
+    )
 
 
-def test_neither_the_id_of_a_run_nor_its_error_makes_a_line_of_the_list(here: Path, capsys: Any) -> None:
+def test_neither_the_id_of_a_run_nor_its_error_makes_a_line_of_the_list(
+    here: Path,
+    capsys: Any,
+) -> None:
     store, fake = SQLiteStore(), "\nfake  done       2026-11-27 07:27:28Z  ReAct"
     with ferrule.context(lm=ScriptedLM([RuntimeError(f"no answer{fake}")])):
         assert agent().start(task="x", store=store, run_id=f"r{fake}").status == "failed"
     store.close()
     listed, shown = said(capsys, "runs"), said(capsys, "show", "r")
     missing, cancelled = said(capsys, "show", "nope", code=1), said(capsys, "cancel", "r", code=1)
-    assert not any(line.startswith("fake") for each in (listed, shown, missing, cancelled) for line in each.split("\n"))
+    assert not any(
+        line.startswith("fake")
+        for each in (listed, shown, missing, cancelled)
+        for line in each.split("\n")
+    )
     assert "r\\u000afake  done" in listed
     assert "no answer\n      | fake  done" in shown
 
@@ -248,17 +360,57 @@ def test_neither_the_id_of_a_run_nor_its_error_makes_a_line_of_the_list(here: Pa
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        pytest.param(("runs", "--store", "other.db"), 2, "There is no file 'other.db'", id="no file"),
+        pytest.param(
+            ("runs", "--store", "other.db"),
+            2,
+            "There is no file 'other.db'",
+            id="no file",
+        ),
         pytest.param(("show", "x"), 1, "No run of the id 'x'; there are: r2, r1", id="no run"),
         pytest.param(("cancel", ""), 1, "No run of the id ''", id="no name of a run"),
-        pytest.param(("approve", "r1", ""), 1, "No question of the id ''", id="no name of a question"),
-        pytest.param(("runs", "--status", "bogus"), 2, "running, waiting, done, failed, cancelled; found 'bogus'", id="no status"),
+        pytest.param(
+            ("approve", "r1", ""),
+            1,
+            "No question of the id ''",
+            id="no name of a question",
+        ),
+        pytest.param(
+            ("runs", "--status", "bogus"),
+            2,
+            "running, waiting, done, failed, cancelled; found 'bogus'",
+            id="no status",
+        ),
         pytest.param(("show", "r"), 1, "Several runs of the id 'r'", id="two runs"),
-        pytest.param(("approve", "r1", "--edit", "euros"), 1, "cannot be read at 'euros'", id="no edit"),
-        pytest.param(("resume", "r1", "--program", "billing"), 2, "module:attribute", id="no attribute"),
-        pytest.param(("resume", "r1", "--program", "billing:no_program"), 2, "is not a program: found 7", id="no program"),
-        pytest.param(("resume", "r1", "--program", "absent.py:agent"), 2, "cannot be loaded", id="no file of a program"),
-        pytest.param(("resume", "r1", "--program", "absent_module:agent"), 2, "absent_module", id="no module"),
+        pytest.param(
+            ("approve", "r1", "--edit", "euros"),
+            1,
+            "cannot be read at 'euros'",
+            id="no edit",
+        ),
+        pytest.param(
+            ("resume", "r1", "--program", "billing"),
+            2,
+            "module:attribute",
+            id="no attribute",
+        ),
+        pytest.param(
+            ("resume", "r1", "--program", "billing:no_program"),
+            2,
+            "is not a program: found 7",
+            id="no program",
+        ),
+        pytest.param(
+            ("resume", "r1", "--program", "absent.py:agent"),
+            2,
+            "cannot be loaded",
+            id="no file of a program",
+        ),
+        pytest.param(
+            ("resume", "r1", "--program", "absent_module:agent"),
+            2,
+            "absent_module",
+            id="no module",
+        ),
         pytest.param(
             ("resume", "r1", "--program", "billing:agent", "--max-recoveries", "-1"),
             2,
@@ -267,7 +419,13 @@ def test_neither_the_id_of_a_run_nor_its_error_makes_a_line_of_the_list(here: Pa
         ),
     ],
 )
-def test_what_cannot_be_done_is_said_and_nothing_is_made(here: Path, capsys: Any, words: Any, code: int, message: str) -> None:
+def test_what_cannot_be_done_is_said_and_nothing_is_made(
+    here: Path,
+    capsys: Any,
+    words: Any,
+    code: int,
+    message: str,
+) -> None:
     """A13: no empty store is left by a slip of the fingers."""
     waiting("r1", "r2")
     assert message in said(capsys, *words, code=code)
@@ -276,9 +434,21 @@ def test_what_cannot_be_done_is_said_and_nothing_is_made(here: Path, capsys: Any
 
 @pytest.mark.parametrize("column", ["head FROM runs", "entry FROM entries"])
 @pytest.mark.parametrize(
-    "found", ["", "{", "[]", "null", '{"v": 1, "slot": 1, "kind": "result", "digest": "", "value": 7, "inputs": [], "args": 0}']
+    "found",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"v": 1, "slot": 1, "kind": "result", "digest": "", "value": 7, "inputs": [], "args": 0}',
+    ],
 )
-def test_a_damaged_run_is_one_message_whichever_way_it_is_shown(here: Path, capsys: Any, column: str, found: str) -> None:
+def test_a_damaged_run_is_one_message_whichever_way_it_is_shown(
+    here: Path,
+    capsys: Any,
+    column: str,
+    found: str,
+) -> None:
     """A13, R11."""
     waiting("r")
     name, _, table = column.split()
@@ -295,7 +465,11 @@ def test_a_damaged_run_does_not_keep_others_from_their_decisions(here: Path, cap
     with closing(sqlite3.connect("ferrule.db")) as db, db:
         db.execute("UPDATE runs SET questions = '[' WHERE id = 'bad'")
     for words, code in ((("runs",), 0), (("show", "bad"), 1), (("approve", "bad"), 1)):
-        assert "The run 'bad' in the store cannot be read: damaged" in said(capsys, *words, code=code)
+        assert "The run 'bad' in the store cannot be read: damaged" in said(
+            capsys,
+            *words,
+            code=code,
+        )
     listed = said(capsys, "runs", code=0)
     assert listed.count("euros") == 2, "the questions of the others"
     assert "Several runs of the id 'goo'" in said(capsys, "approve", "goo", code=1)
@@ -305,7 +479,9 @@ def test_a_damaged_run_does_not_keep_others_from_their_decisions(here: Path, cap
 
 def test_a_run_that_fails_says_why_and_ends_with_code_1(here: Path, capsys: Any) -> None:
     """V11."""
-    (here / "billing.py").write_text(PROGRAM.replace("agent.set_lm(Finishing([]))", "agent.set_lm(ferrule.ScriptedLM([]))"))
+    (here / "billing.py").write_text(
+        PROGRAM.replace("agent.set_lm(Finishing([]))", "agent.set_lm(ferrule.ScriptedLM([]))"),
+    )
     waiting("r")
     said(capsys, "approve", "r")
     assert main(["resume", "r", "--program", "billing:agent"]) == 1
@@ -373,7 +549,13 @@ def shop(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
         ("shop.py:agent", "shop.py:make", "bob"),
     ],
 )
-def test_resume_takes_deps_from_a_function_a_class_or_a_value(shop: Path, capsys: Any, program: str, deps: str, owner: str) -> None:
+def test_resume_takes_deps_from_a_function_a_class_or_a_value(
+    shop: Path,
+    capsys: Any,
+    program: str,
+    deps: str,
+    owner: str,
+) -> None:
     """api.md, 21."""
     said(capsys, "resume", "r", "--program", program, "--deps", deps)
     assert f"{owner} paid 3 to ann" in said(capsys, "show", "r")
@@ -393,16 +575,33 @@ def test_resume_takes_deps_from_a_function_a_class_or_a_value(shop: Path, capsys
         ("no_such_module:make", "neither a file, nor a folder, nor a module"),
     ],
 )
-def test_resume_without_the_deps_that_a_tool_needs_runs_nothing(shop: Path, capsys: Any, deps: str | None, says: str) -> None:
+def test_resume_without_the_deps_that_a_tool_needs_runs_nothing(
+    shop: Path,
+    capsys: Any,
+    deps: str | None,
+    says: str,
+) -> None:
     """api.md, 21: an exit code for scripts, and the run still waits with its decision."""
-    assert says in said(capsys, "resume", "r", "--program", "shop:agent", *(["--deps", deps] if deps else []), code=2)
+    assert says in said(
+        capsys,
+        "resume",
+        "r",
+        "--program",
+        "shop:agent",
+        *(["--deps", deps] if deps else []),
+        code=2,
+    )
     assert not (shop / "paid").exists()
     assert "decided" in said(capsys, "runs", "--status", "waiting")
     said(capsys, "resume", "r", "--program", "shop:agent", "--deps", "shop:make")
     assert (shop / "paid").read_text() == "bob"
 
 
-def test_a_run_is_shown_with_times_and_who_decided(here: Path, capsys: Any, monkeypatch: Any) -> None:
+def test_a_run_is_shown_with_times_and_who_decided(
+    here: Path,
+    capsys: Any,
+    monkeypatch: Any,
+) -> None:
     monkeypatch.setattr("ferrule.cli.commands.runs.user_name", lambda: "ann")
     waiting("r")
     said(capsys, "approve", "r", "--edit", "euros=5")
@@ -428,7 +627,10 @@ def test_errors_speak_of_options_of_the_command(here: Path, capsys: Any) -> None
     assert "migrate=" not in message
 
 
-def test_a_run_that_nobody_takes_up_is_listed_as_stuck_with_the_reason(here: Path, capsys: Any) -> None:
+def test_a_run_that_nobody_takes_up_is_listed_as_stuck_with_the_reason(
+    here: Path,
+    capsys: Any,
+) -> None:
     """Q13: one that was just submitted is not, and neither is one that waits for a person."""
     waiting("asks")
     clock = [time.time() - 3600]
@@ -446,7 +648,11 @@ def test_a_run_that_nobody_takes_up_is_listed_as_stuck_with_the_reason(here: Pat
     assert "It is queued, and no worker has taken it up for 36" in lines[1]
 
 
-def test_whether_a_run_is_stuck_goes_by_the_clock_of_its_store(here: Path, capsys: Any, monkeypatch: Any) -> None:
+def test_whether_a_run_is_stuck_goes_by_the_clock_of_its_store(
+    here: Path,
+    capsys: Any,
+    monkeypatch: Any,
+) -> None:
     """Q5, Q13: not by that of the machine where a person looks."""
     with closing(SQLiteStore()) as store:
         agent().submit(store=store, task="x", run_id="new")
@@ -456,7 +662,11 @@ def test_whether_a_run_is_stuck_goes_by_the_clock_of_its_store(here: Path, capsy
     assert capsys.readouterr().out == ""
 
 
-def test_a_run_whose_process_died_is_listed_as_interrupted(here: Path, capsys: Any, monkeypatch: Any) -> None:
+def test_a_run_whose_process_died_is_listed_as_interrupted(
+    here: Path,
+    capsys: Any,
+    monkeypatch: Any,
+) -> None:
     """Its status is still `running`; the JSON says it with `leased`."""
     with closing(SQLiteStore()) as store:
         lease = store.create("r", program="ReAct", head='{"inputs": {}, "args": []}')
@@ -464,9 +674,17 @@ def test_a_run_whose_process_died_is_listed_as_interrupted(here: Path, capsys: A
         assert "interrupted" not in listed
         monkeypatch.setattr("ferrule.runs.store.sqlite.is_dead", lambda owner: True)
         for command in (("runs",), ("show", "r")):
-            assert "ReAct  (interrupted: no process executes it; `ferrule resume` continues it)" in said(capsys, *command)
+            assert (
+                "ReAct  (interrupted: no process executes it; `ferrule resume` continues it)"
+                in said(capsys, *command)
+            )
         [line] = json.loads(said(capsys, "runs", "--json"))
-        assert (line["id"], line["status"], line["leased"], line["error"]) == (lease.run_id, "running", False, None)
+        assert (line["id"], line["status"], line["leased"], line["error"]) == (
+            lease.run_id,
+            "running",
+            False,
+            None,
+        )
 
 
 def test_a_journal_is_shown_in_words_with_a_legend(here: Path, capsys: Any) -> None:
@@ -477,11 +695,22 @@ def test_a_journal_is_shown_in_words_with_a_legend(here: Path, capsys: Any) -> N
     assert "4.0 is the first call of act 4" in shown
 
 
-def test_a_decision_is_shown_with_the_call_that_it_decided(here: Path, capsys: Any, monkeypatch: Any) -> None:
+def test_a_decision_is_shown_with_the_call_that_it_decided(
+    here: Path,
+    capsys: Any,
+    monkeypatch: Any,
+) -> None:
     """A7: who decided what, also if several calls of one step wait; and until when a question waits, as a time that a person can read."""
     monkeypatch.setattr("ferrule.cli.commands.runs.user_name", lambda: "ann")
-    (here / "billing.py").write_text(PROGRAM.replace("require_confirmation=True", "require_confirmation=ferrule.ask(expires_s=3600)"))
-    script = [[{"name": "pay", "args": {"euros": 1}}, {"name": "pay", "args": {"euros": 2, "to": "bob"}}]]
+    (here / "billing.py").write_text(
+        PROGRAM.replace(
+            "require_confirmation=True",
+            "require_confirmation=ferrule.ask(expires_s=3600)",
+        ),
+    )
+    script = [
+        [{"name": "pay", "args": {"euros": 1}}, {"name": "pay", "args": {"euros": 2, "to": "bob"}}],
+    ]
     with closing(SQLiteStore()) as store, ferrule.context(lm=ScriptedLM(script)):
         run = agent(ferrule.ask(expires_s=3600)).start(task="Pay.", store=store, run_id="r")
         first, second = (question.id for question in run.pending)
@@ -490,8 +719,14 @@ def test_a_decision_is_shown_with_the_call_that_it_decided(here: Path, capsys: A
     said(capsys, "resume", "r", "--program", "billing.py:agent")
     shown = said(capsys, "show", "r")
     at = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
-    assert re.search(rf'1\.0 +decision approve by ann via cli at {at}: pay {{"euros":1,"to":"ann"}}', shown)
-    assert re.search(rf'1\.1 +decision deny too dear by ann via cli at {at}: pay {{"euros":2,"to":"bob"}}', shown)
+    assert re.search(
+        rf'1\.0 +decision approve by ann via cli at {at}: pay {{"euros":1,"to":"ann"}}',
+        shown,
+    )
+    assert re.search(
+        rf'1\.1 +decision deny too dear by ann via cli at {at}: pay {{"euros":2,"to":"bob"}}',
+        shown,
+    )
     assert re.search(rf'1\.1\? +question confirm until {at}: pay {{"euros":2,"to":"bob"}}', shown)
 
 
@@ -507,14 +742,22 @@ def test_an_edit_that_does_not_fit_is_shown_line_by_line(here: Path, capsys: Any
     """No line of a question can pass for a line of the list."""
     waiting("r")
     said(capsys, "approve", "r", "--edit", "euros=many")
-    for command, code in ((("resume", "r", "--program", "billing:agent"), 3), (("runs",), 0), (("show", "r"), 0)):
+    for command, code in (
+        (("resume", "r", "--program", "billing:agent"), 3),
+        (("runs",), 0),
+        (("show", "r"), 0),
+    ):
         shown = said(capsys, *command, code=code)
         assert "\\n" not in shown
         assert "\n      | - euros: expected an integer" in shown
         assert "\n      | Confirm execution of pay" in shown
 
 
-def test_a_parked_run_goes_on_with_the_option_that_the_message_names(here: Path, capsys: Any, monkeypatch: Any) -> None:
+def test_a_parked_run_goes_on_with_the_option_that_the_message_names(
+    here: Path,
+    capsys: Any,
+    monkeypatch: Any,
+) -> None:
     waiting("r")
     said(capsys, "approve", "r")
     with closing(SQLiteStore(max_recoveries=0)) as store:
@@ -532,7 +775,9 @@ def test_a_parked_run_goes_on_with_the_option_that_the_message_names(here: Path,
 def test_json_keeps_every_character_of_an_id_and_an_argument(here: Path, capsys: Any) -> None:
     """A program that reads it decides on what would run: no character may be missing, in any encoding."""
     store = SQLiteStore("ferrule.db")
-    with ferrule.context(lm=ScriptedLM([{"name": "pay", "args": {"euros": 5, "to": "x\u202ey \u00e9"}}])):
+    with ferrule.context(
+        lm=ScriptedLM([{"name": "pay", "args": {"euros": 5, "to": "x\u202ey \u00e9"}}]),
+    ):
         agent().start(task="t", store=store, run_id="\u202er")
     store.close()
     for words in (("runs", "--json"), ("show", "\u202er", "--json")):
@@ -556,16 +801,37 @@ def test_a_run_that_could_not_begin_is_not_called_failed(here: Path, capsys: Any
     (here / "bare.py").write_text(PROGRAM.replace("agent.set_lm(Finishing([]))", ""))
     waiting("r")
     said(capsys, "approve", "r")
-    assert "No language model is set" in said(capsys, "resume", "r", "--program", "bare.py:agent", code=1)
+    assert "No language model is set" in said(
+        capsys,
+        "resume",
+        "r",
+        "--program",
+        "bare.py:agent",
+        code=1,
+    )
     assert "r  waiting" in said(capsys, "runs")
 
 
-@pytest.mark.parametrize(("command", "usage"), [("approve", "{RUN} [QUESTION]\n"), ("worker", "{PROGRAM}...\n")])
-def test_the_usage_marks_what_is_optional_or_repeated_once(capsys: pytest.CaptureFixture[str], command: str, usage: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [("approve", "{RUN} [QUESTION]\n"), ("worker", "{PROGRAM}...\n")],
+)
+def test_the_usage_marks_what_is_optional_or_repeated_once(
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    usage: str,
+) -> None:
     assert main([command, "--help"]) == 0
     assert usage in capsys.readouterr().out
 
 
 def test_a_run_is_shown_in_one_form(here: Path, capsys: Any) -> None:
     waiting("r")
-    assert "`--json` and `--html` exclude each other" in said(capsys, "show", "r", "--json", "--html", code=2)
+    assert "`--json` and `--html` exclude each other" in said(
+        capsys,
+        "show",
+        "r",
+        "--json",
+        "--html",
+        code=2,
+    )

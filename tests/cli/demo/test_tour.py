@@ -33,9 +33,17 @@ def test_three_questions_are_answered_right(capsys) -> None:
         assert f"{question.tool}(" in out
 
 
-@pytest.mark.parametrize("change", [{"expected": "something else"}, {"tool": "another"}], ids=["answer", "tool"])
+@pytest.mark.parametrize(
+    "change",
+    [{"expected": "something else"}, {"tool": "another"}],
+    ids=["answer", "tool"],
+)
 def test_a_wrong_answer_fails(capsys, monkeypatch, change) -> None:
-    monkeypatch.setattr(tour, "QUESTIONS", (*tour.QUESTIONS[:2], replace(tour.QUESTIONS[2], **change)))
+    monkeypatch.setattr(
+        tour,
+        "QUESTIONS",
+        (*tour.QUESTIONS[:2], replace(tour.QUESTIONS[2], **change)),
+    )
     assert tour.run_tour() == 1
     out = capsys.readouterr().out
     assert "2 of 3 answers are right" in out
@@ -64,8 +72,15 @@ def test_only_the_latest_refund_waits(tmp_path: Path, monkeypatch) -> None:
     store.close()
 
 
-def test_an_mcp_server_from_the_package_index_answers_one_more_question(capsys, monkeypatch) -> None:
-    monkeypatch.setattr(tour, "install_mcp_server", lambda: (mcp_servers.command("calculator")[0], ""))
+def test_an_mcp_server_from_the_package_index_answers_one_more_question(
+    capsys,
+    monkeypatch,
+) -> None:
+    monkeypatch.setattr(
+        tour,
+        "install_mcp_server",
+        lambda: (mcp_servers.command("calculator")[0], ""),
+    )
     assert tour.run_tour() == 0
     out = capsys.readouterr().out
     assert "4 of 4 answers are right" in out
@@ -74,13 +89,22 @@ def test_an_mcp_server_from_the_package_index_answers_one_more_question(capsys, 
 
 def test_it_runs_as_a_module() -> None:
     """`python -m ferrule.cli.demo` with warnings as errors."""
-    run = subprocess.run([sys.executable, "-W", "error", "-m", "ferrule.cli.demo"], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "ferrule.cli.demo"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stderr == ""
 
 
 @pytest.mark.parametrize("missing", ["choice", "sdk", "checkout"])
-def test_without_its_requirements_nothing_is_installed(missing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_its_requirements_nothing_is_installed(
+    missing: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
     monkeypatch.delenv("FERRULE_DEMO_MCP", raising=False)
     monkeypatch.chdir(tmp_path)
     if missing == "choice":
@@ -89,7 +113,9 @@ def test_without_its_requirements_nothing_is_installed(missing: str, monkeypatch
         monkeypatch.setattr(tour, "find_spec", lambda _: None)
     command, why_not = tour.install_mcp_server()
     assert command == ""
-    assert {"choice": "FERRULE_DEMO_MCP", "sdk": "ferrule[mcp]", "checkout": "in a checkout"}[missing] in why_not
+    assert {"choice": "FERRULE_DEMO_MCP", "sdk": "ferrule[mcp]", "checkout": "in a checkout"}[
+        missing
+    ] in why_not
     assert list(tmp_path.iterdir()) == []
 
 
@@ -98,4 +124,7 @@ def test_a_failed_install_gives_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Makefile").touch()
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1))
-    assert tour.install_mcp_server() == ("", "the server could not be installed from the package index")
+    assert tour.install_mcp_server() == (
+        "",
+        "the server could not be installed from the package index",
+    )

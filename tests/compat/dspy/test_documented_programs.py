@@ -11,8 +11,8 @@ import pytest
 from ferrule.compat.dspy.utils import DummyLM
 from ferrule.compat.dspy.utils.callback import BaseCallback
 
-import ferrule.compat.dspy as dspy
 from ferrule import RateLimitError, ScriptedLM
+from ferrule.compat import dspy
 
 
 class Hop(dspy.Module):
@@ -21,14 +21,20 @@ class Hop(dspy.Module):
     def __init__(self, num_docs: int = 2, num_hops: int = 2) -> None:
         self.num_docs, self.num_hops = num_docs, num_hops
         self.generate_query = dspy.ChainOfThought("claim, notes -> query")
-        self.append_notes = dspy.ChainOfThought("claim, notes, context -> new_notes: list[str], titles: list[str]")
+        self.append_notes = dspy.ChainOfThought(
+            "claim, notes, context -> new_notes: list[str], titles: list[str]",
+        )
 
     def forward(self, claim: str) -> dspy.Prediction:
         notes: list[str] = []
         titles: list[str] = []
         for _ in range(self.num_hops):
             query = self.generate_query(claim=claim, notes=notes).query
-            found = self.append_notes(claim=claim, notes=notes, context=[f"about {query}"] * self.num_docs)
+            found = self.append_notes(
+                claim=claim,
+                notes=notes,
+                context=[f"about {query}"] * self.num_docs,
+            )
             notes.extend(found.new_notes)
             titles.extend(found.titles)
         return dspy.Prediction(notes=notes, titles=list(set(titles)))
@@ -36,7 +42,10 @@ class Hop(dspy.Module):
 
 def test_multi_hop_search(caplog: pytest.LogCaptureFixture) -> None:
     """Modules: several predictors in a loop; `notes` is declared as text and given as a list, which warns."""
-    hop = [{"reasoning": "r", "query": "q"}, {"reasoning": "r", "new_notes": ["n"], "titles": ["t"]}]
+    hop = [
+        {"reasoning": "r", "query": "q"},
+        {"reasoning": "r", "new_notes": ["n"], "titles": ["t"]},
+    ]
     dspy.configure(lm=DummyLM(hop * 2))
     found = Hop()(claim="c")
     assert (found.notes, found.titles) == (["n", "n"], ["t"])
@@ -69,7 +78,11 @@ def test_predictors_in_lists_and_dicts() -> None:
             self.by_name = {"x": dspy.Predict("a -> b")}
 
     program = Many()
-    assert [name for name, _ in program.named_parameters()] == ["steps[0]", "steps[1].predict", "by_name['x']"]
+    assert [name for name, _ in program.named_parameters()] == [
+        "steps[0]",
+        "steps[1].predict",
+        "by_name['x']",
+    ]
     program.set_lm(lm)
     assert program.get_lm() is lm
     assert program.deepcopy().get_lm() is lm
@@ -104,8 +117,13 @@ def test_parallel() -> None:
     """Parallel: pairs of a module and an example, a mapping or a tuple."""
     dspy.configure(lm=DummyLM({"Spain": {"answer": "Madrid"}, "France": {"answer": "Paris"}}))
     predict = dspy.Predict("question -> answer")
-    pairs = [(predict, {"question": "Spain?"}), (predict, dspy.Example(question="France?").with_inputs("question"))]
-    assert [each.answer for each in dspy.Parallel(num_threads=2, disable_progress_bar=True)(pairs)] == ["Madrid", "Paris"]
+    pairs = [
+        (predict, {"question": "Spain?"}),
+        (predict, dspy.Example(question="France?").with_inputs("question")),
+    ]
+    assert [
+        each.answer for each in dspy.Parallel(num_threads=2, disable_progress_bar=True)(pairs)
+    ] == ["Madrid", "Paris"]
 
 
 def test_parallel_with_failures() -> None:
@@ -118,8 +136,15 @@ def test_parallel_with_failures() -> None:
             return dspy.Prediction(y=x)
 
     pairs = [(Picky(), {"x": 1}), (Picky(), {"x": 2})]
-    results, failed, errors = dspy.Parallel(return_failed_examples=True, disable_progress_bar=True)(pairs)
-    assert (results[0].y, results[1], failed, [str(each) for each in errors]) == (1, None, [{"x": 2}], ["two"])
+    results, failed, errors = dspy.Parallel(return_failed_examples=True, disable_progress_bar=True)(
+        pairs,
+    )
+    assert (results[0].y, results[1], failed, [str(each) for each in errors]) == (
+        1,
+        None,
+        [{"x": 2}],
+        ["two"],
+    )
     with pytest.raises(ValueError, match="two"):
         dspy.Parallel(max_errors=1, disable_progress_bar=True)(pairs)
 
@@ -127,8 +152,14 @@ def test_parallel_with_failures() -> None:
 def test_batch() -> None:
     """Modules: `module.batch(examples)`."""
     dspy.configure(lm=DummyLM({"Rome": {"answer": "1"}, "Oslo": {"answer": "2"}}))
-    examples = [dspy.Example(question=each, answer="?").with_inputs("question") for each in ("Rome", "Oslo")]
-    found = dspy.Predict("question -> answer").batch(examples, num_threads=2, disable_progress_bar=True)
+    examples = [
+        dspy.Example(question=each, answer="?").with_inputs("question") for each in ("Rome", "Oslo")
+    ]
+    found = dspy.Predict("question -> answer").batch(
+        examples,
+        num_threads=2,
+        disable_progress_bar=True,
+    )
     assert [each.answer for each in found] == ["1", "2"]
 
 
@@ -142,7 +173,10 @@ def test_usage() -> None:
 def test_examples_and_a_metric() -> None:
     """Data: examples, their inputs and labels; a metric over an example and a prediction."""
     article = dspy.Example(article="long", summary="short").with_inputs("article")
-    assert (article.inputs().toDict(), article.labels().toDict()) == ({"article": "long"}, {"summary": "short"})
+    assert (article.inputs().toDict(), article.labels().toDict()) == (
+        {"article": "long"},
+        {"summary": "short"},
+    )
     article.summary = "shorter"
     assert article.without("article").toDict() == {"summary": "shorter"}
     assert dspy.Example(article).copy(summary="s")["summary"] == "s"
@@ -157,10 +191,23 @@ def test_examples_and_a_metric() -> None:
 
 def test_best_of_several() -> None:
     """Output refinement by hand: the best of several answers by a reward."""
-    dspy.configure(lm=DummyLM([{"reasoning": "r", "answer": "Brussels, Belgium"}, {"reasoning": "r", "answer": "Brussels"}]))
+    dspy.configure(
+        lm=DummyLM(
+            [
+                {"reasoning": "r", "answer": "Brussels, Belgium"},
+                {"reasoning": "r", "answer": "Brussels"},
+            ],
+        ),
+    )
     qa = dspy.ChainOfThought("question -> answer")
-    tries = [qa(question="Capital of Belgium?", config={"temperature": 1.0, "rollout_id": i}) for i in range(2)]
-    assert max(tries, key=lambda each: 1.0 if len(each.answer.split()) == 1 else 0.0).answer == "Brussels"
+    tries = [
+        qa(question="Capital of Belgium?", config={"temperature": 1.0, "rollout_id": i})
+        for i in range(2)
+    ]
+    assert (
+        max(tries, key=lambda each: 1.0 if len(each.answer.split()) == 1 else 0.0).answer
+        == "Brussels"
+    )
 
 
 # -- streams ----------------------------------------------------------------------------------------------------------
@@ -174,10 +221,19 @@ def test_stream_of_one_field() -> None:
     """Streaming: pieces of a field, and the prediction at the end."""
     dspy.configure(lm=DummyLM([{"answer": "To get to the other side"}]))
     listener = dspy.streaming.StreamListener(signature_field_name="answer")
-    found = asyncio.run(collect(dspy.streamify(dspy.Predict("question -> answer"), stream_listeners=[listener])(question="Why?")))
+    found = asyncio.run(
+        collect(
+            dspy.streamify(dspy.Predict("question -> answer"), stream_listeners=[listener])(
+                question="Why?",
+            ),
+        ),
+    )
     *chunks, prediction = found
     assert isinstance(prediction, dspy.Prediction)
-    assert all(isinstance(each, dspy.streaming.StreamResponse) and each.predict_name == "self" for each in chunks)
+    assert all(
+        isinstance(each, dspy.streaming.StreamResponse) and each.predict_name == "self"
+        for each in chunks
+    )
     assert "".join(each.chunk for each in chunks) == prediction.answer
     assert [each.is_last_chunk for each in chunks] == [False] * (len(chunks) - 1) + [True]
 
@@ -185,7 +241,10 @@ def test_stream_of_one_field() -> None:
 class TwoAnswers(dspy.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.predict1, self.predict2 = dspy.Predict("question -> answer"), dspy.ChainOfThought("question, answer -> answer2")
+        self.predict1, self.predict2 = (
+            dspy.Predict("question -> answer"),
+            dspy.ChainOfThought("question, answer -> answer2"),
+        )
 
     def forward(self, question: str):
         return self.predict2(question=question, answer=self.predict1(question=question).answer)
@@ -193,12 +252,23 @@ class TwoAnswers(dspy.Module):
 
 def test_stream_of_several_predictors() -> None:
     """Streaming: fields of two predictors, and the reasoning."""
-    dspy.configure(lm=DummyLM([{"answer": "first one"}, {"reasoning": "because of it", "answer2": "second one"}]))
-    listeners = [dspy.streaming.StreamListener(signature_field_name=each) for each in ("answer", "answer2", "reasoning")]
-    found = asyncio.run(collect(dspy.streamify(TwoAnswers(), stream_listeners=listeners)(question="?")))
+    dspy.configure(
+        lm=DummyLM(
+            [{"answer": "first one"}, {"reasoning": "because of it", "answer2": "second one"}],
+        ),
+    )
+    listeners = [
+        dspy.streaming.StreamListener(signature_field_name=each)
+        for each in ("answer", "answer2", "reasoning")
+    ]
+    found = asyncio.run(
+        collect(dspy.streamify(TwoAnswers(), stream_listeners=listeners)(question="?")),
+    )
     told: dict[tuple[str, str], str] = {}
     for each in found[:-1]:
-        told[each.predict_name, each.signature_field_name] = told.get((each.predict_name, each.signature_field_name), "") + each.chunk
+        told[each.predict_name, each.signature_field_name] = (
+            told.get((each.predict_name, each.signature_field_name), "") + each.chunk
+        )
     assert told == {
         ("predict1", "answer"): "first one",
         ("predict2.predict", "reasoning"): "because of it",
@@ -213,18 +283,31 @@ def test_stream_of_a_field_that_two_predictors_have() -> None:
     class Twins(dspy.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.one, self.two = dspy.Predict("question -> answer"), dspy.Predict("question, draft -> answer")
+            self.one, self.two = (
+                dspy.Predict("question -> answer"),
+                dspy.Predict("question, draft -> answer"),
+            )
 
         def forward(self, question: str):
             return self.two(question=question, draft=self.one(question=question).answer)
 
     dspy.configure(lm=DummyLM([{"answer": "draft"}, {"answer": "final"}]))
     program = Twins()
-    listener = dspy.streaming.StreamListener(signature_field_name="answer", predict=program.two, predict_name="second")
+    listener = dspy.streaming.StreamListener(
+        signature_field_name="answer",
+        predict=program.two,
+        predict_name="second",
+    )
     found = asyncio.run(collect(dspy.streamify(program, stream_listeners=[listener])(question="?")))
     assert [(each.predict_name, each.chunk) for each in found[:-1]] == [("second", "final")]
     with pytest.raises(ValueError, match="not unique"):
-        asyncio.run(collect(dspy.streamify(program, stream_listeners=[dspy.streaming.StreamListener("answer")])(question="?")))
+        asyncio.run(
+            collect(
+                dspy.streamify(program, stream_listeners=[dspy.streaming.StreamListener("answer")])(
+                    question="?",
+                ),
+            ),
+        )
 
 
 def test_stream_in_sync_code_without_the_prediction() -> None:
@@ -254,10 +337,15 @@ def test_status_messages() -> None:
         """Double it."""
         return 2 * x
 
-    steps = [{"next_thought": "t", "next_tool_name": name, "next_tool_args": args} for name, args in [("double", {"x": 2}), ("finish", {})]]
+    steps = [
+        {"next_thought": "t", "next_tool_name": name, "next_tool_args": args}
+        for name, args in [("double", {"x": 2}), ("finish", {})]
+    ]
     dspy.configure(lm=DummyLM([*steps, {"reasoning": "r", "answer": 4}]))
     agent = dspy.ReAct("question -> answer: int", tools=[double])
-    found = asyncio.run(collect(dspy.streamify(agent, status_message_provider=Status())(question="?")))
+    found = asyncio.run(
+        collect(dspy.streamify(agent, status_message_provider=Status())(question="?")),
+    )
     told = [each.message for each in found if isinstance(each, dspy.streaming.StatusMessage)]
     assert told == [
         "asking dummy",
@@ -277,15 +365,24 @@ def test_stream_of_an_agents_thoughts() -> None:
         return query
 
     steps = [("look", "search", {"query": "x"}), ("done", "finish", {})]
-    answers = [{"next_thought": thought, "next_tool_name": name, "next_tool_args": args} for thought, name, args in steps]
+    answers = [
+        {"next_thought": thought, "next_tool_name": name, "next_tool_args": args}
+        for thought, name, args in steps
+    ]
     dspy.configure(lm=DummyLM([*answers, {"reasoning": "because", "answer": "A"}]))
     agent = dspy.ReAct("question -> answer", tools=[search])
     listeners = [
         dspy.streaming.StreamListener("next_thought", predict=agent.react, allow_reuse=True),
         dspy.streaming.StreamListener("reasoning", predict=agent.extract.predict),
     ]
-    *pieces, _ = asyncio.run(collect(dspy.streamify(agent, stream_listeners=listeners)(question="?")))
-    told = [(each.signature_field_name, each.chunk) for each in pieces if isinstance(each, dspy.streaming.StreamResponse)]
+    *pieces, _ = asyncio.run(
+        collect(dspy.streamify(agent, stream_listeners=listeners)(question="?")),
+    )
+    told = [
+        (each.signature_field_name, each.chunk)
+        for each in pieces
+        if isinstance(each, dspy.streaming.StreamResponse)
+    ]
     assert told == [("next_thought", "look"), ("next_thought", "done"), ("reasoning", "because")]
 
 
@@ -305,7 +402,10 @@ def test_async_predictor() -> None:
 
 class Later(dspy.Module):
     def __init__(self) -> None:
-        self.predict1, self.predict2 = dspy.ChainOfThought("question -> answer"), dspy.ChainOfThought("answer -> simplified")
+        self.predict1, self.predict2 = (
+            dspy.ChainOfThought("question -> answer"),
+            dspy.ChainOfThought("answer -> simplified"),
+        )
 
     async def aforward(self, question: str, **kwargs):
         found = await self.predict1.acall(question=question)
@@ -329,7 +429,10 @@ def test_asyncify() -> None:
             result = await program(question=question)
         return {"status": "success", "data": result.toDict()}
 
-    assert asyncio.run(endpoint("?")) == {"status": "success", "data": {"reasoning": "r", "answer": "Paris"}}
+    assert asyncio.run(endpoint("?")) == {
+        "status": "success",
+        "data": {"reasoning": "r", "answer": "Paris"},
+    }
 
 
 # -- models -----------------------------------------------------------------------------------------------------------
@@ -342,23 +445,46 @@ def test_calling_a_model() -> None:
     assert "This is a test" in first
     assert lm(messages=[{"role": "user", "content": "Again"}]) == [first]
     assert (len(lm.history), lm.model, lm.kwargs) == (2, "dummy", {})
-    assert lm.history[0].keys() >= {"prompt", "messages", "kwargs", "response", "outputs", "usage", "model"}
+    assert lm.history[0].keys() >= {
+        "prompt",
+        "messages",
+        "kwargs",
+        "response",
+        "outputs",
+        "usage",
+        "model",
+    }
     assert lm.history[0]["kwargs"] == {"temperature": 0.7}
     assert sum(each["cost"] for each in lm.history if each["cost"] is not None) == 0
 
 
 def test_arguments_of_a_model() -> None:
     """Language models: DSPy's constructor."""
-    lm = dspy.LM("openai/gpt-4o-mini", api_key="k", temperature=0.5, max_tokens=100, cache=False, num_retries=1)
+    lm = dspy.LM(
+        "openai/gpt-4o-mini",
+        api_key="k",
+        temperature=0.5,
+        max_tokens=100,
+        cache=False,
+        num_retries=1,
+    )
     assert (lm.model, lm.kwargs) == ("openai/gpt-4o-mini", {"temperature": 0.5, "max_tokens": 100})
-    local = dspy.LM("openai/my-model", api_base="http://localhost:7501/v1", api_key="local", model_type="chat")
+    local = dspy.LM(
+        "openai/my-model",
+        api_base="http://localhost:7501/v1",
+        api_key="local",
+        model_type="chat",
+    )
     assert local.model.endswith("my-model")
 
 
 class Mine(dspy.BaseLM):
     def forward(self, prompt=None, messages=None, **kwargs):
         text = f"[[ ## answer ## ]]\n{len(messages)} messages for {kwargs['model']}"
-        choice = SimpleNamespace(message=SimpleNamespace(role="assistant", content=text), finish_reason="stop")
+        choice = SimpleNamespace(
+            message=SimpleNamespace(role="assistant", content=text),
+            finish_reason="stop",
+        )
         usage = SimpleNamespace(prompt_tokens=1, completion_tokens=2, total_tokens=3)
         return SimpleNamespace(choices=[choice], usage=usage, model="mine")
 
@@ -368,7 +494,9 @@ def test_model_of_ones_own() -> None:
     dspy.configure(lm=(lm := Mine(model="mine/model", temperature=0.1)))
     found = dspy.Predict("question -> answer")(question="?")
     assert found.answer == "2 messages for mine/model"
-    assert found.get_lm_usage() == {"mine/model": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}}
+    assert found.get_lm_usage() == {
+        "mine/model": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3},
+    }
     assert asyncio.run(lm.acall("hi"))[0].endswith("1 messages for mine/model")
 
 
@@ -394,7 +522,10 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     state = json.loads((tmp_path / "program.json").read_text())
     assert state.keys() == {"predict", "metadata"}
     assert state["predict"].keys() >= {"traces", "train", "demos", "signature", "lm"}
-    assert state["predict"]["signature"]["fields"][0] == {"prefix": "Question:", "description": "${question}"}
+    assert state["predict"]["signature"]["fields"][0] == {
+        "prefix": "Question:",
+        "description": "${question}",
+    }
     loaded = dspy.ChainOfThought("question -> answer")
     loaded.load(tmp_path / "program.json")
     assert loaded.predict.signature.instructions == "Be kind."
@@ -456,7 +587,10 @@ def test_callback_about_tools() -> None:
         """Double it."""
         return 2 * x
 
-    steps = [{"next_thought": "t", "next_tool_name": name, "next_tool_args": args} for name, args in [("double", {"x": 2}), ("finish", {})]]
+    steps = [
+        {"next_thought": "t", "next_tool_name": name, "next_tool_args": args}
+        for name, args in [("double", {"x": 2}), ("finish", {})]
+    ]
     log = Log()
     with dspy.context(lm=DummyLM([*steps, {"reasoning": "r", "answer": 4}]), callbacks=[log]):
         dspy.ReAct("question -> answer: int", tools=[double])(question="?")
@@ -479,7 +613,10 @@ def test_errors() -> None:
     dspy.configure(lm=DummyLM([{"other": 1}] * 3))
     with pytest.raises(dspy.AdapterParseError) as caught:
         dspy.Predict("question -> answer")(question="?")
-    assert (caught.value.adapter_name, list(caught.value.signature.output_fields)) == ("JSONAdapter", ["answer"])
+    assert (caught.value.adapter_name, list(caught.value.signature.output_fields)) == (
+        "JSONAdapter",
+        ["answer"],
+    )
     dspy.configure(lm=ScriptedLM([RateLimitError("slow down")]))
     with pytest.raises(dspy.LMRateLimitError) as limited:
         dspy.Predict("question -> answer")(question="?")
@@ -498,15 +635,23 @@ def test_context_window_exceeded() -> None:
 
 def test_nothing_configured() -> None:
     """Errors: no model, and positional arguments."""
-    with dspy.context(lm=None), pytest.raises(ValueError, match=r"No LM is loaded\. Please configure the LM"):
+    with (
+        dspy.context(lm=None),
+        pytest.raises(ValueError, match=r"No LM is loaded\. Please configure the LM"),
+    ):
         dspy.Predict("question -> answer")(question="?")
-    with pytest.raises(ValueError, match=r"Positional arguments are not allowed when calling `dspy\.Predict`"):
+    with pytest.raises(
+        ValueError,
+        match=r"Positional arguments are not allowed when calling `dspy\.Predict`",
+    ):
         dspy.Predict("question -> answer")("?")
 
 
 def test_several_completions() -> None:
     """Predict: `n=` and `completions`, and thoughts as an output."""
-    dspy.configure(lm=DummyLM([{"answer": "red"}, {"answer": "blue"}, {"why": "so", "answer": "red"}]))
+    dspy.configure(
+        lm=DummyLM([{"answer": "red"}, {"answer": "blue"}, {"why": "so", "answer": "red"}]),
+    )
     found = dspy.Predict("question -> answer", n=2)(question="Which colour?")
     assert sorted(found.completions.answer) == ["blue", "red"]
     assert all(isinstance(each, dspy.Prediction) for each in found.completions)

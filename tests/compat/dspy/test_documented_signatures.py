@@ -9,19 +9,24 @@ import pytest
 from ferrule.compat.dspy.utils import DummyLM
 from pydantic import BaseModel
 
-import ferrule.compat.dspy as dspy
 from ferrule import ScriptedLM
+from ferrule.compat import dspy
 
 
 def test_sentiment_in_one_line() -> None:
     """Signatures: a signature as a string, with a type."""
     dspy.configure(lm=DummyLM([{"sentiment": True}]))
-    assert dspy.Predict("sentence -> sentiment: bool")(sentence="It's a charming journey.").sentiment is True
+    assert (
+        dspy.Predict("sentence -> sentiment: bool")(sentence="It's a charming journey.").sentiment
+        is True
+    )
 
 
 def test_instructions_of_a_string_signature() -> None:
     """Signatures: `dspy.Signature("...", instructions="...")`."""
-    toxicity = dspy.Predict(dspy.Signature("comment -> toxic: bool", instructions="Mark insults as toxic."))
+    toxicity = dspy.Predict(
+        dspy.Signature("comment -> toxic: bool", instructions="Mark insults as toxic."),
+    )
     dspy.configure(lm=(lm := DummyLM([{"toxic": False}])))
     assert toxicity(comment="You are lovely.").toxic is False
     assert "Mark insults" in lm.history[-1]["messages"][0]["content"]
@@ -51,9 +56,16 @@ class CheckCitation(dspy.Signature):
 
 def test_citation_faithfulness() -> None:
     """Signatures: several typed outputs, with reasoning first."""
-    answer = {"reasoning": "It says so.", "faithfulness": False, "evidence": {"goals": ["scored twice"]}}
+    answer = {
+        "reasoning": "It says so.",
+        "faithfulness": False,
+        "evidence": {"goals": ["scored twice"]},
+    }
     dspy.configure(lm=DummyLM([answer]))
-    found = dspy.ChainOfThought(CheckCitation)(context="Lee scored twice.", text="Lee scored three times.")
+    found = dspy.ChainOfThought(CheckCitation)(
+        context="Lee scored twice.",
+        text="Lee scored three times.",
+    )
     assert found.toDict() == answer
     assert found.reasoning == "It says so."
 
@@ -73,7 +85,9 @@ class QueryResult(BaseModel):
 
 def test_custom_types() -> None:
     """Signatures: models of the caller's scope in a string, also nested ones."""
-    signature = dspy.Signature("query: Container.Query -> score: Container.Score, best: QueryResult")
+    signature = dspy.Signature(
+        "query: Container.Query -> score: Container.Score, best: QueryResult",
+    )
     dspy.configure(lm=DummyLM([{"score": {"score": 0.5}, "best": {"text": "a", "score": 1}}]))
     found = dspy.Predict(signature)(query=Container.Query(text="x"))
     assert (found.score, found.best) == (Container.Score(score=0.5), QueryResult(text="a", score=1))
@@ -82,7 +96,11 @@ def test_custom_types() -> None:
 def test_signatures_made_from_signatures() -> None:
     """Signatures: append, prepend, delete, with_instructions, with_updated_fields, equality."""
     base = dspy.Signature("question -> answer")
-    longer = base.append("confidence", dspy.OutputField(), type_=float).prepend("context", dspy.InputField(), type_=list[str])
+    longer = base.append("confidence", dspy.OutputField(), type_=float).prepend(
+        "context",
+        dspy.InputField(),
+        type_=list[str],
+    )
     assert list(longer.fields) == ["context", "question", "answer", "confidence"]
     assert longer.delete("context", "confidence").equals(base)
     assert base.with_instructions("Be brief.").instructions == "Be brief."
@@ -112,13 +130,24 @@ class Processor(dspy.Module):
     def forward(self, subject: str, body: str) -> dspy.Prediction:
         found = self.extract(subject=subject, body=body)
         names = [each.name for each in found.entities]
-        return dspy.Prediction(entities=names, urgency=found.urgency, summary=self.summarize(entities=names, body=body).summary)
+        return dspy.Prediction(
+            entities=names,
+            urgency=found.urgency,
+            summary=self.summarize(entities=names, body=body).summary,
+        )
 
 
 def test_email_extraction() -> None:
     """Email extraction: a module of two predictors that returns a prediction of its own."""
     entities = [{"name": "Ann", "kind": "person"}]
-    dspy.configure(lm=DummyLM([{"reasoning": "r", "entities": entities, "urgency": "high"}, {"summary": "Ann calls."}]))
+    dspy.configure(
+        lm=DummyLM(
+            [
+                {"reasoning": "r", "entities": entities, "urgency": "high"},
+                {"summary": "Ann calls."},
+            ],
+        ),
+    )
     found = Processor()(subject="Hi", body="Call Ann")
     assert (found.entities, found.urgency, found.summary) == (["Ann"], "high", "Ann calls.")
 
@@ -155,7 +184,8 @@ def test_image_input() -> None:
     """Signatures: `dspy.Image` as an input."""
     dspy.configure(lm=(lm := DummyLM([{"answer": "A dog"}])))
     found = dspy.Predict("image: dspy.Image, question: str -> answer")(
-        image=dspy.Image(url="data:image/png;base64,AAAA"), question="What is it?"
+        image=dspy.Image(url="data:image/png;base64,AAAA"),
+        question="What is it?",
     )
     assert found.answer == "A dog"
     assert any(part["type"] == "image_url" for part in lm.history[-1]["messages"][-1]["content"])
@@ -170,8 +200,13 @@ def test_wrong_inputs_warn(caplog: pytest.LogCaptureFixture) -> None:
         assert predict(question="q").answer == "a"
     told = [record.getMessage() for record in caplog.records]
     assert "Type mismatch for field 'k': expected int" in told[1]
-    assert told[0].startswith("Input contains fields not in signature. These fields will be ignored: ['more']")
-    assert told[2] == "Not all input fields were provided to module. Present: ['question']. Missing: ['k']."
+    assert told[0].startswith(
+        "Input contains fields not in signature. These fields will be ignored: ['more']",
+    )
+    assert (
+        told[2]
+        == "Not all input fields were provided to module. Present: ['question']. Missing: ['k']."
+    )
     assert "many" in lm.history[0]["messages"][-1]["content"]
     caplog.clear()
     with dspy.context(warn_on_type_mismatch=False), caplog.at_level(logging.WARNING):
@@ -205,11 +240,17 @@ class News(dspy.Signature):
     news: list[ScienceNews] = dspy.OutputField()
 
 
-@pytest.mark.parametrize("adapter", [dspy.ChatAdapter(), dspy.JSONAdapter(), dspy.XMLAdapter()], ids=repr)
+@pytest.mark.parametrize(
+    "adapter",
+    [dspy.ChatAdapter(), dspy.JSONAdapter(), dspy.XMLAdapter()],
+    ids=repr,
+)
 def test_one_program_with_three_adapters(adapter: Any) -> None:
     """Adapters: `configure(adapter=...)`; a dummy writes the form that is asked for."""
     dspy.configure(lm=DummyLM([{"news": [{"text": "t", "scientists": ["Ada"]}]}]), adapter=adapter)
-    assert dspy.Predict(News)(field="CS", year=2018, articles=1).news == [ScienceNews(text="t", scientists=["Ada"])]
+    assert dspy.Predict(News)(field="CS", year=2018, articles=1).news == [
+        ScienceNews(text="t", scientists=["Ada"]),
+    ]
 
 
 def test_answer_in_another_form_falls_back() -> None:
@@ -226,13 +267,21 @@ class Brief(dspy.ChatAdapter):
 
     def parse(self, signature, completion):
         if len(completion) > 200:
-            raise dspy.AdapterParseError(adapter_name="Brief", signature=signature, lm_response=completion, message="too long")
+            raise dspy.AdapterParseError(
+                adapter_name="Brief",
+                signature=signature,
+                lm_response=completion,
+                message="too long",
+            )
         return super().parse(signature, completion)
 
 
 def test_adapter_of_ones_own() -> None:
     """Adapters: a subclass overrides pieces, and raises DSPy's error."""
-    dspy.configure(lm=(lm := DummyLM([{"answer": "ok"}, {"answer": "x" * 300}])), adapter=Brief(fallback=None, repairs=0))
+    dspy.configure(
+        lm=(lm := DummyLM([{"answer": "ok"}, {"answer": "x" * 300}])),
+        adapter=Brief(fallback=None, repairs=0),
+    )
     predict = dspy.Predict("question -> answer")
     assert predict(question="?").answer == "ok"
     assert lm.history[-1]["messages"][0]["content"].endswith("Be brief.")
@@ -255,7 +304,10 @@ def test_dummy_follows_examples() -> None:
     """DummyLM: `follow_examples=True`, and answers by a part of the question."""
     demos = [dspy.Example(question="What color is the sky?", answer="blue")]
     dspy.configure(lm=DummyLM([], follow_examples=True))
-    assert dspy.Predict("question -> answer", demos=demos)(question="What color is the sky?").answer == "blue"
+    assert (
+        dspy.Predict("question -> answer", demos=demos)(question="What color is the sky?").answer
+        == "blue"
+    )
     dspy.configure(lm=DummyLM({"grass": {"answer": "green"}}))
     assert dspy.Predict("question -> answer")(question="And the grass?").answer == "green"
 
@@ -279,7 +331,12 @@ def test_conversation() -> None:
         outputs = predict(question=question, history=history)
         history.messages.append({"question": question, **outputs})
     assert [each["answer"] for each in history.messages] == ["Paris", "Yes"]
-    assert [each["role"] for each in lm.history[-1]["messages"]] == ["system", "user", "assistant", "user"]
+    assert [each["role"] for each in lm.history[-1]["messages"]] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+    ]
 
 
 def test_conversation_with_demos() -> None:
@@ -287,10 +344,15 @@ def test_conversation_with_demos() -> None:
     dspy.configure(lm=(lm := DummyLM([{"answer": "Yes"}])))
     predict = dspy.Predict(QA)
     demo = dspy.Example(
-        question="Sure?", history=dspy.History(messages=[{"question": "Capital of Germany?", "answer": "Berlin"}]), answer="Yes, Berlin."
+        question="Sure?",
+        history=dspy.History(messages=[{"question": "Capital of Germany?", "answer": "Berlin"}]),
+        answer="Yes, Berlin.",
     )
     predict.demos.append(demo)
-    predict(question="Sure?", history=dspy.History(messages=[{"question": "Capital of Spain?", "answer": "Madrid"}]))
+    predict(
+        question="Sure?",
+        history=dspy.History(messages=[{"question": "Capital of Spain?", "answer": "Madrid"}]),
+    )
     told = "\n".join(each["content"] for each in lm.history[-1]["messages"])
     assert all(each in told for each in ["Berlin", "Madrid", "Yes, Berlin."])
 

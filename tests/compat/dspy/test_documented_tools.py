@@ -9,8 +9,8 @@ import pytest
 from ferrule.compat.dspy.utils import DummyLM
 from pydantic import BaseModel
 
-import ferrule.compat.dspy as dspy
 from ferrule import Capabilities, ContextOverflowError, ScriptedLM
+from ferrule.compat import dspy
 
 
 def get_weather(city: str) -> str:
@@ -32,7 +32,15 @@ FINISH = step("finish", {})
 
 def test_weather_agent() -> None:
     """Tools: a ReAct agent over two functions."""
-    dspy.configure(lm=DummyLM([step("get_weather", {"city": "Tokyo"}), FINISH, {"reasoning": "It said so.", "answer": "Sunny"}]))
+    dspy.configure(
+        lm=DummyLM(
+            [
+                step("get_weather", {"city": "Tokyo"}),
+                FINISH,
+                {"reasoning": "It said so.", "answer": "Sunny"},
+            ],
+        ),
+    )
     agent = dspy.ReAct("question -> answer", tools=[get_weather, search_web], max_iters=5)
     result = agent(question="What's the weather like in Tokyo?")
     assert result.answer == "Sunny"
@@ -63,7 +71,10 @@ CALLS = {"outputs": {"tool_calls": [{"name": "get_weather", "args": {"city": "Ro
 def test_manual_tool_handling() -> None:
     """Tools: the model's calls as an output, executed by hand, by the functions that this module defines."""
     dspy.configure(lm=DummyLM([CALLS]))
-    response = dspy.Predict(ToolSignature)(question="Rome?", tools=[dspy.Tool(get_weather), dspy.Tool(search_web)])
+    response = dspy.Predict(ToolSignature)(
+        question="Rome?",
+        tools=[dspy.Tool(get_weather), dspy.Tool(search_web)],
+    )
     assert isinstance(response.outputs, dspy.ToolCalls)
     [call] = response.outputs.tool_calls
     assert (call.name, call.args) == ("get_weather", {"city": "Rome"})
@@ -74,7 +85,9 @@ def test_manual_tool_handling() -> None:
 def test_calls_executed_with_a_dict_or_a_list_of_tools() -> None:
     """Tools: `execute(functions=...)`."""
     call = dspy.ToolCalls.ToolCall(name="get_weather", args={"city": "Oslo"})
-    assert call.execute(functions={"get_weather": get_weather}) == call.execute(functions=[dspy.Tool(get_weather)])
+    assert call.execute(functions={"get_weather": get_weather}) == call.execute(
+        functions=[dspy.Tool(get_weather)],
+    )
     with pytest.raises(ValueError):
         call.execute(functions={})
     with pytest.raises(RuntimeError):
@@ -84,7 +97,10 @@ def test_calls_executed_with_a_dict_or_a_list_of_tools() -> None:
 def test_functions_given_for_tools() -> None:
     """Tools: plain functions in a list of tools."""
     dspy.configure(lm=DummyLM([CALLS]))
-    assert len(dspy.Predict(ToolSignature)(question="Rome?", tools=[get_weather]).outputs.tool_calls) == 1
+    assert (
+        len(dspy.Predict(ToolSignature)(question="Rome?", tools=[get_weather]).outputs.tool_calls)
+        == 1
+    )
 
 
 def test_properties_of_a_tool() -> None:
@@ -107,21 +123,32 @@ def test_native_calls_with_the_chat_adapter() -> None:
     lm = ScriptedLM([{"name": "get_weather", "args": {"city": "Rome"}}])
     dspy.configure(lm=lm, adapter=dspy.ChatAdapter(use_native_function_calling=True))
     response = dspy.Predict(ToolSignature)(question="Rome?", tools=[dspy.Tool(get_weather)])
-    assert response.outputs.format() == {"tool_calls": [{"name": "get_weather", "args": {"city": "Rome"}}]}
+    assert response.outputs.format() == {
+        "tool_calls": [{"name": "get_weather", "args": {"city": "Rome"}}],
+    }
     assert len(lm.requests[0].tools) == 1
 
 
 def test_calls_in_text_with_the_json_adapter() -> None:
     """Tools: `JSONAdapter(use_native_function_calling=False)`."""
     dspy.configure(lm=DummyLM([CALLS]), adapter=dspy.JSONAdapter(use_native_function_calling=False))
-    assert dspy.Predict(ToolSignature)(question="Rome?", tools=[dspy.Tool(get_weather)]).outputs.tool_calls[0].name == "get_weather"
+    assert (
+        dspy.Predict(ToolSignature)(question="Rome?", tools=[dspy.Tool(get_weather)])
+        .outputs.tool_calls[0]
+        .name
+        == "get_weather"
+    )
 
 
 def test_tool_choice_auto() -> None:
     """Tools: a predictor's `config` holds `tool_choice`."""
     lm = ScriptedLM([{"name": "get_weather", "args": {"city": "Rome"}}])
     dspy.configure(lm=lm, adapter=dspy.ChatAdapter(use_native_function_calling=True))
-    dspy.Predict(ToolSignature)(question="Rome?", tools=[dspy.Tool(get_weather)], config={"tool_choice": "auto"})
+    dspy.Predict(ToolSignature)(
+        question="Rome?",
+        tools=[dspy.Tool(get_weather)],
+        config={"tool_choice": "auto"},
+    )
     assert lm.requests[0].tool_choice == "auto"
 
 
@@ -143,7 +170,11 @@ def test_async_tool() -> None:
 
 def test_async_agent() -> None:
     """Async: `await agent.acall(...)` with async tools."""
-    dspy.configure(lm=DummyLM([step("lookup", {"city": "Bern"}), FINISH, {"reasoning": "r", "answer": "Bern!"}]))
+    dspy.configure(
+        lm=DummyLM(
+            [step("lookup", {"city": "Bern"}), FINISH, {"reasoning": "r", "answer": "Bern!"}],
+        ),
+    )
     result = asyncio.run(dspy.ReAct("question -> answer", tools=[lookup]).acall(question="Bern?"))
     assert (result.answer, result.trajectory["observation_0"]) == ("Bern!", "Bern!")
 
@@ -183,7 +214,9 @@ class AirlineService(dspy.Signature):
     """You are an airline's agent. Use the tools to fulfil the request."""
 
     user_request: str = dspy.InputField()
-    process_result: str = dspy.OutputField(desc="what was done, with the numbers that the user needs")
+    process_result: str = dspy.OutputField(
+        desc="what was done, with the numbers that the user needs",
+    )
 
 
 def test_airline_agent() -> None:
@@ -193,13 +226,21 @@ def test_airline_agent() -> None:
             [
                 step("get_user_info", {"name": "Adam"}),
                 step("fetch_flights", {"origin": "SFO", "destination": "JFK"}),
-                step("book", {"flight": {"id": "DA123", "price": 200}, "user": {"name": "Adam", "email": "adam@example.com"}}),
+                step(
+                    "book",
+                    {
+                        "flight": {"id": "DA123", "price": 200},
+                        "user": {"name": "Adam", "email": "adam@example.com"},
+                    },
+                ),
                 FINISH,
                 {"reasoning": "Done.", "process_result": "Booked DA123."},
-            ]
-        )
+            ],
+        ),
     )
-    result = dspy.ReAct(AirlineService, tools=[get_user_info, fetch_flights, book])(user_request="Book me SFO to JFK, I am Adam")
+    result = dspy.ReAct(AirlineService, tools=[get_user_info, fetch_flights, book])(
+        user_request="Book me SFO to JFK, I am Adam",
+    )
     assert result.process_result == "Booked DA123."
     assert result.trajectory["observation_0"] == PROFILES["Adam"]
     assert result.trajectory["observation_1"] == FLIGHTS
@@ -213,7 +254,9 @@ def test_agent_goes_on_after_an_error_of_a_tool() -> None:
         """Fail."""
         raise RuntimeError("out of order")
 
-    dspy.configure(lm=DummyLM([step("broken", {"x": 1}), FINISH, {"reasoning": "r", "answer": "no"}]))
+    dspy.configure(
+        lm=DummyLM([step("broken", {"x": 1}), FINISH, {"reasoning": "r", "answer": "no"}]),
+    )
     result = dspy.ReAct("question -> answer", tools=[broken])(question="?")
     assert result.trajectory["observation_0"].startswith("Execution error in broken")
     assert "out of order" in result.trajectory["observation_0"]
@@ -221,7 +264,9 @@ def test_agent_goes_on_after_an_error_of_a_tool() -> None:
 
 def test_max_iters_of_one_call() -> None:
     """ReAct: `max_iters=` at the call; the answer is extracted from what is known."""
-    dspy.configure(lm=DummyLM([step("get_weather", {"city": "a"}), {"reasoning": "r", "answer": "sunny"}]))
+    dspy.configure(
+        lm=DummyLM([step("get_weather", {"city": "a"}), {"reasoning": "r", "answer": "sunny"}]),
+    )
     result = dspy.ReAct("question -> answer", tools=[get_weather])(question="?", max_iters=1)
     assert result.answer == "sunny"
     assert "thought_1" not in result.trajectory
@@ -247,7 +292,11 @@ class MemoryAgent(dspy.Module):
     def __init__(self) -> None:
         super().__init__()
         self.memory = MemoryTools()
-        self.react = dspy.ReAct("user_input -> response", tools=[self.memory.store_memory, self.memory.search_memories], max_iters=6)
+        self.react = dspy.ReAct(
+            "user_input -> response",
+            tools=[self.memory.store_memory, self.memory.search_memories],
+            max_iters=6,
+        )
 
     def forward(self, user_input: str):
         return self.react(user_input=user_input)
@@ -255,8 +304,16 @@ class MemoryAgent(dspy.Module):
 
 def test_memory_agent() -> None:
     """Memory agent: methods as tools, in a module of one's own."""
-    answers = [step("store_memory", {"content": "likes tea"}), FINISH, {"reasoning": "r", "response": "Noted."}]
-    answers += [step("search_memories", {"query": "tea"}), FINISH, {"reasoning": "r", "response": "Tea."}]
+    answers = [
+        step("store_memory", {"content": "likes tea"}),
+        FINISH,
+        {"reasoning": "r", "response": "Noted."},
+    ]
+    answers += [
+        step("search_memories", {"query": "tea"}),
+        FINISH,
+        {"reasoning": "r", "response": "Tea."},
+    ]
     dspy.configure(lm=DummyLM(answers))
     agent = MemoryAgent()
     assert agent(user_input="I like tea").response == "Noted."
@@ -280,25 +337,52 @@ class Financial(dspy.Module):
 
 def test_finance_agent() -> None:
     """Finance agent: typed outputs, a static method as a tool, named predictors of the agent inside."""
-    dspy.configure(lm=DummyLM([step("price", {"ticker": "F"}), FINISH, {"reasoning": "r", "analysis": "cheap", "confidence": 0.8}]))
+    dspy.configure(
+        lm=DummyLM(
+            [
+                step("price", {"ticker": "F"}),
+                FINISH,
+                {"reasoning": "r", "analysis": "cheap", "confidence": 0.8},
+            ],
+        ),
+    )
     agent = Financial()
     assert agent(query="F?").confidence == 0.8
-    assert [name for name, _ in agent.named_parameters()] == ["react.react", "react.extract.predict"]
+    assert [name for name, _ in agent.named_parameters()] == [
+        "react.react",
+        "react.extract.predict",
+    ]
 
 
 class Session:
     """A client of an MCP server, in this process."""
 
     async def call_tool(self, name: str, arguments: dict | None = None):
-        return {"content": [{"type": "text", "text": f"{name}: {arguments}"}], "isError": arguments == {"a": 2}}
+        return {
+            "content": [{"type": "text", "text": f"{name}: {arguments}"}],
+            "isError": arguments == {"a": 2},
+        }
 
 
 def test_tool_of_an_mcp_server() -> None:
     """MCP: `dspy.Tool.from_mcp_tool(session, tool)`, called asynchronously."""
-    listed = {"name": "add", "description": "Add.", "inputSchema": {"type": "object", "properties": {"a": {"type": "integer"}}}}
+    listed = {
+        "name": "add",
+        "description": "Add.",
+        "inputSchema": {"type": "object", "properties": {"a": {"type": "integer"}}},
+    }
     tool = dspy.Tool.from_mcp_tool(Session(), listed)
     assert asyncio.run(tool.acall(a=1)) == "add: {'a': 1}"
-    dspy.configure(lm=DummyLM([step("add", {"a": 1}), step("add", {"a": 2}), step("finish", {}), {"reasoning": "r", "answer": "x"}]))
+    dspy.configure(
+        lm=DummyLM(
+            [
+                step("add", {"a": 1}),
+                step("add", {"a": 2}),
+                step("finish", {}),
+                {"reasoning": "r", "answer": "x"},
+            ],
+        ),
+    )
     seen = []
 
     class Log(dspy.BaseCallback):
@@ -307,7 +391,10 @@ def test_tool_of_an_mcp_server() -> None:
 
     with dspy.context(callbacks=[Log()]):
         found = asyncio.run(dspy.ReAct("question -> answer", tools=[tool]).acall(question="?"))
-    assert [found.trajectory["observation_0"], "add: {'a': 2}" in found.trajectory["observation_1"]] == ["add: {'a': 1}", True]
+    assert [
+        found.trajectory["observation_0"],
+        "add: {'a': 2}" in found.trajectory["observation_1"],
+    ] == ["add: {'a': 1}", True]
     assert seen == ["add: {'a': 1}", None]
     assert json.dumps(found.trajectory)
 
@@ -326,7 +413,11 @@ def test_tool_of_langchain() -> None:
 
 def test_react_v2() -> None:
     """ReActV2: a history that goes on, and the reason why the agent ended."""
-    dspy.configure(lm=DummyLM([step("get_weather", {"city": "Rome"}), FINISH, {"reasoning": "r", "answer": "Sunny"}]))
+    dspy.configure(
+        lm=DummyLM(
+            [step("get_weather", {"city": "Rome"}), FINISH, {"reasoning": "r", "answer": "Sunny"}],
+        ),
+    )
     result = dspy.ReActV2("question -> answer", tools=[get_weather])(question="Rome?")
     assert (result.answer, result.termination_reason) == ("Sunny", "submit")
     assert len(result.history.messages) > 1
@@ -349,10 +440,18 @@ def test_agent_that_truncates_its_trajectory_in_its_own_way(native: bool) -> Non
         city, asked_last[:] = next(texts), [*request.messages][1:]
         if city == "Bern":
             raise ContextOverflowError("too long")
-        call = {"name": "get_weather", "args": {"city": city}} if city else {"name": "finish", "args": {"answer": "ok"}}
+        call = (
+            {"name": "get_weather", "args": {"city": city}}
+            if city
+            else {"name": "finish", "args": {"answer": "ok"}}
+        )
         if native:
             return call
-        asked = {"next_thought": "hm", "next_tool_name": call["name"], "next_tool_args": call["args"]}
+        asked = {
+            "next_thought": "hm",
+            "next_tool_name": call["name"],
+            "next_tool_args": call["args"],
+        }
         return request.form.write(asked)
 
     dspy.configure(lm=ScriptedLM(by=answer, capabilities=Capabilities(native_tools=native)))
@@ -367,7 +466,11 @@ def test_agent_that_truncates_its_trajectory_in_its_own_way(native: bool) -> Non
 
 def test_a_dict_of_a_trajectory_is_truncated() -> None:
     """ReAct: `truncate_trajectory` removes the first four keys."""
-    trajectory = {f"{key}_{i}": i for i in range(2) for key in ("thought", "tool_name", "tool_args", "observation")}
+    trajectory = {
+        f"{key}_{i}": i
+        for i in range(2)
+        for key in ("thought", "tool_name", "tool_args", "observation")
+    }
     shorter = dspy.ReAct("question -> answer", tools=[get_weather]).truncate_trajectory(trajectory)
     assert [*shorter] == ["thought_1", "tool_name_1", "tool_args_1", "observation_1"]
 
@@ -382,7 +485,14 @@ def test_agent_whose_trajectory_is_truncated() -> None:
             return super().truncate_trajectory(trajectory)
 
     script = [step("get_weather", {"city": "a"}), step("get_weather", {"city": "b"})]
-    texts = iter([*script, dspy.ContextWindowExceededError(model="m"), FINISH, {"reasoning": "r", "answer": "ok"}])
+    texts = iter(
+        [
+            *script,
+            dspy.ContextWindowExceededError(model="m"),
+            FINISH,
+            {"reasoning": "r", "answer": "ok"},
+        ],
+    )
     dummy = DummyLM([*script, FINISH, {"reasoning": "r", "answer": "ok"}])
 
     def answer(request):

@@ -13,7 +13,7 @@ import pytest
 from ferrule.compat.dspy.utils import DummyLM
 
 import ferrule
-import ferrule.compat.dspy as dspy
+from ferrule.compat import dspy
 
 
 def double(x: int) -> int:
@@ -49,19 +49,33 @@ def test_a_call_has_a_signature_of_its_own() -> None:
 
 def test_agents_take_inputs_that_do_not_fit() -> None:
     """Compatibility: in the loop and in the extraction."""
-    agent = dspy.ReAct("n: int -> answer", tools=[double], lm=DummyLM([step("finish"), {"reasoning": "r", "answer": "ok"}]))
+    agent = dspy.ReAct(
+        "n: int -> answer",
+        tools=[double],
+        lm=DummyLM([step("finish"), {"reasoning": "r", "answer": "ok"}]),
+    )
     assert agent(n="many").answer == "ok"
 
 
 def test_predictions_and_examples_can_be_set_copied_and_pickled() -> None:
     """Compatibility: mutable values, with their inputs."""
     example = dspy.Example(a=1, b=2).with_inputs("a")
-    for again in (copy.deepcopy(example), pickle.loads(pickle.dumps(example)), dspy.Example(base=example), dspy.Example(example)):
+    for again in (
+        copy.deepcopy(example),
+        pickle.loads(pickle.dumps(example)),
+        dspy.Example(base=example),
+        dspy.Example(example),
+    ):
         assert again == example
         assert again.inputs().toDict() == {"a": 1}
     example["c"] = 3
     del example["b"]
-    assert (dict(example), "c" in example, example.get("b"), len(example)) == ({"a": 1, "c": 3}, True, None, 2)
+    assert (dict(example), "c" in example, example.get("b"), len(example)) == (
+        {"a": 1, "c": 3},
+        True,
+        None,
+        2,
+    )
     prediction = dspy.Predict("a -> b", lm=DummyLM([{"b": "1"}]))(a="x")
     prediction.b, prediction.more = "2", [dspy.Example(x=1)]
     assert prediction.toDict() == {"b": "2", "more": [{"x": 1}]}
@@ -75,7 +89,11 @@ def test_settings_of_a_block_stay_in_it_and_in_its_threads() -> None:
         thread = threading.Thread(target=lambda: seen.append(hasattr(dspy.settings, "my_own")))
         thread.start()
         thread.join()
-        assert (dspy.settings.my_own, dspy.settings.num_threads, ferrule.settings.max_workers) == (1, 3, 3)
+        assert (dspy.settings.my_own, dspy.settings.num_threads, ferrule.settings.max_workers) == (
+            1,
+            3,
+            3,
+        )
         asyncio.run(dspy.asyncify(lambda: seen.append(dspy.settings.my_own))())
     assert seen == [False, 1]
     assert dspy.settings.num_threads == 8
@@ -85,13 +103,25 @@ def test_settings_of_a_block_stay_in_it_and_in_its_threads() -> None:
 
 def test_a_state_that_dspy_saved_is_loaded() -> None:
     """Compatibility: DSPy's layout; its filler for descriptions is none of ours."""
-    fields = [{"prefix": "Question:", "description": "${question}"}, {"prefix": "Answer:", "description": "in one word"}]
+    fields = [
+        {"prefix": "Question:", "description": "${question}"},
+        {"prefix": "Answer:", "description": "in one word"},
+    ]
     signature = {"instructions": "Be kind.", "fields": fields}
-    state = {"traces": [], "train": [], "demos": [{"augmented": True, "question": "q", "answer": "a"}], "signature": signature, "lm": None}
+    state = {
+        "traces": [],
+        "train": [],
+        "demos": [{"augmented": True, "question": "q", "answer": "a"}],
+        "signature": signature,
+        "lm": None,
+    }
     predict = dspy.Predict("question -> answer")
     predict.load_state(state)
     assert predict.signature.instructions == "Be kind."
-    assert [each["desc"] for each in predict.signature.dump_state()["fields"]] == ["", "in one word"]
+    assert [each["desc"] for each in predict.signature.dump_state()["fields"]] == [
+        "",
+        "in one word",
+    ]
     assert predict.demos[0].answer == "a"
     predict.lm = DummyLM([{"answer": "b"}])
     assert predict(question="?").answer == "b"
@@ -117,9 +147,17 @@ def test_a_state_of_another_signature_is_refused() -> None:
 
 def test_observations_are_values_and_failures_texts() -> None:
     """Compatibility: also where one turn has several calls."""
-    script = [[{"name": "double", "args": {"x": 1}}, {"name": "double", "args": {"x": 2}}], {"name": "finish", "args": {"answer": "ok"}}]
-    found = dspy.ReAct("question -> answer", tools=[double], lm=ferrule.ScriptedLM(script))(question="?")
-    assert (found.trajectory["observation_0"], found.trajectory["observation_1"]) == ([2, 4], "Completed.")
+    script = [
+        [{"name": "double", "args": {"x": 1}}, {"name": "double", "args": {"x": 2}}],
+        {"name": "finish", "args": {"answer": "ok"}},
+    ]
+    found = dspy.ReAct("question -> answer", tools=[double], lm=ferrule.ScriptedLM(script))(
+        question="?",
+    )
+    assert (found.trajectory["observation_0"], found.trajectory["observation_1"]) == (
+        [2, 4],
+        "Completed.",
+    )
 
 
 def test_direct_calls_of_models_and_tools_are_observed() -> None:
@@ -141,7 +179,13 @@ def test_direct_calls_of_models_and_tools_are_observed() -> None:
         assert lm("hi") == ["hello"]
         dspy.Tool(double)(x=2)
     (first, instance, messages), (second, outputs), value = told
-    assert (first, instance, messages, outputs, value) == (second, lm, [{"role": "user", "content": "hi"}], ["hello"], 4)
+    assert (first, instance, messages, outputs, value) == (
+        second,
+        lm,
+        [{"role": "user", "content": "hi"}],
+        ["hello"],
+        4,
+    )
 
 
 def test_errors_stay_the_same_objects_under_dspys_names() -> None:
@@ -156,7 +200,9 @@ def test_errors_stay_the_same_objects_under_dspys_names() -> None:
 def test_a_module_stays_a_module_of_the_core() -> None:
     """Compatibility: runs, streams and tools of the core work on programs of the facade."""
     agent = dspy.ReAct(
-        "question -> answer", tools=[double], lm=DummyLM([step("double", x=1), step("finish"), {"reasoning": "r", "answer": "2"}])
+        "question -> answer",
+        tools=[double],
+        lm=DummyLM([step("double", x=1), step("finish"), {"reasoning": "r", "answer": "2"}]),
     )
     run = agent.start(question="?")
     assert (run.status, run.prediction.answer, len(run.trajectory.steps)) == ("done", "2", 2)
@@ -176,14 +222,25 @@ def test_confirmation_works_in_the_facade() -> None:
 
 def test_models_and_images_as_dspys_pages_make_them(tmp_path: Path) -> None:
     """Compatibility: `ollama_chat/...`, `api_base`, `timeout`, `rollout_id`; an image by its address."""
-    local = dspy.LM("ollama_chat/llama3.2", api_base="http://localhost:11434", api_key="", timeout=5, rollout_id=1)
+    local = dspy.LM(
+        "ollama_chat/llama3.2",
+        api_base="http://localhost:11434",
+        api_key="",
+        timeout=5,
+        rollout_id=1,
+    )
     assert (local.model, local.kwargs) == ("ollama/llama3.2", {})
-    assert dspy.LM("openai/my-model", api_base="http://localhost:8000/v1", api_key="local").model == "openai/my-model"
+    assert (
+        dspy.LM("openai/my-model", api_base="http://localhost:8000/v1", api_key="local").model
+        == "openai/my-model"
+    )
     with pytest.raises(ValueError, match=r"Image\.from_file\(path\)"):
         dspy.Image("a.png")
     with pytest.raises(ferrule.ConfigurationError, match="callbacks"):
         dspy.ChatAdapter(callbacks=[])
-    assert dspy.Image("https://example.org/a.png") == dspy.Image.from_url("https://example.org/a.png")
+    assert dspy.Image("https://example.org/a.png") == dspy.Image.from_url(
+        "https://example.org/a.png",
+    )
     assert isinstance(dspy.Image(url="https://example.org/a.png"), ferrule.Image)
     (tmp_path / "a.png").write_bytes(b"1234")
     for kind in (dspy.Image, dspy.Audio, dspy.File):
@@ -214,14 +271,25 @@ def test_parallel_has_a_time_limit() -> None:
             over.wait(60 if x else 0)
             return dspy.Prediction(y=x)
 
-    results, failed, errors = dspy.Parallel(timeout=0.5, return_failed_examples=True, disable_progress_bar=True)(
-        [(Slow(), {"x": 0}), (Slow(), {"x": 1})]
-    )
+    results, failed, errors = dspy.Parallel(
+        timeout=0.5,
+        return_failed_examples=True,
+        disable_progress_bar=True,
+    )([(Slow(), {"x": 0}), (Slow(), {"x": 1})])
     over.set()
-    assert (results[0].y, results[1], failed, [type(each) for each in errors]) == (0, None, [{"x": 1}], [TimeoutError])
+    assert (results[0].y, results[1], failed, [type(each) for each in errors]) == (
+        0,
+        None,
+        [{"x": 1}],
+        [TimeoutError],
+    )
 
 
 def test_several_answers() -> None:
     """Compatibility: `n=` gives completions, and several outputs where the model gives them at once."""
     found = dspy.Predict("a -> b", n=2, lm=DummyLM([{"b": "1"}, {"b": "2"}]))(a="x")
-    assert (found.b, found.completions.b, isinstance(found.completions[1], dspy.Prediction)) == ("1", ["1", "2"], True)
+    assert (found.b, found.completions.b, isinstance(found.completions[1], dspy.Prediction)) == (
+        "1",
+        ["1", "2"],
+        True,
+    )

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import ferrule
-import ferrule.compat.udspy as udspy
 from ferrule import ScriptedLM, settings
+from ferrule.compat import udspy
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,12 @@ def model() -> Callable[..., ScriptedLM]:
     """Configures a scripted model. A dict without a name is an answer in JSON, with one a call."""
 
     def configure(*answers: Any) -> ScriptedLM:
-        lm = ScriptedLM([json.dumps(each) if isinstance(each, dict) and "name" not in each else each for each in answers])
+        lm = ScriptedLM(
+            [
+                json.dumps(each) if isinstance(each, dict) and "name" not in each else each
+                for each in answers
+            ],
+        )
         udspy.settings.configure(lm=lm)
         return lm
 

@@ -9,7 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from ferrule.compat.udspy.confirmation import clear_all_confirmations, clear_confirmation, get_confirmation_context
+from ferrule.compat.udspy.confirmation import (
+    clear_all_confirmations,
+    clear_confirmation,
+    get_confirmation_context,
+)
 from pydantic import Field
 
 import ferrule
@@ -84,7 +88,10 @@ def test_a_function_runs_after_its_approval() -> None:
     """Confirmation reference: `@confirm_first`."""
     error = asked(write, "/tmp/a", content="x")
     assert error.question.startswith("Confirm execution of write with args: ")
-    assert (error.tool_call.name, error.tool_call.args) == ("write", {"path": "/tmp/a", "content": "x"})
+    assert (error.tool_call.name, error.tool_call.args) == (
+        "write",
+        {"path": "/tmp/a", "content": "x"},
+    )
     respond_to_confirmation(error.confirmation_id, approved=True)
     assert write("/tmp/a", content="x") == "Wrote 'x' to /tmp/a"
 
@@ -92,7 +99,11 @@ def test_a_function_runs_after_its_approval() -> None:
 def test_a_function_runs_with_changed_arguments() -> None:
     """Confirmation reference: `data=`."""
     error = asked(write, "/tmp/a", "x")
-    respond_to_confirmation(error.confirmation_id, approved=True, data={"path": "/tmp/safe", "content": "y"})
+    respond_to_confirmation(
+        error.confirmation_id,
+        approved=True,
+        data={"path": "/tmp/safe", "content": "y"},
+    )
     assert write("/tmp/a", "x") == "Wrote 'y' to /tmp/safe"
 
 
@@ -143,7 +154,10 @@ def test_the_status_and_the_context_of_confirmations() -> None:
     assert get_confirmation_status(first) == get_confirmation_status("unknown") == "pending"
     respond_to_confirmation(first)
     respond_to_confirmation(second, approved=True, data={"path": "c"})
-    assert {key: each["status"] for key, each in get_confirmation_context().items()} == {first: "approved", second: "edited"}
+    assert {key: each["status"] for key, each in get_confirmation_context().items()} == {
+        first: "approved",
+        second: "edited",
+    }
     clear_confirmation(first)
     assert list(get_confirmation_context()) == [second]
     clear_all_confirmations()
@@ -195,7 +209,11 @@ def test_an_agent_is_resumed_with_yes(model) -> None:
     error = asked(agent(), task="Delete /tmp/a")
     assert (error.tool_call.name, error.tool_call.args) == ("delete_file", {"path": "/tmp/a"})
     result = agent().resume("yes", error)
-    assert (result.result, result.trajectory[0]["observation"], DELETED) == ("done", "Deleted /tmp/a", ["/tmp/a"])
+    assert (result.result, result.trajectory[0]["observation"], DELETED) == (
+        "done",
+        "Deleted /tmp/a",
+        ["/tmp/a"],
+    )
     error = asked(agent(), task="Delete /tmp/a")
     assert asyncio.run(agent().aresume("no", error)).result == "done"
     assert DELETED == ["/tmp/a"]
@@ -229,7 +247,11 @@ def test_a_rejected_call_of_an_agent_goes_to_its_model(model) -> None:
     """ReAct: a rejection, then the same call."""
     model(DELETE, call("finish", result="left it"))
     this = agent()
-    respond_to_confirmation(asked(this, task="Delete").confirmation_id, approved=False, status="rejected")
+    respond_to_confirmation(
+        asked(this, task="Delete").confirmation_id,
+        approved=False,
+        status="rejected",
+    )
     assert this(task="Delete").result == "left it"
     assert DELETED == []
 
@@ -241,12 +263,20 @@ def test_the_loop_with_a_resume_state(model, is_async: bool) -> None:
     this, state, questions = agent(), None, []
     while True:
         try:
-            result = asyncio.run(this.aforward(task="t", resume_state=state)) if is_async else this(task="t", resume_state=state)
+            result = (
+                asyncio.run(this.aforward(task="t", resume_state=state))
+                if is_async
+                else this(task="t", resume_state=state)
+            )
             break
         except ConfirmationRequired as e:
             questions.append(e.question)
             state = ResumeState(e, "yes")
-            assert (state.user_response, state.tool_call.name, state.exception) == ("yes", "delete_file", e)
+            assert (state.user_response, state.tool_call.name, state.exception) == (
+                "yes",
+                "delete_file",
+                e,
+            )
     assert (result.result, DELETED, len(questions)) == ("done", ["/tmp/a", "/tmp/b"], 2)
 
 
@@ -262,7 +292,9 @@ def test_feedback_goes_to_the_model(model) -> None:
     """Confirmation examples: words instead of yes or no."""
     model(DELETE, DONE)
     error = asked(agent(), task="t")
-    assert agent().resume("Look at it first", error).trajectory[0]["observation"] == "Look at it first"
+    assert (
+        agent().resume("Look at it first", error).trajectory[0]["observation"] == "Look at it first"
+    )
     assert DELETED == []
 
 
@@ -276,7 +308,10 @@ def test_a_helper_that_approves_what_is_safe(model) -> None:
             try:
                 return await this.aforward(resume_state=state, **inputs)
             except ConfirmationRequired as e:
-                state = ResumeState(e, "yes" if e.tool_call.args["path"].startswith("/tmp/") else "no")
+                state = ResumeState(
+                    e,
+                    "yes" if e.tool_call.args["path"].startswith("/tmp/") else "no",
+                )
         return None
 
     found = asyncio.run(run(agent(), task="Clean up"))
@@ -303,7 +338,12 @@ def test_what_was_done_before_the_question_is_in_its_context(model) -> None:
     error = asked(agent(), task="t")
     assert error.context["input_args"] == {"task": "t"}
     assert error.context["trajectory"] == [
-        {"thought": "", "tool_name": "search", "tool_args": {"query": "files"}, "observation": "Found files"}
+        {
+            "thought": "",
+            "tool_name": "search",
+            "tool_args": {"query": "files"},
+            "observation": "Found files",
+        },
     ]
     assert error.context["stream"] is False
 

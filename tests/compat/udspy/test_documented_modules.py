@@ -11,11 +11,17 @@ from typing import Any
 
 import pytest
 from ferrule.compat.udspy.lm import LM, OpenAILM
-from ferrule.compat.udspy.streaming import OutputStreamChunk, Prediction, StreamEvent, ThoughtStreamChunk, emit_event
+from ferrule.compat.udspy.streaming import (
+    OutputStreamChunk,
+    Prediction,
+    StreamEvent,
+    ThoughtStreamChunk,
+    emit_event,
+)
 
 import ferrule
-import ferrule.compat.udspy as udspy
 from ferrule import Response, ScriptedLM
+from ferrule.compat import udspy
 from ferrule.compat.udspy import (
     BaseCallback,
     ChainOfThought,
@@ -51,7 +57,11 @@ def test_a_signature_and_a_predictor(model) -> None:
     """Basic usage."""
     model(answer("Paris"))
     result = Predict(QA)(question="What is the capital of France?")
-    assert (result.answer, result["answer"], json.dumps(result)) == ("Paris", "Paris", '{"answer": "Paris"}')
+    assert (result.answer, result["answer"], json.dumps(result)) == (
+        "Paris",
+        "Paris",
+        '{"answer": "Paris"}',
+    )
     with pytest.raises(AttributeError, match="no attribute 'anwser'"):
         _ = Prediction(answer="x").anwser
 
@@ -59,7 +69,10 @@ def test_a_signature_and_a_predictor(model) -> None:
 def test_signatures_of_strings_and_of_types(model) -> None:
     """Signatures: `from_string` and `make_signature`, and the fields of each."""
     made = Signature.from_string("context, question -> answer", "Use the context.")
-    assert (list(made.get_input_fields()), list(made.get_output_fields())) == (["context", "question"], ["answer"])
+    assert (list(made.get_input_fields()), list(made.get_output_fields())) == (
+        ["context", "question"],
+        ["answer"],
+    )
     assert made.get_instructions() == "Use the context."
     typed = make_signature({"text": str}, {"words": list[str], "count": int}, "Find the words.")
     model({"words": ["a", "b"], "count": 2})
@@ -102,8 +115,17 @@ def test_a_history_that_begins_elsewhere(model) -> None:
     history.add_user_message("I learn to code")
     history.add_assistant_message("Good!")
     Predict(QA)(question="Which language?", history=history)
-    assert [message["role"] for message in history.messages] == ["system", "user", "assistant", "user", "assistant"]
-    assert [message.text for message in lm.requests[0].messages][1:3] == ["I learn to code", "Good!"]
+    assert [message["role"] for message in history.messages] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+    ]
+    assert [message.text for message in lm.requests[0].messages][1:3] == [
+        "I learn to code",
+        "Good!",
+    ]
 
 
 def test_a_system_message_of_your_own_is_replaced(model) -> None:
@@ -128,10 +150,23 @@ def test_an_instruction_in_the_middle_stays_there_and_reaches_the_model(model) -
     history.add_system_message("Answer in French.")
     history.add_message("system", "Be polite.")
     history.set_system_message("Be very brief")
-    assert [message["role"] for message in history.messages] == ["system", "user", "system", "system"]
+    assert [message["role"] for message in history.messages] == [
+        "system",
+        "user",
+        "system",
+        "system",
+    ]
     for _ in range(2):
         Predict(QA)(question="q", history=history)
-    assert [message.role for message in lm.requests[1].messages] == ["system", "user", "system", "system", "user", "assistant", "user"]
+    assert [message.role for message in lm.requests[1].messages] == [
+        "system",
+        "user",
+        "system",
+        "system",
+        "user",
+        "assistant",
+        "user",
+    ]
     assert history.messages[2]["content"] == lm.requests[1].messages[2].text == "Answer in French."
 
 
@@ -174,18 +209,27 @@ def test_an_answer_is_streamed(model) -> None:
     model(answer("It is Paris"))
     predictor = Predict(QA)
     *chunks, last = events_of(predictor, question="q")
-    assert all(isinstance(each, OutputStreamChunk) and each.field_name == "answer" for each in chunks)
+    assert all(
+        isinstance(each, OutputStreamChunk) and each.field_name == "answer" for each in chunks
+    )
     assert "".join(each.delta for each in chunks) == chunks[-1].content == "It is Paris"
     assert [each.is_complete for each in chunks] == [*[False] * (len(chunks) - 1), True]
     assert isinstance(last, Prediction)
     assert (last.answer, last.is_final, last.module) == ("It is Paris", True, predictor)
-    assert repr(chunks[-1]) == "OutputStreamChunk(field=answer, delta='', content='It is Paris', is_complete=True)"
+    assert (
+        repr(chunks[-1])
+        == "OutputStreamChunk(field=answer, delta='', content='It is Paris', is_complete=True)"
+    )
 
 
 def test_fields_are_streamed_one_after_another(model) -> None:
     """Streaming: several outputs, also of a chain of thought."""
     model({"reasoning": "because", "answer": "42"})
-    chunks = [each for each in events_of(ChainOfThought(QA), question="q") if isinstance(each, OutputStreamChunk)]
+    chunks = [
+        each
+        for each in events_of(ChainOfThought(QA), question="q")
+        if isinstance(each, OutputStreamChunk)
+    ]
     assert [each.field_name for each in chunks if each.is_complete] == ["reasoning", "answer"]
 
 
@@ -207,14 +251,20 @@ def test_a_tool_tells_its_progress(model) -> None:
 
     model({"name": "search", "args": {"query": "x"}}, answer("ok"))
     events = events_of(Predict(QA, tools=[search]), question="q")
-    assert [each for each in events if isinstance(each, Progress)] == [Progress("started", 0.0), Progress("done", 1.0)]
+    assert [each for each in events if isinstance(each, Progress)] == [
+        Progress("started", 0.0),
+        Progress("done", 1.0),
+    ]
     emit_event(Progress("heard by nobody", 1.0))
 
 
 def test_an_agent_is_streamed(model) -> None:
     """Streaming: a ReAct agent, and the thoughts of a model that tells them."""
     model(
-        Response(reasoning="I should look", tool_calls=(ferrule.ToolCall(name="look", args={}, id="1"),)),
+        Response(
+            reasoning="I should look",
+            tool_calls=(ferrule.ToolCall(name="look", args={}, id="1"),),
+        ),
         {"name": "finish", "args": {"answer": "done"}},
     )
 
@@ -223,7 +273,9 @@ def test_an_agent_is_streamed(model) -> None:
         return "seen"
 
     events = events_of(ReAct(QA, tools=[look]), question="q")
-    assert "I should look" in "".join(each.delta for each in events if isinstance(each, ThoughtStreamChunk))
+    assert "I should look" in "".join(
+        each.delta for each in events if isinstance(each, ThoughtStreamChunk)
+    )
     assert (events[-1].answer, events[-1].trajectory[0]["observation"]) == ("done", "seen")
 
 
@@ -278,7 +330,10 @@ def test_a_module_of_modules(model, way: str) -> None:
     """Modules: composition, however it is called."""
     model(*PIPELINE)
     found = getattr(Pipeline(), "__call__" if way == "call" else way)(text="t")
-    assert (asyncio.run(found) if way.startswith("a") else found) == {"summary": "short", "analysis": "long"}
+    assert (asyncio.run(found) if way.startswith("a") else found) == {
+        "summary": "short",
+        "analysis": "long",
+    }
 
 
 def test_the_stream_of_a_module_of_modules(model) -> None:
@@ -286,8 +341,15 @@ def test_the_stream_of_a_module_of_modules(model) -> None:
     model(*PIPELINE)
     pipeline = Pipeline()
     events = events_of(pipeline, text="t")
-    assert [type(each.module).__name__ for each in events if isinstance(each, Prediction)] == ["Predict", "ChainOfThought", "Pipeline"]
-    assert {each.module for each in events if isinstance(each, OutputStreamChunk)} == {pipeline.analyze, pipeline.summarize}
+    assert [type(each.module).__name__ for each in events if isinstance(each, Prediction)] == [
+        "Predict",
+        "ChainOfThought",
+        "Pipeline",
+    ]
+    assert {each.module for each in events if isinstance(each, OutputStreamChunk)} == {
+        pipeline.analyze,
+        pipeline.summarize,
+    }
     assert events[-1].module is pipeline
 
 
@@ -296,7 +358,13 @@ def test_reasoning_by_hand_in_a_forward(model) -> None:
 
     class Reasoned(Module):
         def __init__(self, signature: Any) -> None:
-            self.reason = Predict(make_signature(signature.get_input_fields(), {"reasoning": str}, "Think step by step."))
+            self.reason = Predict(
+                make_signature(
+                    signature.get_input_fields(),
+                    {"reasoning": str},
+                    "Think step by step.",
+                ),
+            )
             self.answer = Predict(signature)
 
         def forward(self, **inputs: Any) -> Prediction:
@@ -355,7 +423,10 @@ def test_an_adapter_of_your_own(model) -> None:
             return f"Input data:\n{super().format_inputs(signature, inputs)}"
 
         def parse_outputs(self, signature: Any, completion: str) -> dict[str, Any]:
-            return {name: value.upper() for name, value in super().parse_outputs(signature, completion).items()}
+            return {
+                name: value.upper()
+                for name, value in super().parse_outputs(signature, completion).items()
+            }
 
     lm = model(answer("x"))
     assert Predict(QA, adapter=Verbose())(question="q").answer == "X"
@@ -381,15 +452,25 @@ def test_a_request_of_your_own(model) -> None:
 
     lm = model(answer("x"))
     assert Predict(QA, adapter=Polite())(question="q").answer == "x"
-    assert lm.requests[0].messages[1].text.startswith('Please. {"question":"q"}\n\nAnswer with one JSON object')
+    assert (
+        lm.requests[0]
+        .messages[1]
+        .text.startswith('Please. {"question":"q"}\n\nAnswer with one JSON object')
+    )
 
 
 def test_messages_are_made_by_hand() -> None:
     """Tool calling by hand: what the adapter writes."""
     predictor = Predict(QA, tools=[tool(name="add")(lambda a, b: a + b)])
     assert "Answer questions." in predictor.adapter.format_instructions(predictor.signature)
-    assert predictor.adapter.format_inputs(predictor.signature, {"question": "q"}) == '{"question":"q"}'
-    assert [each["function"]["name"] for each in predictor.adapter.format_tool_schemas(predictor.tools.values())] == ["add"]
+    assert (
+        predictor.adapter.format_inputs(predictor.signature, {"question": "q"})
+        == '{"question":"q"}'
+    )
+    assert [
+        each["function"]["name"]
+        for each in predictor.adapter.format_tool_schemas(predictor.tools.values())
+    ] == ["add"]
     assert predictor.adapter.parse_outputs(QA, '{"answer": "x"}') == {"answer": "x"}
 
 
@@ -426,7 +507,10 @@ def test_settings_in_contexts() -> None:
         with settings.context(temperature=0.0):
             assert (settings.lm.name, settings.default_kwargs["temperature"]) == ("large", 0.0)
         assert settings.default_kwargs["temperature"] == 0.7
-    assert (predictor(question="q").answer, settings.default_kwargs) == ("small", {"temperature": 0.7})
+    assert (predictor(question="q").answer, settings.default_kwargs) == (
+        "small",
+        {"temperature": 0.7},
+    )
 
 
 def test_a_model_keeps_its_own_settings() -> None:
@@ -436,7 +520,10 @@ def test_a_model_keeps_its_own_settings() -> None:
     assert (settings.lm.settings, settings.default_kwargs) == ({"top_p": 0.5}, {})
     settings.configure(seed=1)
     settings.configure(lm=named("c").copy(top_p=0.1))
-    assert (settings.lm.settings, settings.default_kwargs) == ({"top_p": 0.1, "seed": 1}, {"seed": 1})
+    assert (settings.lm.settings, settings.default_kwargs) == (
+        {"top_p": 0.1, "seed": 1},
+        {"seed": 1},
+    )
 
 
 def test_several_tenants_at_once() -> None:
@@ -498,7 +585,11 @@ class Client:
 
     async def create(self, **asked: Any) -> Any:
         self.asked.append(asked)
-        return {"choices": [{"message": {"role": "assistant", "content": self.text}, "finish_reason": "stop"}]}
+        return {
+            "choices": [
+                {"message": {"role": "assistant", "content": self.text}, "finish_reason": "stop"},
+            ],
+        }
 
 
 @pytest.mark.parametrize("keyword", ["aclient", "client"])
@@ -507,15 +598,27 @@ def test_a_client_of_your_own(keyword: str) -> None:
     client = Client('{"answer": "from the client"}')
     settings.configure(**{keyword: client}, model="gpt-4o")
     assert Predict(QA)(question="q").answer == "from the client"
-    assert (client.asked[0]["model"], settings.lm.client, settings.lm.model) == ("gpt-4o", client, "gpt-4o")
+    assert (client.asked[0]["model"], settings.lm.client, settings.lm.model) == (
+        "gpt-4o",
+        client,
+        "gpt-4o",
+    )
     assert Predict(QA, model="gpt-5", temperature=0)(question="q").answer == "from the client"
-    assert (client.asked[1]["model"], client.asked[1]["temperature"], settings.lm.model) == ("gpt-5", 0, "gpt-4o")
+    assert (client.asked[1]["model"], client.asked[1]["temperature"], settings.lm.model) == (
+        "gpt-5",
+        0,
+        "gpt-4o",
+    )
 
 
 def test_a_model_is_called_directly() -> None:
     """Basic usage: `lm("...")`, of a client whose `create` is replaced."""
     lm = OpenAILM(client=Client("Paris"), default_model="gpt-4o")
-    assert (lm("Which capital?"), asyncio.run(lm.acall("Which?")), lm(messages=[{"role": "user", "content": "?"}])) == ("Paris",) * 3
+    assert (
+        lm("Which capital?"),
+        asyncio.run(lm.acall("Which?")),
+        lm(messages=[{"role": "user", "content": "?"}]),
+    ) == ("Paris",) * 3
     lm.client.chat.completions.create = Client("Rome").create
     assert lm("And now?") == "Rome"
 
@@ -528,7 +631,9 @@ class Recorder(BaseCallback):
         self.told.append(("module", type(instance).__name__, inputs["question"]))
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        self.told.append(("lm", inputs["model"], inputs["messages"][-1]["role"], len(inputs["tools"])))
+        self.told.append(
+            ("lm", inputs["model"], inputs["messages"][-1]["role"], len(inputs["tools"])),
+        )
 
     def on_tool_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         self.told.append(("tool", instance.name, inputs))
@@ -566,7 +671,10 @@ def test_a_faulty_callback_changes_nothing(model) -> None:
             raise ValueError("no")
 
     model(answer("x"))
-    with pytest.warns(RuntimeWarning, match="an observer failed"), settings.context(callbacks=[Faulty()]):
+    with (
+        pytest.warns(RuntimeWarning, match="an observer failed"),
+        settings.context(callbacks=[Faulty()]),
+    ):
         assert Predict(QA)(question="q").answer == "x"
 
 
@@ -575,6 +683,8 @@ def test_submodules_are_the_facade() -> None:
     import importlib
 
     paths = "adapter callback confirmation exceptions history lm lm.factory module module.callbacks module.react settings signature streaming tool"
-    assert all(importlib.import_module(f"ferrule.compat.udspy.{path}") is udspy for path in paths.split())
+    assert all(
+        importlib.import_module(f"ferrule.compat.udspy.{path}") is udspy for path in paths.split()
+    )
     assert udspy.tool is ferrule.tool
     assert udspy.settings is settings

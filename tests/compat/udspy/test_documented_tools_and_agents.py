@@ -9,8 +9,17 @@ from ferrule.compat.udspy.adapter import ChatAdapter
 from ferrule.compat.udspy.confirmation import ConfirmationRequired
 from pydantic import Field
 
-import ferrule.compat.udspy as udspy
-from ferrule.compat.udspy import InputField, OutputField, Predict, ReAct, Signature, Tool, module_callback, tool
+from ferrule.compat import udspy
+from ferrule.compat.udspy import (
+    InputField,
+    OutputField,
+    Predict,
+    ReAct,
+    Signature,
+    Tool,
+    module_callback,
+    tool,
+)
 
 
 class QA(Signature):
@@ -30,7 +39,10 @@ def calculator(
 
 
 @tool(name="search", description="Search for facts")
-def search(query: str = Field(description="What to search for"), limit: int = Field(default=3, description="How many")) -> str:
+def search(
+    query: str = Field(description="What to search for"),
+    limit: int = Field(default=3, description="How many"),
+) -> str:
     return f"{limit} results for {query}"
 
 
@@ -47,10 +59,15 @@ def finish(**outputs: Any) -> dict[str, Any]:
 
 def test_a_tool_shows_its_schema() -> None:
     """Tool reference: `@tool`."""
-    assert (calculator.name, calculator.desc, calculator.description) == ("Calculator", *["Calculate with two numbers"] * 2)
+    assert (calculator.name, calculator.desc, calculator.description) == (
+        "Calculator",
+        *["Calculate with two numbers"] * 2,
+    )
     assert calculator.parameters["required"] == ["operation", "a", "b"]
     assert calculator.args["a"] == {"type": "number", "description": "The first number"}
-    assert calculator.format().startswith("Calculator, whose description is <desc>Calculate with two numbers</desc>.")
+    assert calculator.format().startswith(
+        "Calculator, whose description is <desc>Calculate with two numbers</desc>.",
+    )
     assert calculator("add", 2, 3) == 5
 
 
@@ -121,7 +138,11 @@ def test_calls_are_returned_unexecuted_and_run_by_hand(model) -> None:
     result = predictor(question="10 + 20?", auto_execute_tools=False, history=history)
     assert not result.is_final
     for wanted in result.native_tool_calls:
-        assert (wanted.name, wanted["name"], wanted["id"]) == ("Calculator", "Calculator", wanted.call_id)
+        assert (wanted.name, wanted["name"], wanted["id"]) == (
+            "Calculator",
+            "Calculator",
+            wanted.call_id,
+        )
         assert '"operation": "add"' in wanted["arguments"]
         history.add_tool_result(wanted.call_id, str(predictor.tools[wanted.name](**wanted.args)))
     assert predictor(question="So?", history=history).answer == "30"
@@ -132,7 +153,9 @@ def test_optional_arguments_have_defaults(model) -> None:
     model(call("search", query="tents"), {"answer": "ok"})
     history = udspy.History()
     Predict(QA, tools=[search])(question="q", history=history)
-    assert [message["content"] for message in history.messages if message["role"] == "tool"] == ["3 results for tents"]
+    assert [message["content"] for message in history.messages if message["role"] == "tool"] == [
+        "3 results for tents",
+    ]
 
 
 def test_an_error_of_a_tool_is_told_to_the_model(model) -> None:
@@ -153,7 +176,11 @@ def test_an_error_of_a_tool_is_told_to_the_model(model) -> None:
 
 def test_an_agent_researches_and_calculates(model) -> None:
     """ReAct: the basic agent, and its trajectory."""
-    model(call("search", query="Tokyo"), call("Calculator", operation="multiply", a=14, b=2), finish(answer="28 million"))
+    model(
+        call("search", query="Tokyo"),
+        call("Calculator", operation="multiply", a=14, b=2),
+        finish(answer="28 million"),
+    )
     agent = ReAct(QA, tools=[search, calculator], max_iters=5)
     result = agent(question="Twice the people of Tokyo?")
     assert result.answer == "28 million"
@@ -182,12 +209,20 @@ def test_an_agent_asks_its_user(model) -> None:
             return await agent.aresume("The Python language", e)
 
     result = asyncio.run(main())
-    assert (result.answer, result.trajectory[0]["observation"]) == ("Python is a language", "The Python language")
+    assert (result.answer, result.trajectory[0]["observation"]) == (
+        "Python is a language",
+        "The Python language",
+    )
 
 
 def test_an_agent_stops_at_its_last_iteration(model) -> None:
     """ReAct: `max_iters`, at construction and in a call; the answer is extracted."""
-    model(call("search", query="a"), {"reasoning": "", "answer": "so far"}, call("search", query="a"), {"reasoning": "", "answer": "again"})
+    model(
+        call("search", query="a"),
+        {"reasoning": "", "answer": "so far"},
+        call("search", query="a"),
+        {"reasoning": "", "answer": "again"},
+    )
     agent = ReAct(QA, tools=[search], max_iters=1)
     assert agent(question="q").answer == "so far"
     assert agent(question="q", max_iters=1).answer == "again"
@@ -200,7 +235,11 @@ def test_an_agent_stops_at_its_last_iteration(model) -> None:
 def load_calculator() -> Any:
     @module_callback
     def add_calculator(context: Any) -> str:
-        current = [each for each in context.module.tools.values() if each.name not in ("finish", "user_clarification")]
+        current = [
+            each
+            for each in context.module.tools.values()
+            if each.name not in ("finish", "user_clarification")
+        ]
         context.module.init_module(tools=[*current, calculator])
         return "Calculator loaded"
 
@@ -209,12 +248,20 @@ def load_calculator() -> Any:
 
 def test_an_agent_loads_a_calculator_and_keeps_it(model) -> None:
     """Dynamic tools: the calculator; its tools afterwards."""
-    script = (call("load_calculator"), call("Calculator", operation="multiply", a=157, b=834), finish(answer="130938"))
+    script = (
+        call("load_calculator"),
+        call("Calculator", operation="multiply", a=157, b=834),
+        finish(answer="130938"),
+    )
     model(*script)
     agent = ReAct(QA, tools=[load_calculator], max_iters=5)
     assert "Calculator" not in agent.tools
     result = agent(question="157 * 834?")
-    assert [step["observation"] for step in result.trajectory] == ["Calculator loaded", "130938.0", "Completed."]
+    assert [step["observation"] for step in result.trajectory] == [
+        "Calculator loaded",
+        "130938.0",
+        "Completed.",
+    ]
     assert set(agent.tools) == {"load_calculator", "Calculator", "finish"}
     model(call("Calculator", operation="add", a=1, b=1), finish(answer="2"))
     assert agent(question="1 + 1?").answer == "2"
@@ -235,10 +282,18 @@ def test_tools_are_loaded_by_category(model) -> None:
 
         return add_tools
 
-    model(*[call("load_tools", category=each) for each in ("math", "games", "math", "web")], finish(answer="ok"))
+    model(
+        *[call("load_tools", category=each) for each in ("math", "games", "math", "web")],
+        finish(answer="ok"),
+    )
     agent = ReAct(QA, tools=[load_tools])
     observations = [step["observation"] for step in agent(question="q").trajectory]
-    assert observations[:4] == ["Loaded 1 math tools", "Unknown category: games", "Loaded 1 math tools", "Loaded 1 web tools"]
+    assert observations[:4] == [
+        "Loaded 1 math tools",
+        "Unknown category: games",
+        "Loaded 1 math tools",
+        "Loaded 1 web tools",
+    ]
     assert set(agent.tools) == {"load_tools", "Calculator", "search", "finish"}
 
 
@@ -260,7 +315,10 @@ def test_predict_loads_tools_too(model) -> None:
     assert predictor(question="1 + 2?", history=history).answer == "3"
     assert "Calculator" in predictor.tools
     assert len(predictor.tool_schemas) == 2
-    assert [message["content"] for message in history.messages if message["role"] == "tool"] == ["loaded after 1 message", "3.0"]
+    assert [message["content"] for message in history.messages if message["role"] == "tool"] == [
+        "loaded after 1 message",
+        "3.0",
+    ]
 
 
 def test_a_callback_sees_the_steps_and_the_inputs(model) -> None:
@@ -275,7 +333,10 @@ def test_a_callback_sees_the_steps_and_the_inputs(model) -> None:
         return tell
 
     model(call("search", query="a"), call("explain"), finish(answer="ok"))
-    assert ReAct(QA, tools=[search, explain])(question="why?").trajectory[1]["observation"] == "1 steps, search, why?"
+    assert (
+        ReAct(QA, tools=[search, explain])(question="why?").trajectory[1]["observation"]
+        == "1 steps, search, why?"
+    )
 
 
 def test_a_module_is_given_other_tools_by_hand(model) -> None:

@@ -36,7 +36,7 @@ EXPORTED = frozenset(
     infer_prefix inspect_history is_retryable_lm_error load load_settings majority make_signature normalize_text
     pretty_print_history resolve_interpreter_factory settings streamify streaming_response syncify track_usage with_callbacks
 """,
-    )
+    ),
 )
 """What `import dspy` and its pages offer in DSPy 3.4.1, without modules."""
 
@@ -54,7 +54,9 @@ def test_no_link_of_the_page_is_broken(links) -> None:
 def test_the_page_has_one_table_of_four_columns() -> None:
     """Compatibility: one table with every public name."""
     assert HEAD == ["DSPy", "here", "in the core", "what differs"]
-    assert [row for row in ROWS if len(row) != 4 or row[1] not in {"same", "facade", "replacement"}] == []
+    assert [
+        row for row in ROWS if len(row) != 4 or row[1] not in {"same", "facade", "replacement"}
+    ] == []
     names = [name_in(row[0]) for row in ROWS]
     assert len(names) == len(set(names))
 
@@ -63,12 +65,19 @@ def test_every_name_of_dspy_and_of_the_facade_is_in_the_table() -> None:
     """Compatibility: every public name of DSPy's pages, and every name that the facade has."""
     names = {name_in(row[0]) for row in ROWS}
     beside = {"Any", "annotations", "RENAMED", "MISSING"}
-    own = {name for name in vars(dspy) if not name.startswith("_") and not isinstance(getattr(dspy, name), ModuleType)} - beside
+    own = {
+        name
+        for name in vars(dspy)
+        if not name.startswith("_") and not isinstance(getattr(dspy, name), ModuleType)
+    } - beside
     tables = {*dspy.RENAMED, *" ".join(dspy.MISSING.values()).split()}
     assert (EXPORTED | own | tables) - names == {"ModuleType"}
 
 
-@pytest.mark.parametrize(("name", "kind", "core"), [pytest.param(*row[:3], id=row[0].strip("`")) for row in ROWS])
+@pytest.mark.parametrize(
+    ("name", "kind", "core"),
+    [pytest.param(*row[:3], id=row[0].strip("`")) for row in ROWS],
+)
 def test_every_row_tells_the_truth(name: str, kind: str, core: str) -> None:
     """Compatibility: what is `same` is ferrule's own, a `facade` name exists, a `replacement` raises and its core name exists."""
     name = name_in(name)
@@ -88,8 +97,13 @@ def test_every_row_tells_the_truth(name: str, kind: str, core: str) -> None:
 def test_every_page_of_dspy_that_the_facade_knows_can_be_imported() -> None:
     """Compatibility: submodule paths work, as attributes and in imports; a misspelled one does not."""
     assert dspy.adapters.chat_adapter.ChatAdapter is ferrule.ChatAdapter
-    assert importlib.import_module("ferrule.compat.dspy.adapters.types.tool").ToolCalls is dspy.ToolCalls
-    assert importlib.import_module("ferrule.compat.dspy.dsp.utils.settings").settings is dspy.settings
+    assert (
+        importlib.import_module("ferrule.compat.dspy.adapters.types.tool").ToolCalls
+        is dspy.ToolCalls
+    )
+    assert (
+        importlib.import_module("ferrule.compat.dspy.dsp.utils.settings").settings is dspy.settings
+    )
     with pytest.raises(ImportError):
         importlib.import_module("ferrule.compat.dspy.adaptres")
     with pytest.raises(ImportError, match="has no optimizers"):

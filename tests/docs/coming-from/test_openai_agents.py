@@ -8,7 +8,21 @@ from typing import Annotated
 import pytest
 from pydantic import AfterValidator, field_validator
 
-from ferrule import InputError, InputField, Module, OutputField, Policy, Predict, ReAct, ScriptedLM, Signature, context, deny, gather, tool
+from ferrule import (
+    InputError,
+    InputField,
+    Module,
+    OutputField,
+    Policy,
+    Predict,
+    ReAct,
+    ScriptedLM,
+    Signature,
+    context,
+    deny,
+    gather,
+    tool,
+)
 
 PAGE = "docs/coming-from/openai-agents.md"
 
@@ -17,7 +31,10 @@ def test_the_program_here_runs(execute) -> None:
     execute(PAGE)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("agents") is None, reason="the other library is not among the pins for development")
+@pytest.mark.skipif(
+    importlib.util.find_spec("agents") is None,
+    reason="the other library is not among the pins for development",
+)
 def test_the_program_there_runs(run_before) -> None:
     run_before(PAGE)
 
@@ -49,7 +66,10 @@ class GuardedLater(Signature):
 
 
 @pytest.mark.parametrize(("signature", "asked"), [(Guarded, 0), (GuardedLater, 1)])
-def test_a_validator_in_the_type_of_an_input_refuses_it_before_the_model_is_asked(signature: type[Signature], asked: int) -> None:
+def test_a_validator_in_the_type_of_an_input_refuses_it_before_the_model_is_asked(
+    signature: type[Signature],
+    asked: int,
+) -> None:
     lm = ScriptedLM([{"outputs": {"reply": "x"}}])
     with pytest.raises(InputError, match="be polite"):
         Predict(signature)(ticket="stupid lamp", lm=lm)
@@ -66,7 +86,10 @@ class Beside(Module):
         self.agent = ReAct("message -> reply", [])
 
     async def aforward(self, message: str):
-        found, said = await gather(self.check.acall(message=message), self.agent.acall(message=message))
+        found, said = await gather(
+            self.check.acall(message=message),
+            self.agent.acall(message=message),
+        )
         if not found.is_for_us:
             raise NotForUsError
         return said
@@ -74,7 +97,11 @@ class Beside(Module):
 
 def test_a_guardrail_beside_the_agent_drops_its_answer_when_both_have_ended() -> None:
     def model(request):
-        return {"name": "finish", "args": {"reply": "x = 3"}} if len(request.tools) else {"outputs": {"is_for_us": False}}
+        return (
+            {"name": "finish", "args": {"reply": "x = 3"}}
+            if len(request.tools)
+            else {"outputs": {"is_for_us": False}}
+        )
 
     lm = ScriptedLM(by=model, record=True)
     with context(lm=lm):
@@ -84,7 +111,10 @@ def test_a_guardrail_beside_the_agent_drops_its_answer_when_both_have_ended() ->
 
 @pytest.mark.parametrize(
     ("program", "answer"),
-    [(ReAct("q -> a", []), {"name": "finish", "args": {"a": "x"}}), (Predict("q -> a"), {"outputs": {"a": "x"}})],
+    [
+        (ReAct("q -> a", []), {"name": "finish", "args": {"a": "x"}}),
+        (Predict("q -> a"), {"outputs": {"a": "x"}}),
+    ],
     ids=["an agent", "one question"],
 )
 def test_an_exception_of_an_output_validator_ends_the_run_as_a_tripwire(program, answer) -> None:
@@ -102,8 +132,17 @@ def test_the_model_reads_why_a_policy_denies_a_call() -> None:
         """Send a mail."""
         raise AssertionError
 
-    agent = ReAct("q -> a", [send], policy=Policy([deny("send", body="*sk-*", reason="Remove the key before you call.")]))
-    lm = ScriptedLM([{"name": "send", "args": {"body": "It is sk-123."}}, {"name": "finish", "args": {"a": "x"}}])
+    agent = ReAct(
+        "q -> a",
+        [send],
+        policy=Policy([deny("send", body="*sk-*", reason="Remove the key before you call.")]),
+    )
+    lm = ScriptedLM(
+        [
+            {"name": "send", "args": {"body": "It is sk-123."}},
+            {"name": "finish", "args": {"a": "x"}},
+        ],
+    )
     assert "Remove the key before you call." in agent(q="?", lm=lm).trajectory["observation_0"]
 
 
@@ -132,16 +171,26 @@ class RaisingLater(Raising):
     """A guardrail that raises after `gather`."""
 
     async def aforward(self, message: str):
-        found, said = await gather(self.check.acall(message=message), self.agent.acall(message=message))
+        found, said = await gather(
+            self.check.acall(message=message),
+            self.agent.acall(message=message),
+        )
         if not found.is_for_us:
             raise NotForUsError
         return said
 
 
 @pytest.mark.parametrize(("program", "status"), [(Raising, "failed"), (RaisingLater, "waiting")])
-def test_a_guardrail_that_raises_in_its_branch_asks_no_person(program: type[Module], status: str) -> None:
+def test_a_guardrail_that_raises_in_its_branch_asks_no_person(
+    program: type[Module],
+    status: str,
+) -> None:
     def model(request):
-        return {"name": "pay", "args": {"order": 1}} if len(request.tools) else {"outputs": {"is_for_us": False}}
+        return (
+            {"name": "pay", "args": {"order": 1}}
+            if len(request.tools)
+            else {"outputs": {"is_for_us": False}}
+        )
 
     with context(lm=ScriptedLM(by=model)):
         assert program().start(message="x").status == status

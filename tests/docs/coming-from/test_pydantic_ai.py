@@ -13,7 +13,10 @@ def test_the_program_here_runs(execute) -> None:
     execute(PAGE)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pydantic_ai") is None, reason="the other library is not among the pins for development")
+@pytest.mark.skipif(
+    importlib.util.find_spec("pydantic_ai") is None,
+    reason="the other library is not among the pins for development",
+)
 def test_the_program_there_runs(run_before) -> None:
     run_before(PAGE)
 

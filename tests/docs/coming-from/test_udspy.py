@@ -23,7 +23,7 @@ EXPORTED = frozenset(
     ConfirmationStatus ApprovalData ResumeState confirm_first get_confirmation_status respond_to_confirmation ChatAdapter History StreamEvent
     OutputStreamChunk emit_event Tool tool Tools ToolCall ToolCalls
 """,
-    )
+    ),
 )
 """The names that `import *` brings from udspy 0.1.8."""
 
@@ -54,7 +54,9 @@ def test_no_link_of_the_page_is_broken(links) -> None:
 def test_the_page_has_one_table_of_four_columns() -> None:
     """U170."""
     assert HEAD == ["udspy", "here", "in the core", "what differs"]
-    assert [row for row in ROWS if len(row) != 4 or row[1] not in {"same", "facade", "replacement"}] == []
+    assert [
+        row for row in ROWS if len(row) != 4 or row[1] not in {"same", "facade", "replacement"}
+    ] == []
     names = [name_in(row[0]) for row in ROWS]
     assert len(names) == len(set(names))
 
@@ -65,12 +67,17 @@ def test_every_name_of_udspy_and_of_the_facade_is_in_the_table() -> None:
         name
         for part in (models, modules, values)
         for name, found in vars(part).items()
-        if not name.startswith("_") and type(found).__name__ != "module" and name not in {"Any", "Literal"}
+        if not name.startswith("_")
+        and type(found).__name__ != "module"
+        and name not in {"Any", "Literal"}
     }
     assert (EXPORTED | own | udspy._MISSING) - {name_in(row[0]) for row in ROWS} == OF_PARTS
 
 
-@pytest.mark.parametrize(("name", "kind", "core"), [pytest.param(*row[:3], id=row[0].strip("`")) for row in ROWS])
+@pytest.mark.parametrize(
+    ("name", "kind", "core"),
+    [pytest.param(*row[:3], id=row[0].strip("`")) for row in ROWS],
+)
 def test_every_row_tells_the_truth(name: str, kind: str, core: str) -> None:
     """U170: what is `same` is ferrule's own, a `facade` name exists, a `replacement` does not, and its core name exists."""
     name = name_in(name)
@@ -79,7 +86,9 @@ def test_every_row_tells_the_truth(name: str, kind: str, core: str) -> None:
         with pytest.raises((AttributeError, ImportError)):
             resolve(udspy, name)
     else:
-        with ferrule.context(lm=ferrule.ScriptedLM([])):  # some names are those of a model that is configured
+        with ferrule.context(
+            lm=ferrule.ScriptedLM([]),
+        ):  # some names are those of a model that is configured
             found = resolve(udspy, name)
         if "." not in name and (kind == "same" or hasattr(ferrule, name)):
             assert (found is getattr(ferrule, name)) is (kind == "same")

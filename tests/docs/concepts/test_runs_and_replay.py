@@ -35,7 +35,9 @@ def ship(to: str) -> str:
 
 def model(request):
     return (
-        {"name": "finish", "args": {"answer": "done"}} if request.messages[-1].role == "tool" else {"name": "ship", "args": {"to": "ann"}}
+        {"name": "finish", "args": {"answer": "done"}}
+        if request.messages[-1].role == "tool"
+        else {"name": "ship", "args": {"to": "ann"}}
     )
 
 
@@ -92,7 +94,11 @@ def stops(to: str) -> str:
 def test_a_run_that_goes_on_after_a_tool_stop_asks_about_its_call_when_it_is_resumed() -> None:
     class Goes(Module):
         def __init__(self) -> None:
-            self.agent = ReAct("task -> answer", [stops], lm=ScriptedLM([{"name": "stops", "args": {"to": "ann"}}]))
+            self.agent = ReAct(
+                "task -> answer",
+                [stops],
+                lm=ScriptedLM([{"name": "stops", "args": {"to": "ann"}}]),
+            )
 
         def forward(self) -> Prediction:
             try:

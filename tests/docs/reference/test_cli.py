@@ -25,7 +25,16 @@ def test_no_link_of_the_page_is_broken(links) -> None:
 def test_the_page_names_every_option_and_exit_code() -> None:
     """Ours: the tables are complete."""
     page = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
-    options = {option for command in get_command(app).commands.values() for parameter in command.params for option in parameter.opts}
-    missing = [option for option in options if option.startswith("--") and option != "--help" and f"`{option}" not in page]
+    options = {
+        option
+        for command in get_command(app).commands.values()
+        for parameter in command.params
+        for option in parameter.opts
+    }
+    missing = [
+        option
+        for option in options
+        if option.startswith("--") and option != "--help" and f"`{option}" not in page
+    ]
     assert missing == []
     assert [code for code in ExitCode if f"| {code} |" not in page] == []

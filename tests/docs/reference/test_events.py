@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import ferrule
-from ferrule.values.run import event as events
+from ferrule import events
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
 ROWS = dict(re.findall(r"^\| `(\w+)` \|[^|]*\|([^|]*)\|$", PAGE, re.MULTILINE))

@@ -10,9 +10,9 @@ import pytest
 
 import ferrule
 from ferrule import settings
-from ferrule.bridges.mcp.client.options import ServerOptions
-from ferrule.bridges.otel import options as otel
+from ferrule.mcp_bridge.client.options import ServerOptions
 from ferrule.models.providers import PROVIDERS
+from ferrule.telemetry.otel import options as otel
 from ferrule.tools.mcp.showing import ShowRules
 from ferrule.tools.mcp.tool import ConversionRules
 
@@ -49,25 +49,38 @@ def test_every_link_of_the_page_leads_somewhere(links) -> None:
 
 
 def test_the_page_lists_every_setting_with_its_default() -> None:
-    assert rows("`configure` and `context`") == {name: written(value) for name, value in vars(settings.Settings()).items()}
+    assert rows("`configure` and `context`") == {
+        name: written(value) for name, value in vars(settings.Settings()).items()
+    }
 
 
 def test_the_page_lists_every_limit_with_its_default() -> None:
-    found = {name: parameter.default for name, parameter in inspect.signature(ferrule.Limits).parameters.items()}
+    found = {
+        name: parameter.default
+        for name, parameter in inspect.signature(ferrule.Limits).parameters.items()
+    }
     assert rows("Limits") == {name: written(value) for name, value in found.items()}
 
 
 def test_the_page_lists_every_option_of_a_model_with_its_default() -> None:
     parameters = inspect.signature(ferrule.LM.__init__).parameters.values()
-    options = {each.name: written(each.default) for each in parameters if each.kind is each.KEYWORD_ONLY}
+    options = {
+        each.name: written(each.default) for each in parameters if each.kind is each.KEYWORD_ONLY
+    }
     found = rows("`LM(...)`")
-    assert {name: default for name, default in found.items() if name not in NOT_PARAMETERS} == options
+    assert {
+        name: default for name, default in found.items() if name not in NOT_PARAMETERS
+    } == options
     assert found.keys() >= NOT_PARAMETERS
 
 
 def options_of(callable_: object, *, without: tuple[str, ...]) -> dict[str, str]:
     parameters = inspect.signature(callable_).parameters.values()
-    return {each.name: written(each.default) for each in parameters if each.kind is not each.VAR_KEYWORD and each.name not in without}
+    return {
+        each.name: written(each.default)
+        for each in parameters
+        if each.kind is not each.VAR_KEYWORD and each.name not in without
+    }
 
 
 @pytest.mark.parametrize(
@@ -81,15 +94,25 @@ def options_of(callable_: object, *, without: tuple[str, ...]) -> dict[str, str]
         ("`PostgresStore(...)`", ferrule.PostgresStore, ("dsn",), set()),
     ],
 )
-def test_the_page_lists_every_option_with_its_default(heading: str, callable_: object, without: tuple[str, ...], more: set[str]) -> None:
+def test_the_page_lists_every_option_with_its_default(
+    heading: str,
+    callable_: object,
+    without: tuple[str, ...],
+    more: set[str],
+) -> None:
     found = rows(heading)
-    assert {name: default for name, default in found.items() if name not in more} == options_of(callable_, without=without)
+    assert {name: default for name, default in found.items() if name not in more} == options_of(
+        callable_,
+        without=without,
+    )
     assert found.keys() >= more
 
 
 def test_the_page_lists_every_option_of_an_mcp_server_with_its_default() -> None:
     defaults = {**vars_of(ShowRules()), **vars_of(ConversionRules()), **vars_of(ServerOptions())}
-    assert rows("`mcp(...)`") == {name: written(value) for name, value in defaults.items() if name not in {"rules", "show"}}
+    assert rows("`mcp(...)`") == {
+        name: written(value) for name, value in defaults.items() if name not in {"rules", "show"}
+    }
 
 
 def vars_of(record: object) -> dict[str, object]:
@@ -97,21 +120,53 @@ def vars_of(record: object) -> dict[str, object]:
 
 
 def test_tool_has_the_options_of_the_decorator() -> None:
-    assert options_of(ferrule.Tool.__init__, without=()).items() >= options_of(ferrule.tool, without=()).items()
+    assert (
+        options_of(ferrule.Tool.__init__, without=()).items()
+        >= options_of(ferrule.tool, without=()).items()
+    )
 
 
 @pytest.mark.parametrize(
     ("program", "own", "foreign"),
     [
-        (ferrule.ReAct("question -> answer", []), ("lm", "config", "demos", "max_iters", "limits", "deps"), ("max_turns", "policy", "n")),
-        (ferrule.Predict("question -> answer"), ("lm", "config", "demos", "max_turns", "deps"), ("max_iters", "limits", "n")),
-        (ferrule.ChainOfThought("question -> answer"), ("lm", "config", "demos", "max_turns", "deps"), ("max_iters", "limits", "n")),
+        (
+            ferrule.ReAct("question -> answer", []),
+            ("lm", "config", "demos", "max_iters", "limits", "deps"),
+            ("max_turns", "policy", "n"),
+        ),
+        (
+            ferrule.Predict("question -> answer"),
+            ("lm", "config", "demos", "max_turns", "deps"),
+            ("max_iters", "limits", "n"),
+        ),
+        (
+            ferrule.ChainOfThought("question -> answer"),
+            ("lm", "config", "demos", "max_turns", "deps"),
+            ("max_iters", "limits", "n"),
+        ),
     ],
     ids=["ReAct", "Predict", "ChainOfThought"],
 )
-def test_a_call_takes_the_options_that_the_page_names(program: ferrule.Module, own: tuple[str, ...], foreign: tuple[str, ...]) -> None:
-    values = {"config": {}, "demos": [], "max_iters": 2, "max_turns": 2, "limits": ferrule.Limits(), "deps": "ann", "policy": None, "n": 2}
-    answer = {"reasoning": "none", "answer": "x"} if isinstance(program, ferrule.ChainOfThought) else {"answer": "x"}
+def test_a_call_takes_the_options_that_the_page_names(
+    program: ferrule.Module,
+    own: tuple[str, ...],
+    foreign: tuple[str, ...],
+) -> None:
+    values = {
+        "config": {},
+        "demos": [],
+        "max_iters": 2,
+        "max_turns": 2,
+        "limits": ferrule.Limits(),
+        "deps": "ann",
+        "policy": None,
+        "n": 2,
+    }
+    answer = (
+        {"reasoning": "none", "answer": "x"}
+        if isinstance(program, ferrule.ChainOfThought)
+        else {"answer": "x"}
+    )
 
     def model(request: ferrule.Request) -> dict[str, object]:
         return {"name": "finish", "args": answer} if request.tools else {"outputs": answer}
@@ -126,15 +181,27 @@ def test_a_call_takes_the_options_that_the_page_names(program: ferrule.Module, o
 
 
 def test_no_environment_variable_is_read_that_the_page_does_not_name() -> None:
-    source = "\n".join(path.read_text(encoding="utf-8") for path in Path(ferrule.__file__).parent.rglob("*.py"))
-    read = {*re.findall(r"""environ(?:\.get\(|\.pop\(|\[)"([A-Z_]+)\"""", source), *re.findall(r'"(FERRULE_[A-Z_]+)"', source)}
+    source = "\n".join(
+        path.read_text(encoding="utf-8") for path in Path(ferrule.__file__).parent.rglob("*.py")
+    )
+    read = {
+        *re.findall(r"""environ(?:\.get\(|\.pop\(|\[)"([A-Z_]+)\"""", source),
+        *re.findall(r'"(FERRULE_[A-Z_]+)"', source),
+    }
     assert read  # the patterns still match the source
     named = set(re.findall(r"`([A-Z_]{4,})`", PAGE))
-    assert (read - {"SYSTEMROOT"}) | {otel._CAPTURE, otel._OPT_IN} <= named  # where Windows is: nobody sets it
+    assert (read - {"SYSTEMROOT"}) | {
+        otel._CAPTURE,
+        otel._OPT_IN,
+    } <= named  # where Windows is: nobody sets it
 
 
 @pytest.mark.parametrize("provider", PROVIDERS.values(), ids=PROVIDERS)
 def test_the_page_on_models_names_the_variables_of_a_provider(provider) -> None:
     models = (ROOT / "docs" / "how-to" / "models" / "models.md").read_text(encoding="utf-8")
-    variables = [provider.key_variable, *provider.other_variables, *re.findall(r"\{([A-Z_]+)\}", provider.base_url)]
+    variables = [
+        provider.key_variable,
+        *provider.other_variables,
+        *re.findall(r"\{([A-Z_]+)\}", provider.base_url),
+    ]
     assert [name for name in variables if name and f"`{name}`" not in models] == []

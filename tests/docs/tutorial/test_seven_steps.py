@@ -21,7 +21,10 @@ pytest.importorskip("typer", reason="needs the extra: pip install 'ferrule[cli]'
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "tutorial" / "seven-steps.md"
-BLOCK = re.compile(r"^(?:<!-- (?P<note>[\w.]+) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^(?:<!-- (?P<note>[\w.]+) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
 FILE = re.compile(r"^<!-- (\w+\.py) -->\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 pytestmark = pytest.mark.integration
@@ -30,10 +33,19 @@ pytestmark = pytest.mark.integration
 @contextmanager
 def served(command: str, folder: Path, env: dict[str, str]) -> Iterator[str]:
     """A command that serves until it is ended, and the address that it prints."""
-    process = subprocess.Popen(shlex.split(command), cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        shlex.split(command),
+        cwd=folder,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     try:
         lines = iter(process.stdout.readline, "")
-        yield next(found[0] for line in lines if (found := re.search(r"http://127\.0\.0\.1:\S+", line)))
+        yield next(
+            found[0] for line in lines if (found := re.search(r"http://127\.0\.0\.1:\S+", line))
+        )
     finally:
         process.terminate()
         process.communicate()
@@ -76,17 +88,32 @@ def read(tmp_path: Path, servers: ExitStack) -> None:
             case "sh", "install":
                 pass  # done: the tests run in a venv that has ferrule
             case "sh", "serves" if "uvicorn" in block["text"]:
-                wait_until_ready(servers.enter_context(served(block["text"].strip(), tmp_path, env)))
+                wait_until_ready(
+                    servers.enter_context(served(block["text"].strip(), tmp_path, env)),
+                )
             case "sh", "serves":
-                with served(f"{block['text'].strip()} --no-open --port 0", tmp_path, env) as address:
+                with served(
+                    f"{block['text'].strip()} --no-open --port 0",
+                    tmp_path,
+                    env,
+                ) as address:
                     assert wait_until_ready(address) == 200
             case "sh", note:
-                run = subprocess.run(["/bin/sh", "-c", block["text"]], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+                run = subprocess.run(
+                    ["/bin/sh", "-c", block["text"]],
+                    cwd=tmp_path,
+                    env=env,
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
                 assert (run.returncode != 0) == (note == "fails"), run.stdout + run.stderr
                 output = run.stdout
             case "text", _:
                 assert doctest.OutputChecker().check_output(
-                    block["text"], output if output.endswith("\n") else f"{output}\n", doctest.ELLIPSIS
+                    block["text"],
+                    output if output.endswith("\n") else f"{output}\n",
+                    doctest.ELLIPSIS,
                 ), output
 
     tickets = f"http://127.0.0.1:{port}/tickets"
@@ -98,17 +125,29 @@ def saved(folder: Path, *, version: int) -> None:
     """The stand-in for the model, and the program as it is after so many listings."""
     files = FILE.findall(PAGE.read_text(encoding="utf-8"))
     (folder / "model.py").write_text(files[0][1], encoding="utf-8")
-    (folder / "desk.py").write_text([text for name, text in files if name == "desk.py"][version - 1], encoding="utf-8")
+    (folder / "desk.py").write_text(
+        [text for name, text in files if name == "desk.py"][version - 1],
+        encoding="utf-8",
+    )
 
 
 def test_in_step_3_enter_alone_asks_again(tmp_path: Path) -> None:
     saved(tmp_path, version=3)
-    run = subprocess.run([sys.executable, "desk.py"], cwd=tmp_path, input="\n\nyes\n", capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "desk.py"],
+        cwd=tmp_path,
+        input="\n\nyes\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert run.stdout.count("(yes/no)") == 3
     assert run.stdout.endswith("We refunded 80 euros.\n")
 
 
-def test_in_step_5_a_tool_without_an_effect_makes_a_person_answer_whether_it_happened(tmp_path: Path) -> None:
+def test_in_step_5_a_tool_without_an_effect_makes_a_person_answer_whether_it_happened(
+    tmp_path: Path,
+) -> None:
     saved(tmp_path, version=4)
     desk = (tmp_path / "desk.py").read_text(encoding="utf-8")
     plain = re.sub(r"    ctx\.db.*\n", "", desk.replace('effect="transactional", ', ""))
@@ -116,8 +155,17 @@ def test_in_step_5_a_tool_without_an_effect_makes_a_person_answer_whether_it_hap
     resume = ["resume", "ticket-1", "--program", "desk:agent"]
 
     def ferrule(*words: str, **env: str) -> tuple[int, str]:
-        command = [sys.executable, "-m", "ferrule", *words] if words else [sys.executable, "desk.py"]
-        run = subprocess.run(command, cwd=tmp_path, env={**os.environ, **env}, capture_output=True, text=True, check=False)
+        command = (
+            [sys.executable, "-m", "ferrule", *words] if words else [sys.executable, "desk.py"]
+        )
+        run = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={**os.environ, **env},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         return run.returncode, run.stdout
 
     assert ferrule() == (0, "ticket-1 is waiting\n")
@@ -141,4 +189,6 @@ def test_no_link_of_the_page_is_broken(links) -> None:
 
 
 def test_there_are_seven_steps() -> None:
-    assert re.findall(r"^## (\d)\.", PAGE.read_text(encoding="utf-8"), re.MULTILINE) == list("1234567")
+    assert re.findall(r"^## (\d)\.", PAGE.read_text(encoding="utf-8"), re.MULTILINE) == list(
+        "1234567",
+    )

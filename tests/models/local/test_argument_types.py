@@ -27,7 +27,11 @@ def test_a_type_whose_schema_says_less_refuses_the_value_before_the_tool_runs(ki
 
     take.__annotations__["value"] = kind
     tool = Tool(take)
-    constraint = Constraint.of_calls(byte_vocabulary(), [tool.declaration], form=CallForm(intention=False))
+    constraint = Constraint.of_calls(
+        byte_vocabulary(),
+        [tool.declaration],
+        form=CallForm(intention=False),
+    )
     call = constraint.read(f'{{"name":"take","arguments":{{"value":{text}}}}}').calls[0]
     with pytest.raises(ToolArgumentsError):
         tool(**call.args)
@@ -39,13 +43,22 @@ def test_a_type_whose_schema_says_less_refuses_the_value_before_the_tool_runs(ki
         ({"type": "string", "not": {"const": "x"}}, "not"),
         ({"oneOf": [{"type": "string"}, {"type": "string", "minLength": 3}]}, "oneOf"),
         ({"if": {"type": "string"}, "then": {"minLength": 1}}, "if"),
-        ({"type": "array", "uniqueItems": True, "minItems": 2, "items": {"type": "integer"}}, "uniqueItems"),
+        (
+            {"type": "array", "uniqueItems": True, "minItems": 2, "items": {"type": "integer"}},
+            "uniqueItems",
+        ),
         ({"type": "array", "contains": {"const": 1}}, "contains"),
         ({"type": "string", "pattern": "(?=a)b"}, "pattern"),
         ({"type": "object", "dependentRequired": {"a": ["b"]}}, "dependentRequired"),
         ({"type": "object", "properties": {"a": {}, "b": {}}, "minProperties": 2}, "minProperties"),
-        ({"type": "object", "patternProperties": {"^a": {}, "^ab": {"type": "null"}}}, "patternProperties"),
-        ({"type": "object", "patternProperties": {"^a": {"type": "null"}}, "required": ["ab"]}, "patternProperties"),
+        (
+            {"type": "object", "patternProperties": {"^a": {}, "^ab": {"type": "null"}}},
+            "patternProperties",
+        ),
+        (
+            {"type": "object", "patternProperties": {"^a": {"type": "null"}}, "required": ["ab"]},
+            "patternProperties",
+        ),
         ({"type": "integer", "minimum": 10**30}, "minimum"),
         ({"type": "string", "format": "file-path"}, "format"),
         ({"type": "string", "contentMediaType": "application/json"}, "contentMediaType"),
@@ -60,8 +73,17 @@ def test_what_a_grammar_cannot_say_is_never_widened_in_silence(schema, keyword):
     assert keyword in {loss.keyword for loss in partial.losses[""] if loss.breaking}
 
 
-@pytest.mark.parametrize("draft_4", [{"minimum": 0, "exclusiveMinimum": True}, {"minimum": 1, "exclusiveMinimum": False}])
+@pytest.mark.parametrize(
+    "draft_4",
+    [{"minimum": 0, "exclusiveMinimum": True}, {"minimum": 1, "exclusiveMinimum": False}],
+)
 def test_bounds_of_draft_4_are_read(draft_4):
-    schema = {"$schema": "http://json-schema.org/draft-04/schema#", "type": "number", "maximum": 1, "multipleOf": 1, **draft_4}
+    schema = {
+        "$schema": "http://json-schema.org/draft-04/schema#",
+        "type": "number",
+        "maximum": 1,
+        "multipleOf": 1,
+        **draft_4,
+    }
     constraint = Constraint.of_schema(byte_vocabulary(), schema)
     assert random_walk(constraint, random.Random(1), 3).answer().value == 1

@@ -30,7 +30,12 @@ class Node(BaseModel):
     children: list["Node"] = Field(default=[], max_length=2)
 
 
-def order(item: Literal["book", "pen"], count: Annotated[int, Field(ge=1, le=9)], address: Address, gift: bool = False) -> str:
+def order(
+    item: Literal["book", "pen"],
+    count: Annotated[int, Field(ge=1, le=9)],
+    address: Address,
+    gift: bool = False,
+) -> str:
     """Order something."""
     return ""
 
@@ -40,7 +45,10 @@ def plan(tree: Node, due: date) -> str:
     return ""
 
 
-def search(query: Annotated[str, Field(max_length=20)], tags: Annotated[list[str], Field(max_length=2)] = []) -> str:  # noqa: B006
+def search(
+    query: Annotated[str, Field(max_length=20)],
+    tags: Annotated[list[str], Field(max_length=2)] = [],
+) -> str:
     """Search."""
     return ""
 
@@ -87,14 +95,22 @@ def test_whatever_a_model_without_knowledge_writes_is_a_valid_call(seed):
         tool = next(each for each in TOOLS if each.name == found["name"])
         jsonschema.validate(found["arguments"], tool.declaration["function"]["parameters"])
         call = matcher.answer().calls[0]
-        assert (call.name, call.args, call.intention) == (found["name"], found["arguments"], found["intention"])
+        assert (call.name, call.args, call.intention) == (
+            found["name"],
+            found["arguments"],
+            found["intention"],
+        )
         tool(**call.args)
 
 
 @pytest.mark.parametrize("number", [1, 5, 50, 200])
 def test_a_call_is_of_one_of_any_number_of_tools_and_takes_that_tools_arguments(number):
     """C2."""
-    inner = {"type": "object", "properties": {"x": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["x"]}
+    inner = {
+        "type": "object",
+        "properties": {"x": {"type": "integer", "minimum": 0, "maximum": 9}},
+        "required": ["x"],
+    }
     tools = [
         {
             "type": "function",
@@ -116,7 +132,9 @@ def test_a_call_is_of_one_of_any_number_of_tools_and_takes_that_tools_arguments(
         call = random_walk(constraint, chance).answer().calls[0]
         i = int(call.name.removeprefix("tool_"))
         assert list(call.args) == [f"p{i}"]
-        assert isinstance(call.args[f"p{i}"], dict) if i % 2 else isinstance(call.args[f"p{i}"], bool)
+        assert (
+            isinstance(call.args[f"p{i}"], dict) if i % 2 else isinstance(call.args[f"p{i}"], bool)
+        )
 
 
 def test_the_grammar_is_made_of_a_copy_of_the_schemas():
@@ -129,7 +147,10 @@ def test_the_grammar_is_made_of_a_copy_of_the_schemas():
 def test_after_a_tool_is_removed_its_name_cannot_be_written():
     """P50."""
     calls = CallForm(intention=False)
-    both, alone = Constraint.of_calls(BYTES, DECLARATIONS, form=calls), Constraint.of_calls(BYTES, DECLARATIONS[1:], form=calls)
+    both, alone = (
+        Constraint.of_calls(BYTES, DECLARATIONS, form=calls),
+        Constraint.of_calls(BYTES, DECLARATIONS[1:], form=calls),
+    )
     written(both, '{"name":"order')
     with pytest.raises(ConstraintError, match="may not come"):
         written(alone, '{"name":"order')
@@ -142,9 +163,16 @@ def test_the_arguments_of_another_tool_cannot_be_written():
         written(constraint, '{"name":"stop","arguments":{"query"')
 
 
-@pytest.mark.parametrize("function", [{"name": "stop"}, {"name": "stop", "parameters": {}}, {"name": "stop", "parameters": None}])
+@pytest.mark.parametrize(
+    "function",
+    [{"name": "stop"}, {"name": "stop", "parameters": {}}, {"name": "stop", "parameters": None}],
+)
 def test_a_tool_without_parameters_is_called_with_an_empty_object(function):
-    constraint = Constraint.of_calls(BYTES, [{"type": "function", "function": function}], form=CallForm(intention=False))
+    constraint = Constraint.of_calls(
+        BYTES,
+        [{"type": "function", "function": function}],
+        form=CallForm(intention=False),
+    )
     assert random_walk(constraint, random.Random(1), 60).text == '{"name":"stop","arguments":{}}'
 
 
@@ -241,7 +269,11 @@ def test_there_is_no_whitespace_between_the_tokens_of_json():
 @pytest.mark.parametrize("opener", ["<tool_call>", "[CALL]"])
 def test_a_thought_of_bounded_length_comes_before_the_call_and_cannot_contain_the_opener(opener):
     """C12, P58."""
-    constraint = Constraint.of_calls(BYTES, DECLARATIONS, form=CallForm(thought_chars=40, opener=opener))
+    constraint = Constraint.of_calls(
+        BYTES,
+        DECLARATIONS,
+        form=CallForm(thought_chars=40, opener=opener),
+    )
     for seed in range(40):
         matcher = random_walk(constraint, random.Random(seed))
         answer = matcher.answer()
@@ -261,23 +293,37 @@ def test_the_name_of_a_special_opener_cannot_be_spelled_in_a_thought():
 @pytest.mark.parametrize("opener", ["<tool_call>", "[CALL]"])
 def test_free_text_may_come_instead_of_a_call_where_no_call_must_come(opener):
     """P58."""
-    constraint = Constraint.of_calls(BYTES, DECLARATIONS, form=CallForm(call=False, text_chars=30, opener=opener))
+    constraint = Constraint.of_calls(
+        BYTES,
+        DECLARATIONS,
+        form=CallForm(call=False, text_chars=30, opener=opener),
+    )
     answers = [random_walk(constraint, random.Random(seed)).answer() for seed in range(60)]
     assert {len(each.calls) for each in answers} == {0, 1}
-    assert all(bool(each.text) != bool(each.calls) for each in answers if each != answers[0].__class__())
+    assert all(
+        bool(each.text) != bool(each.calls) for each in answers if each != answers[0].__class__()
+    )
 
 
 def test_a_keyword_that_a_grammar_cannot_enforce_is_told_with_tool_and_place_before_anything_is_written():
     """C4, P54."""
     tool = {
         "type": "function",
-        "function": {"name": "book", "parameters": {"type": "object", "properties": {"seat": {"type": "integer", "not": {"const": 13}}}}},
+        "function": {
+            "name": "book",
+            "parameters": {
+                "type": "object",
+                "properties": {"seat": {"type": "integer", "not": {"const": 13}}},
+            },
+        },
     }
     with pytest.raises(ConstraintError, match="`book`, at `/properties/seat`, `not`"):
         Constraint.of_calls(BYTES, [tool])
     partial = Constraint.of_calls(BYTES, [tool], partial=True, form=CallForm(intention=False))
     assert partial.level == {"book": "partial"}
-    assert [(each.path, each.keyword, each.breaking) for each in partial.losses["book"]] == [("/properties/seat", "not", True)]
+    assert [(each.path, each.keyword, each.breaking) for each in partial.losses["book"]] == [
+        ("/properties/seat", "not", True),
+    ]
     with pytest.raises(ToolCallError, match="do not fit") as caught:
         written(partial, '{"name":"book","arguments":{"seat":13}}').answer()
     assert caught.value.raw == '{"name":"book","arguments":{"seat":13}}'
@@ -285,7 +331,11 @@ def test_a_keyword_that_a_grammar_cannot_enforce_is_told_with_tool_and_place_bef
 
 
 def test_a_schema_that_the_engine_refuses_is_told_with_its_tool():
-    impossible = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 2, "pattern": "^abc$"}}, "required": ["a"]}
+    impossible = {
+        "type": "object",
+        "properties": {"a": {"type": "string", "maxLength": 2, "pattern": "^abc$"}},
+        "required": ["a"],
+    }
     tool = {"type": "function", "function": {"name": "odd", "parameters": impossible}}
     with pytest.raises(ConstraintError, match="`odd`: "):
         Constraint.of_calls(BYTES, [DECLARATIONS[0], tool])
@@ -327,7 +377,12 @@ def test_matchers_of_many_threads_do_not_meet():
     alone = [random_walk(constraint, random.Random(seed)).text for seed in range(8)]
     texts: dict[int, str] = {}
     threads = [
-        threading.Thread(target=lambda seed=seed: texts.__setitem__(seed, random_walk(constraint, random.Random(seed)).text))
+        threading.Thread(
+            target=lambda seed=seed: texts.__setitem__(
+                seed,
+                random_walk(constraint, random.Random(seed)).text,
+            ),
+        )
         for seed in range(8)
     ]
     for each in threads:

@@ -73,7 +73,12 @@ WITH_TOOLS = Request(HI.messages, Declarations([add.declaration]))
 
 def test_an_answer_has_its_text_its_usage_and_why_it_ended():
     found = InProcessLM("local:m", Script("It is 42.")).complete(HI)
-    assert (found.text, found.finish_reason, found.usage.output_tokens, found.usage.calls) == ("It is 42.", "stop", 9, 1)
+    assert (found.text, found.finish_reason, found.usage.output_tokens, found.usage.calls) == (
+        "It is 42.",
+        "stop",
+        9,
+        1,
+    )
     assert found.usage.input_tokens > 0
 
 
@@ -114,11 +119,19 @@ def test_thoughts_in_the_text_are_reasoning():
 def test_settings_of_a_request_override_those_of_the_model_and_unknown_ones_are_refused():
     backend = Script("a", "b")
     lm = InProcessLM("local:m", backend, temperature=0, seed=7)
-    lm.complete(Request(HI.messages, settings={"temperature": 1.0, "seed": None, "max_completion_tokens": 3}))
+    lm.complete(
+        Request(
+            HI.messages,
+            settings={"temperature": 1.0, "seed": None, "max_completion_tokens": 3},
+        ),
+    )
     assert backend.samplings[0] == Sampling(temperature=1.0, max_tokens=3)
     with pytest.raises(ConfigurationError, match="has no setting `logit_bias`"):
         lm.complete(Request(HI.messages, settings={"logit_bias": {}}))
-    with pytest.raises(ConfigurationError, match="`max_tokens` is a whole number of at least 1, found 0"):
+    with pytest.raises(
+        ConfigurationError,
+        match="`max_tokens` is a whole number of at least 1, found 0",
+    ):
         lm.copy(max_tokens=0)
 
 
@@ -159,7 +172,11 @@ def test_text_that_only_looks_like_a_call_is_streamed_in_the_end():
 def test_the_template_gets_calls_as_objects_with_short_ids():
     backend = Script("ok")
     call = ToolCall(name="add", args={"a": 1}, id="call_0_0_very_long")
-    history = [Message("user", "x"), Message("assistant", "", (call,)), Message("tool", "2", tool_call_id=call.id, name="add")]
+    history = [
+        Message("user", "x"),
+        Message("assistant", "", (call,)),
+        Message("tool", "2", tool_call_id=call.id, name="add"),
+    ]
     InProcessLM("local:m", backend).complete(Request(Messages(history)))
     _, said, result = backend.prompts[0][0]
     [sent] = said["tool_calls"]
@@ -171,7 +188,8 @@ def test_the_template_gets_calls_as_objects_with_short_ids():
 def test_programs_run_on_it():
     assert (
         Predict("question -> answer: int")(
-            question="?", lm=InProcessLM("m", Script("[[ ## answer ## ]]\n42"), capabilities=Capabilities())
+            question="?",
+            lm=InProcessLM("m", Script("[[ ## answer ## ]]\n42"), capabilities=Capabilities()),
         ).answer
         == 42
     )
@@ -179,7 +197,10 @@ def test_programs_run_on_it():
         '<tool_call>{"name": "add", "arguments": {"a": 41}}</tool_call>',
         '<tool_call>{"name": "finish", "arguments": {"answer": 42}}</tool_call>',
     )
-    found = ReAct("question -> answer: int", [add])(question="?", lm=InProcessLM("m", Script(*calls), capabilities=Capabilities()))
+    found = ReAct("question -> answer: int", [add])(
+        question="?",
+        lm=InProcessLM("m", Script(*calls), capabilities=Capabilities()),
+    )
     assert (found.answer, found.trajectory["observation_0"]) == (42, "42")
 
 

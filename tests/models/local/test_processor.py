@@ -29,7 +29,11 @@ def loaded(tmp_path_factory):
     folder = save_tiny_llama(tmp_path_factory.mktemp("tiny"), padded=400)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
-    vocabulary = Vocabulary.from_json(tokenizer.backend_tokenizer.to_str(), eos=model.generation_config.eos_token_id, size=400)
+    vocabulary = Vocabulary.from_json(
+        tokenizer.backend_tokenizer.to_str(),
+        eos=model.generation_config.eos_token_id,
+        size=400,
+    )
     return model, tokenizer, Constraint.of_calls(vocabulary, DECLARATIONS, form=FORM)
 
 
@@ -40,12 +44,20 @@ def generate(loaded, processor, rows=1, **options):
     inputs = tokenizer(["hi"] * rows, return_tensors="pt")
     torch.manual_seed(0)
     return model.generate(
-        input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], logits_processor=[processor], pad_token_id=258, **options
+        input_ids=inputs["input_ids"],
+        attention_mask=inputs["attention_mask"],
+        logits_processor=[processor],
+        pad_token_id=258,
+        **options,
     )
 
 
 @needs_torch
-@pytest.mark.parametrize("options", [{"do_sample": True, "temperature": 1.0, "top_k": 0}, {"do_sample": False}], ids=["sampled", "greedy"])
+@pytest.mark.parametrize(
+    "options",
+    [{"do_sample": True, "temperature": 1.0, "top_k": 0}, {"do_sample": False}],
+    ids=["sampled", "greedy"],
+)
 def test_rows_of_a_batch_are_calls_and_end_at_steps_of_their_own(loaded, options):
     """C13."""
     processor = ConstraintProcessor(loaded[2])
@@ -66,7 +78,13 @@ def test_a_cut_row_is_no_answer(loaded):
 def test_beam_search_and_a_second_use_are_refused(loaded):
     """C13."""
     with pytest.raises(ConstraintError, match="without beam search"):
-        generate(loaded, ConstraintProcessor(loaded[2]), max_new_tokens=60, num_beams=4, do_sample=False)
+        generate(
+            loaded,
+            ConstraintProcessor(loaded[2]),
+            max_new_tokens=60,
+            num_beams=4,
+            do_sample=False,
+        )
     processor = ConstraintProcessor(loaded[2])
     generate(loaded, processor, max_new_tokens=60, do_sample=True)
     with pytest.raises(ConstraintError, match="Make another one"):
@@ -76,5 +94,14 @@ def test_beam_search_and_a_second_use_are_refused(loaded):
 @needs_torch
 def test_the_same_seed_gives_the_same_text(loaded):
     """C18."""
-    texts = [generate(loaded, ConstraintProcessor(loaded[2]), max_new_tokens=200, do_sample=True, top_k=0).tolist() for _ in range(2)]
+    texts = [
+        generate(
+            loaded,
+            ConstraintProcessor(loaded[2]),
+            max_new_tokens=200,
+            do_sample=True,
+            top_k=0,
+        ).tolist()
+        for _ in range(2)
+    ]
     assert texts[0] == texts[1]

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from ferrule import Tool
+from ferrule.encoding.encode import json_bytes
 from ferrule.errors import LMError, MissingContentError
 from ferrule.models.model import as_model
 from ferrule.models.wires.wire import assembly, response_of
 from ferrule.values.conversation.exchange import Declarations, Delta, Request, Response
 from ferrule.values.conversation.message import Message, Messages
-from ferrule.values.encoding.encode import json_bytes
 
 ARGS = '{"a": 1}'
 CHAT_CALL = {"id": "c", "type": "function", "function": {"name": "add", "arguments": ARGS}}
@@ -48,7 +48,14 @@ NO_COSTS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("usage", [*({"cost": each} for each in NO_COSTS), {"cost_in_usd_ticks": -1}, {"cost_in_usd_ticks": 10**400}])
+@pytest.mark.parametrize(
+    "usage",
+    [
+        *({"cost": each} for each in NO_COSTS),
+        {"cost_in_usd_ticks": -1},
+        {"cost_in_usd_ticks": 10**400},
+    ],
+)
 def test_a_cost_that_cannot_be_one_is_unknown(usage):
     """L2: NaN would exceed no limit, and a stored run that holds it could not be read again."""
     assert response_of({"choices": [{"message": CHAT}], "usage": usage}).cost is None
@@ -74,10 +81,15 @@ CALLS: dict[str, Any] = {
 @pytest.mark.parametrize("name", CALLS)
 def test_calls_of_every_provider_are_the_same(name: str) -> None:
     """E19, E21, E23, E27, E29, E31: as dicts and as objects; `raw` keeps what it came from (E28)."""
-    for answer in (CALLS[name], as_objects(CALLS[name]) if isinstance(CALLS[name], dict) else CALLS[name]):
+    for answer in (
+        CALLS[name],
+        as_objects(CALLS[name]) if isinstance(CALLS[name], dict) else CALLS[name],
+    ):
         before = copy.deepcopy(answer)
         found = response_of(answer)
-        assert [(call.name, call.args, call.fault) for call in found.tool_calls] == [("add", {"a": 1}, None)]
+        assert [(call.name, call.args, call.fault) for call in found.tool_calls] == [
+            ("add", {"a": 1}, None),
+        ]
         assert found.text in {None, ""}
         assert found.raw
         assert answer == before
@@ -87,7 +99,9 @@ TEXTS: dict[str, Any] = {
     "text": "hi",
     "a message": {"role": "assistant", "content": "hi"},
     "chat": {"choices": [{"message": {"content": "hi", "tool_calls": []}}]},
-    "responses": {"output": [{"type": "message", "content": [{"type": "output_text", "text": "hi"}]}]},
+    "responses": {
+        "output": [{"type": "message", "content": [{"type": "output_text", "text": "hi"}]}],
+    },
     "anthropic": {"content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn"},
     "gemini": {"candidates": [{"content": {"parts": [{"text": "hi"}]}}]},
     "a response": Response("hi"),
@@ -102,7 +116,19 @@ def test_text_of_every_provider_is_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [None, 5, [], {}, {"choices": []}, {"choices": [{}]}, {"output": []}, {"content": []}, {"x": 1}], ids=range(9)
+    "answer",
+    [
+        None,
+        5,
+        [],
+        {},
+        {"choices": []},
+        {"choices": [{}]},
+        {"output": []},
+        {"content": []},
+        {"x": 1},
+    ],
+    ids=range(9),
 )
 def test_what_holds_no_answer_is_tagged(answer: Any) -> None:
     """E24."""
@@ -113,7 +139,9 @@ def test_what_holds_no_answer_is_tagged(answer: Any) -> None:
 
 def test_calls_that_are_no_list_are_kept_and_marked() -> None:
     """E26."""
-    [call] = response_of({"choices": [{"message": {"content": "hi", "tool_calls": "add(1)"}}]}).tool_calls
+    [call] = response_of(
+        {"choices": [{"message": {"content": "hi", "tool_calls": "add(1)"}}]},
+    ).tool_calls
     assert call.fault is not None
     assert (call.fault.code, call.fault.raw) == ("invalid_tool_calls", '"add(1)"')
 
@@ -123,7 +151,20 @@ junk = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["choices", "message", "content", "tool_calls", "candidates", "output", "parts", "type"]), inner, max_size=3
+            st.sampled_from(
+                [
+                    "choices",
+                    "message",
+                    "content",
+                    "tool_calls",
+                    "candidates",
+                    "output",
+                    "parts",
+                    "type",
+                ],
+            ),
+            inner,
+            max_size=3,
         )
     ),
     max_leaves=12,
@@ -163,12 +204,17 @@ TOLD = {
 
 @pytest.mark.parametrize("wire", TOLD)
 @pytest.mark.parametrize("schema", DECLARED.values(), ids=DECLARED.keys())
-def test_a_wire_adds_to_a_declaration_only_what_its_provider_demands(wire: str, schema: dict[str, Any]) -> None:
+def test_a_wire_adds_to_a_declaration_only_what_its_provider_demands(
+    wire: str,
+    schema: dict[str, Any],
+) -> None:
     """OpenAI: 400 "object schema missing properties"; Anthropic: `input_schema.type` is required."""
     made = Tool("t", "d", lambda **given: given, schema)
     demanded = {"type": "object"} if wire == "anthropic" else {"type": "object", "properties": {}}
     request = Request(Messages([Message("user", "hi")]), Declarations([made.declaration]))
-    body = json.loads(import_module(f"ferrule.models.wires.{wire}.codec").render(request, model="m", settings={}))
+    body = json.loads(
+        import_module(f"ferrule.models.wires.{wire}.codec").render(request, model="m", settings={}),
+    )
     assert TOLD[wire](body) == {**demanded, **schema}
     assert made.declaration["function"]["parameters"] == schema
 
@@ -193,16 +239,39 @@ CUT_STREAMS: dict[str, list[dict[str, Any]]] = {
     "openai_chat": [
         *[_of_chat(reasoning_content=each) for each in CUT],
         *[_of_chat(content=each) for each in CUT],
-        _of_chat(tool_calls=[{"index": 0, "id": "c", "function": {"name": "add", "arguments": '{"a": "' + CUT[0]}}]),
+        _of_chat(
+            tool_calls=[
+                {
+                    "index": 0,
+                    "id": "c",
+                    "function": {"name": "add", "arguments": '{"a": "' + CUT[0]},
+                },
+            ],
+        ),
         _of_chat(tool_calls=[{"index": 0, "function": {"arguments": CUT[1] + '"}'}}]),
         _of_chat("tool_calls"),
     ],
     "openai_responses": [
-        *[{"type": "response.reasoning_text.delta", "output_index": 0, "delta": each} for each in CUT],
+        *[
+            {"type": "response.reasoning_text.delta", "output_index": 0, "delta": each}
+            for each in CUT
+        ],
         *[{"type": "response.output_text.delta", "output_index": 1, "delta": each} for each in CUT],
-        {"type": "response.output_item.added", "output_index": 2, "item": {"type": "function_call", "call_id": "c", "name": "add"}},
-        {"type": "response.function_call_arguments.delta", "output_index": 2, "delta": '{"a": "' + CUT[0]},
-        {"type": "response.function_call_arguments.delta", "output_index": 2, "delta": CUT[1] + '"}'},
+        {
+            "type": "response.output_item.added",
+            "output_index": 2,
+            "item": {"type": "function_call", "call_id": "c", "name": "add"},
+        },
+        {
+            "type": "response.function_call_arguments.delta",
+            "output_index": 2,
+            "delta": '{"a": "' + CUT[0],
+        },
+        {
+            "type": "response.function_call_arguments.delta",
+            "output_index": 2,
+            "delta": CUT[1] + '"}',
+        },
         {"type": "response.completed", "response": {"status": "completed"}},
     ],
     "anthropic": [
@@ -210,15 +279,32 @@ CUT_STREAMS: dict[str, list[dict[str, Any]]] = {
         *[_of_claude(0, type="thinking_delta", thinking=each) for each in CUT],
         {"type": "content_block_start", "index": 1, "content_block": {"type": "text"}},
         *[_of_claude(1, type="text_delta", text=each) for each in CUT],
-        {"type": "content_block_start", "index": 2, "content_block": {"type": "tool_use", "id": "c", "name": "add"}},
+        {
+            "type": "content_block_start",
+            "index": 2,
+            "content_block": {"type": "tool_use", "id": "c", "name": "add"},
+        },
         _of_claude(2, type="input_json_delta", partial_json='{"a": "' + CUT[0]),
         _of_claude(2, type="input_json_delta", partial_json=CUT[1] + '"}'),
         {"type": "message_stop"},
     ],
     "gemini": [
-        *[{"candidates": [{"content": {"parts": [{"text": each, "thought": True}]}}]} for each in CUT],
+        *[
+            {"candidates": [{"content": {"parts": [{"text": each, "thought": True}]}}]}
+            for each in CUT
+        ],
         *[{"candidates": [{"content": {"parts": [{"text": each}]}}]} for each in CUT],
-        {"candidates": [{"content": {"parts": [{"functionCall": {"id": "c", "name": "add", "args": {"a": "so 🌍!"}}}]}}]},
+        {
+            "candidates": [
+                {
+                    "content": {
+                        "parts": [
+                            {"functionCall": {"id": "c", "name": "add", "args": {"a": "so 🌍!"}}},
+                        ],
+                    },
+                },
+            ],
+        },
         {"candidates": [{"finishReason": "STOP"}]},
     ],
 }
@@ -228,9 +314,19 @@ CUT_STREAMS: dict[str, list[dict[str, Any]]] = {
 def test_a_character_that_was_cut_in_two_is_whole(wire: str) -> None:
     """L3: a server that cuts text by UTF-16 sends its halves in two events (openclaw, pull request 115536)."""
     deltas, response = _streamed(wire, *CUT_STREAMS[wire])
-    assert (response.text, response.reasoning, response.tool_calls[0].args) == ("so 🌍!", "so 🌍!", {"a": "so 🌍!"})
-    assert "".join(each.text for each in deltas) == "".join(each.reasoning for each in deltas) == "so 🌍!"
-    assert json.loads("".join(each.call.arguments for each in deltas if each.call)) == {"a": "so 🌍!"}
+    assert (response.text, response.reasoning, response.tool_calls[0].args) == (
+        "so 🌍!",
+        "so 🌍!",
+        {"a": "so 🌍!"},
+    )
+    assert (
+        "".join(each.text for each in deltas)
+        == "".join(each.reasoning for each in deltas)
+        == "so 🌍!"
+    )
+    assert json.loads("".join(each.call.arguments for each in deltas if each.call)) == {
+        "a": "so 🌍!",
+    }
     for each in deltas:
         repr(each).encode()
     json_bytes(response.extra)
@@ -239,6 +335,14 @@ def test_a_character_that_was_cut_in_two_is_whole(wire: str) -> None:
 def test_half_a_character_stays_where_nothing_follows_it() -> None:
     """L3: streamed and whole, the text is the same."""
     call = {"index": 0, "id": "c", "function": {"name": "add", "arguments": '{"a": "' + CUT[0]}}
-    deltas, response = _streamed("openai_chat", _of_chat(content=CUT[0]), _of_chat(tool_calls=[call]), _of_chat("length"))
+    deltas, response = _streamed(
+        "openai_chat",
+        _of_chat(content=CUT[0]),
+        _of_chat(tool_calls=[call]),
+        _of_chat("length"),
+    )
     assert "".join(each.text for each in deltas) == response.text == CUT[0]
-    assert "".join(each.call.arguments for each in deltas if each.call) == response.tool_calls[0].arguments_text
+    assert (
+        "".join(each.call.arguments for each in deltas if each.call)
+        == response.tool_calls[0].arguments_text
+    )

@@ -28,9 +28,9 @@ from ferrule import (
     ToolRetry,
     XMLAdapter,
     context,
+    events,
 )  # fmt: skip
 from ferrule.errors import BoundaryError
-from ferrule.values.run import event as events
 from ferrule.values.signatures.compiled import InvalidOutputsError
 
 
@@ -53,7 +53,13 @@ GOOD = Response(None, (ToolCall(name="add", args={"a": 1, "b": 2}, id="y"),))
 CALLS = ToolCalls(tool_calls=[ToolCall(name="add", args={"a": 1, "b": 2})])
 
 
-def asked(lm: ScriptedLM, *, native: bool | None = True, adapter: Any = None, **keywords: Any) -> Any:
+def asked(
+    lm: ScriptedLM,
+    *,
+    native: bool | None = True,
+    adapter: Any = None,
+    **keywords: Any,
+) -> Any:
     with context(adapter=adapter or ChatAdapter(fallback=None)):
         return Predict(Ask, native=native, **keywords)(question="q", tools=[add], lm=lm)
 
@@ -66,7 +72,11 @@ def test_a_bad_native_call_goes_back_to_the_model_with_its_error() -> None:
     said, told = lm.requests[1].messages[-2:]
     assert (said.role, said.tool_calls, told.role) == ("assistant", (), "user")
     assert "add '{\"a\": 1, secret'" in said.text
-    for part in ("`calls`", "call 0: the arguments of `add` are not valid JSON", "Make all your calls again."):
+    for part in (
+        "`calls`",
+        "call 0: the arguments of `add` are not valid JSON",
+        "Make all your calls again.",
+    ):
         assert part in told.text
     assert "[[ ## calls ## ]]" not in told.text  # E49
     assert lm.requests[1].tools == lm.requests[0].tools
@@ -92,7 +102,10 @@ def test_repairs_are_bounded_and_none_means_none() -> None:
         assert "`add`" in str(raised.value)
 
 
-@pytest.mark.parametrize("adapter", [JSONAdapter(repairs=2), ChatAdapter(repairs=2, fallback=None), ChatAdapter(repairs=1)])
+@pytest.mark.parametrize(
+    "adapter",
+    [JSONAdapter(repairs=2), ChatAdapter(repairs=2, fallback=None), ChatAdapter(repairs=1)],
+)
 def test_the_error_is_that_of_the_last_answer_and_its_cause_that_of_the_first(adapter: Any) -> None:
     """Ours: without a fallback it was that of the first."""
     answers = [{"outputs": {"n": each}} for each in ("first", "second", "third")]
@@ -116,16 +129,27 @@ def test_the_first_error_keeps_its_own_cause_if_the_answer_begins_as_the_fallbac
     assert isinstance(first.__cause__, InvalidOutputsError)
 
 
-@pytest.mark.parametrize("adapter", [ChatAdapter(), XMLAdapter(), ChatAdapter(repairs=0)], ids=["chat", "xml", "no repair"])
+@pytest.mark.parametrize(
+    "adapter",
+    [ChatAdapter(), XMLAdapter(), ChatAdapter(repairs=0)],
+    ids=["chat", "xml", "no repair"],
+)
 def test_an_answer_to_the_fallback_that_keeps_the_first_form_is_read(adapter: Any) -> None:
     """A model that goes on in the form of its earlier answers was told at the end that everything is missing."""
-    written = [adapter.format_assistant_message_content(Signature("q -> n, m"), {"n": n, "m": "x"}) for n in ("many", "many", "7")]
+    written = [
+        adapter.format_assistant_message_content(Signature("q -> n, m"), {"n": n, "m": "x"})
+        for n in ("many", "many", "7")
+    ]
     with context(adapter=adapter):
         program = Predict("q -> n: int, m")
         assert program(q="?", lm=ScriptedLM(written[1 - adapter.repairs :])).n == 7
         with pytest.raises(AdapterParseError, match="n: should be a valid integer") as raised:
             program(q="?", lm=ScriptedLM(written[:1] * 3))
-    assert (raised.value.adapter, raised.value.absent, raised.value.parsed) == (type(adapter).__name__, frozenset(), {"m": "x"})
+    assert (raised.value.adapter, raised.value.absent, raised.value.parsed) == (
+        type(adapter).__name__,
+        frozenset(),
+        {"m": "x"},
+    )
 
 
 def test_missing_outputs_are_tagged() -> None:
@@ -135,7 +159,10 @@ def test_missing_outputs_are_tagged() -> None:
         asked(lm, adapter=ChatAdapter(repairs=0, fallback=None))
     assert (raised.value.code, raised.value.absent) == ("missing_required_outputs", {"calls"})
     lm = ScriptedLM([fields(n="x")])
-    with context(adapter=ChatAdapter(repairs=0, fallback=None)), pytest.raises(BoundaryError) as other:
+    with (
+        context(adapter=ChatAdapter(repairs=0, fallback=None)),
+        pytest.raises(BoundaryError) as other,
+    ):
         Predict("q -> n: int")(q="q", lm=lm)
     assert (other.value.code, other.value.raw) == ("invalid_outputs", fields(n="x"))
 
@@ -152,7 +179,9 @@ def test_errors_are_the_same_in_sync_async_and_stream() -> None:
         ):
             with pytest.raises(AdapterParseError) as raised:
                 call(ScriptedLM([BAD]))
-            found.append((type(raised.value), raised.value.code, raised.value.raw, str(raised.value)))
+            found.append(
+                (type(raised.value), raised.value.code, raised.value.raw, str(raised.value)),
+            )
     assert len(set(found)) == 1
 
 
@@ -164,12 +193,20 @@ def test_tool_choice_and_parallel_calls_pass_through() -> None:
     lm = ScriptedLM([GOOD] * 4)
     for choice in ("auto", "required", "add", {"type": "function", "function": {"name": "add"}}):
         asked(lm, tool_choice=choice, parallel_tool_calls=False, temperature=0)
-    assert [request.tool_choice for request in lm.requests][1:] == ["required", "add", {"type": "function", "function": {"name": "add"}}]
+    assert [request.tool_choice for request in lm.requests][1:] == [
+        "required",
+        "add",
+        {"type": "function", "function": {"name": "add"}},
+    ]
     assert {request.parallel for request in lm.requests} == {False}
     assert dict(lm.requests[0].settings) == {"temperature": 0}
 
 
-@pytest.mark.parametrize("config", [{"tool_choice": "nosuch"}, {"tool_choice": 5}, {"tools": [{}]}, {"messages": []}], ids=range(4))
+@pytest.mark.parametrize(
+    "config",
+    [{"tool_choice": "nosuch"}, {"tool_choice": 5}, {"tools": [{}]}, {"messages": []}],
+    ids=range(4),
+)
 def test_a_request_that_makes_no_sense_is_tagged_and_not_sent(config: dict[str, Any]) -> None:
     """E16, E17: tools never come with the options."""
     lm = ScriptedLM([])
@@ -190,7 +227,9 @@ class Odd(ChatAdapter):
         return type(self).gives
 
 
-def test_what_a_users_adapter_gives_is_a_request_a_body_or_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_users_adapter_gives_is_a_request_a_body_or_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """E16."""
     program = Predict("question -> answer")
     body = {"messages": [{"role": "user", "content": "hi"}], "temperature": 0}
@@ -212,7 +251,9 @@ def test_what_a_users_adapter_gives_is_a_request_a_body_or_an_error(monkeypatch:
 def test_native_or_text_goes_by_override_then_adapter_then_capability() -> None:
     """E12, E65, D34: off for a `ChatAdapter` somebody chose, on for JSON, by capability where nobody chose an adapter."""
     text = fields(calls={"tool_calls": [{"name": "add", "args": {"a": 1, "b": 2}}]})
-    as_json = json.dumps({"calls": {"tool_calls": [{"name": "add", "args": {"a": 1, "b": 2}}]}, "answer": None})
+    as_json = json.dumps(
+        {"calls": {"tool_calls": [{"name": "add", "args": {"a": 1, "b": 2}}]}, "answer": None},
+    )
     program = Predict(Ask)
     cases: list[tuple[Any, bool | None, bool, Any]] = [
         (None, None, True, GOOD),
@@ -239,7 +280,9 @@ def test_native_or_text_goes_by_override_then_adapter_then_capability() -> None:
 
 def test_calls_in_a_form_nobody_asked_for_are_found_last() -> None:
     """E12: the models' own dialects; the words beside them are kept (D38)."""
-    lm = ScriptedLM(['I add. <tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>'])
+    lm = ScriptedLM(
+        ['I add. <tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>'],
+    )
     prediction = asked(lm, native=False)
     assert prediction.calls == CALLS
     assert prediction.answer == "I add."
@@ -256,7 +299,14 @@ class Watching:
         self.seen.append(event)
 
 
-ORDER = (events.Formatted, events.ModelCalled, events.ModelAnswered, events.ParseStarted, events.ParseFinished, events.AttemptFailed)
+ORDER = (
+    events.Formatted,
+    events.ModelCalled,
+    events.ModelAnswered,
+    events.ParseStarted,
+    events.ParseFinished,
+    events.AttemptFailed,
+)
 
 
 def watched(script: list[Any], **adapter: Any) -> list[Any]:
@@ -271,12 +321,20 @@ def test_observers_are_told_of_format_call_and_parse_in_order_on_every_path() ->
     seen = watched([BAD, BAD, GOOD], repairs=1)
     one = list(ORDER)
     assert [type(each) for each in seen] == [*one, *one, *one[:-1]]
-    assert [each.attempt for each in seen if not isinstance(each, events.ModelAnswered)] == [1] * 5 + [2] * 5 + [3] * 4
+    assert [each.attempt for each in seen if not isinstance(each, events.ModelAnswered)] == [
+        1,
+    ] * 5 + [2] * 5 + [3] * 4
     formatted = [each for each in seen if isinstance(each, events.Formatted)]
     called = [each for each in seen if isinstance(each, events.ModelCalled)]
     finished = [each for each in seen if isinstance(each, events.ParseFinished)]
-    assert [each.request_id for each in formatted] == [each.request.digest for each in called] == [each.request_id for each in finished]
-    assert [each.error.code if each.error else None for each in finished] == ["invalid_tool_call_arguments"] * 2 + [None]
+    assert (
+        [each.request_id for each in formatted]
+        == [each.request.digest for each in called]
+        == [each.request_id for each in finished]
+    )
+    assert [each.error.code if each.error else None for each in finished] == [
+        "invalid_tool_call_arguments",
+    ] * 2 + [None]
     assert [each.adapter for each in finished] == ["ChatAdapter", "ChatAdapter", "JSONAdapter"]
 
 
@@ -338,9 +396,16 @@ def test_callbacks_in_dspys_form_are_told_too_and_change_nothing() -> None:
             raise RuntimeError
 
     with context(callbacks=[Callback()]), pytest.warns(RuntimeWarning, match="observer failed"):
-        prediction = Predict("question -> answer")(question="q", lm=ScriptedLM([fields(answer="a")]))
+        prediction = Predict("question -> answer")(
+            question="q",
+            lm=ScriptedLM([fields(answer="a")]),
+        )
     assert prediction.answer == "a"
-    assert told == [("format", {"messages": 2, "tools": 0}), ("start", {"attempt": 1, "calls": 0}), ("end", None)]
+    assert told == [
+        ("format", {"messages": 2, "tools": 0}),
+        ("start", {"attempt": 1, "calls": 0}),
+        ("end", None),
+    ]
 
 
 def test_a_model_that_refuses_tools_is_asked_in_text_once() -> None:

@@ -8,7 +8,18 @@ import re
 import pytest
 from agent_script import fields, native_step, text_step
 
-from ferrule import AdapterParseError, BadRequestError, BaseLM, Capabilities, Predict, ReAct, Response, ScriptedLM, context, tool
+from ferrule import (
+    AdapterParseError,
+    BadRequestError,
+    BaseLM,
+    Capabilities,
+    Predict,
+    ReAct,
+    Response,
+    ScriptedLM,
+    context,
+    tool,
+)
 from ferrule.programs.asking import refusals
 
 
@@ -18,7 +29,11 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-TEXT = [text_step("hm", "add", {"a": 1, "b": 2}), text_step("done", "finish"), fields(reasoning="r", answer="3")]
+TEXT = [
+    text_step("hm", "add", {"a": 1, "b": 2}),
+    text_step("done", "finish"),
+    fields(reasoning="r", answer="3"),
+]
 REFUSALS = {
     "ollama": "registry.ollama.ai/library/gemma3:4b does not support tools",
     "openrouter": 'No endpoints found that support tool use. Try disabling "add"',
@@ -72,7 +87,12 @@ class Refusing(BaseLM):
     def complete(self, request):
         if request.tools:
             self.refused += 1
-            raise BadRequestError(self.message, provider="ollama", status=400, request_id=f"req-{self.refused}")
+            raise BadRequestError(
+                self.message,
+                provider="ollama",
+                status=400,
+                request_id=f"req-{self.refused}",
+            )
         return self.script.complete(request)
 
 
@@ -141,7 +161,10 @@ def test_who_streams_or_awaits_is_not_refused_twice_either():
 
 def test_who_insists_on_native_calls_gets_the_error():
     """E65: an explicit choice is never overridden."""
-    with context(lm=Refusing(REFUSALS["ollama"], TEXT)), pytest.raises(BadRequestError, match="does not support tools"):
+    with (
+        context(lm=Refusing(REFUSALS["ollama"], TEXT)),
+        pytest.raises(BadRequestError, match="does not support tools"),
+    ):
         ReAct("question -> answer", [add], native=True)(question="1+2?")
 
 
@@ -156,7 +179,10 @@ def test_who_insists_on_native_calls_asks_a_model_that_refused_before():
 @pytest.mark.parametrize("message", NARROWER.values(), ids=NARROWER.keys())
 def test_other_bad_requests_are_raised(message, caplog):
     """E65: also those that refuse a part of calling tools."""
-    with context(lm=Refusing(message, TEXT)), pytest.raises(BadRequestError, match=re.escape(message)):
+    with (
+        context(lm=Refusing(message, TEXT)),
+        pytest.raises(BadRequestError, match=re.escape(message)),
+    ):
         ReAct("question -> answer", [add])(question="1+2?")
     assert not caplog.records
 
@@ -166,7 +192,10 @@ def test_what_is_remembered_of_refusals_does_not_grow(caplog):
     lm = Refusing("", [])
     for n in range(3):
         lm = Refusing("", [])
-        assert refusals.refuses_tools(lm, BadRequestError(REFUSALS["ollama"], request_id=f"req-{n}"))
+        assert refusals.refuses_tools(
+            lm,
+            BadRequestError(REFUSALS["ollama"], request_id=f"req-{n}"),
+        )
         assert len(refusals._refusing) == 1
     assert len(refusals._warned) == len(caplog.records) == 1
     del lm
@@ -208,7 +237,10 @@ def test_capabilities_choose_and_say_so(caplog):
     with context(lm=lm), caplog.at_level(logging.WARNING, "ferrule"):
         assert ReAct("question -> answer", [add])(question="1+2?").answer == "3"
     assert "capabilities" in caplog.text
-    assert 'Pass `calls="prompted"` to choose this, or `calls="native"` to force declarations.' in caplog.text
+    assert (
+        'Pass `calls="prompted"` to choose this, or `calls="native"` to force declarations.'
+        in caplog.text
+    )
     assert not lm.requests[0].tools
 
 
@@ -222,7 +254,10 @@ def test_choosing_text_oneself_is_nothing_to_tell(caplog):
 
 def test_predict_falls_back_as_well(caplog):
     """E65: in every program with tools."""
-    lm = Refusing(REFUSALS["ollama"], [fields(tool_calls=[{"name": "add", "args": {"a": 1, "b": 2}}]), fields(answer="3")])
+    lm = Refusing(
+        REFUSALS["ollama"],
+        [fields(tool_calls=[{"name": "add", "args": {"a": 1, "b": 2}}]), fields(answer="3")],
+    )
     with context(lm=lm), caplog.at_level(logging.WARNING, "ferrule"):
         assert Predict("question -> answer", tools=[add])(question="1+2?").answer == "3"
         lm.script = ScriptedLM([fields(tool_calls=[], answer="4")])
@@ -231,27 +266,45 @@ def test_predict_falls_back_as_well(caplog):
     assert Response is not None
 
 
-UNREADABLE = BadRequestError("The model produced output that does not match the expected peg-native format", provider="llama", status=500)
+UNREADABLE = BadRequestError(
+    "The model produced output that does not match the expected peg-native format",
+    provider="llama",
+    status=500,
+)
 
 
 def test_an_answer_that_the_server_could_not_parse_goes_back_to_the_model():
     """L4: llama.cpp's server answers 500 to a call that its model wrote badly; the run goes on."""
-    lm = ScriptedLM([UNREADABLE, native_step("hm", "add", {"a": 1, "b": 2}), UNREADABLE, native_step("done", "finish", {"answer": "3"})])
+    lm = ScriptedLM(
+        [
+            UNREADABLE,
+            native_step("hm", "add", {"a": 1, "b": 2}),
+            UNREADABLE,
+            native_step("done", "finish", {"answer": "3"}),
+        ],
+    )
     assert ReAct("question -> answer", [add])(question="?", lm=lm).answer == "3"
     problem = lm.requests[1].messages[-1].text
     assert "could not be read" in problem
     assert "Make all your calls again." in problem
-    assert len(lm.requests[2].messages) == len(lm.requests[0].messages) + 2  # the repair is no part of the conversation
+    assert (
+        len(lm.requests[2].messages) == len(lm.requests[0].messages) + 2
+    )  # the repair is no part of the conversation
 
 
 def test_an_agent_survives_answers_that_the_server_cannot_parse():
     """L4: after the repairs it is a faulty step like any other."""
-    lm = ScriptedLM([UNREADABLE, UNREADABLE, UNREADABLE, native_step("done", "finish", {"answer": "3"})])
+    lm = ScriptedLM(
+        [UNREADABLE, UNREADABLE, UNREADABLE, native_step("done", "finish", {"answer": "3"})],
+    )
     prediction = ReAct("question -> answer", [add])(question="?", lm=lm)
     assert (prediction.answer, len(prediction.trajectory.steps)) == ("3", 2)
 
 
 def test_predict_raises_if_no_answer_could_be_parsed():
     """L4."""
-    with pytest.raises(AdapterParseError, match="the server could not parse it"), context(lm=ScriptedLM([UNREADABLE] * 3)):
+    with (
+        pytest.raises(AdapterParseError, match="the server could not parse it"),
+        context(lm=ScriptedLM([UNREADABLE] * 3)),
+    ):
         Predict("question -> answer")(question="?")

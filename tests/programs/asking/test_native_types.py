@@ -28,7 +28,13 @@ class Thinking(Type):
     said: str
 
     @classmethod
-    def adapt_to_native_lm_feature(cls, signature: Any, field_name: str, lm: Any, lm_kwargs: dict[str, Any]) -> Any:
+    def adapt_to_native_lm_feature(
+        cls,
+        signature: Any,
+        field_name: str,
+        lm: Any,
+        lm_kwargs: dict[str, Any],
+    ) -> Any:
         if not lm.capabilities.native_tools:  # stands in for whatever a type asks of a model
             return signature
         lm_kwargs["reasoning_effort"] = "low"
@@ -98,9 +104,18 @@ def test_such_a_type_stands_beside_tools_as_well(native: bool) -> None:
 def test_such_a_type_stands_beside_calls_as_an_output() -> None:
     """D31, E47: calls alone are an answer; the others are None."""
     made = Ask.append("calls", OutputField(), ToolCalls | None)
-    lm = ScriptedLM([Response(None, (ToolCall(name="look", args={"place": "x"}),)), Response(fields(answer="4"), reasoning="2 + 2")])
+    lm = ScriptedLM(
+        [
+            Response(None, (ToolCall(name="look", args={"place": "x"}),)),
+            Response(fields(answer="4"), reasoning="2 + 2"),
+        ],
+    )
     program = Predict(made, tools=[look], native=True)
     first = program(question="q", lm=lm)
-    assert (first.why, first.answer, [call.name for call in first.calls.tool_calls]) == (None, None, ["look"])
+    assert (first.why, first.answer, [call.name for call in first.calls.tool_calls]) == (
+        None,
+        None,
+        ["look"],
+    )
     second = program(question="q", lm=lm)
     assert (second.why, second.answer, second.calls) == (Thinking(said="2 + 2"), "4", None)

@@ -47,7 +47,20 @@ EVERY = pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda adapter: type(ad
 
 
 @EVERY
-@pytest.mark.parametrize("why", ["2 + 2", "null", "7", '{"content": "x"}', "[1", "<!-- a -->b", " two\n\nlines ", "[[ ## answer ## ]]", ""])
+@pytest.mark.parametrize(
+    "why",
+    [
+        "2 + 2",
+        "null",
+        "7",
+        '{"content": "x"}',
+        "[1",
+        "<!-- a -->b",
+        " two\n\nlines ",
+        "[[ ## answer ## ]]",
+        "",
+    ],
+)
 def test_a_model_that_does_not_think_writes_it_as_text(adapter: Adapter, why: str) -> None:
     lm = ScriptedLM([{"outputs": {"why": Reasoning(why), "answer": "4"}}])
     with context(adapter=adapter):
@@ -64,7 +77,7 @@ def test_it_is_a_text() -> None:
     assert why.content == str(why) == why
     assert type(str(why)) is type(why.content) is str
     assert (why.strip(), "So" in why, f"{why}!", why + "x", "x" + why, len(why), why[2]) == (
-        "So it is.", True, "  So it is. !", "  So it is. x", "x  So it is. ", 12, "S"
+        "So it is.", True, "  So it is. !", "  So it is. x", "x  So it is. ", 12, "S",
     )  # fmt: skip
     assert json.dumps({"why": why}) == '{"why": "  So it is. "}'
     assert pickle.loads(pickle.dumps(why)) == why
@@ -84,9 +97,19 @@ def test_a_string_signature_names_it() -> None:
     assert type(prediction.why) is Reasoning
 
 
-@pytest.mark.parametrize("config", [{"reasoning_effort": "low"}, {"thinking": {"type": "adaptive"}}, {"extra": {"enable_thinking": True}}])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"reasoning_effort": "low"},
+        {"thinking": {"type": "adaptive"}},
+        {"extra": {"enable_thinking": True}},
+    ],
+)
 @EVERY
-def test_a_model_that_thinks_tells_it_beside_the_text(adapter: Adapter, config: dict[str, Any]) -> None:
+def test_a_model_that_thinks_tells_it_beside_the_text(
+    adapter: Adapter,
+    config: dict[str, Any],
+) -> None:
     text = adapter.format_assistant_message_content(Ask.delete("why"), {"answer": "4"})
     lm = ScriptedLM([Response(text, reasoning="2 + 2"), Response(text)])
     with context(adapter=adapter):
@@ -99,7 +122,15 @@ def test_a_model_that_thinks_tells_it_beside_the_text(adapter: Adapter, config: 
     assert lm.requests[0].settings == config
 
 
-@pytest.mark.parametrize("config", [{}, {"reasoning_effort": "none"}, {"thinking": {"type": "disabled"}}, {"reasoning_effort": None}])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"reasoning_effort": "none"},
+        {"thinking": {"type": "disabled"}},
+        {"reasoning_effort": None},
+    ],
+)
 def test_a_model_that_is_told_not_to_think_writes_it(config: dict[str, Any]) -> None:
     lm = ScriptedLM([fields(why="2 + 2", answer="4")])
     assert Predict(Ask)(question="q", lm=lm, config=config).why == "2 + 2"
@@ -119,7 +150,11 @@ SETTINGS: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None]] = {
 
 
 @pytest.mark.parametrize(("name", "given", "added"), SETTINGS.values(), ids=SETTINGS)
-def test_each_wire_is_asked_to_tell_the_thoughts(name: str, given: dict[str, Any], added: dict[str, Any] | None) -> None:
+def test_each_wire_is_asked_to_tell_the_thoughts(
+    name: str,
+    given: dict[str, Any],
+    added: dict[str, Any] | None,
+) -> None:
     lm = LM(name, api_key="k", **given)
     assert lm.thought_settings({}) == added
     assert LM(name, api_key="k").thought_settings(given) == added
@@ -128,15 +163,22 @@ def test_each_wire_is_asked_to_tell_the_thoughts(name: str, given: dict[str, Any
 def test_responses_tell_a_summary() -> None:
     lm = LM("openai/gpt-5", wire="openai_responses", api_key="k", reasoning_effort="low")
     assert lm.thought_settings({}) == {"reasoning": {"summary": "auto"}}
-    assert lm.thought_settings({"reasoning": {"summary": "detailed"}}) == {"reasoning": {"summary": "detailed"}}
+    assert lm.thought_settings({"reasoning": {"summary": "detailed"}}) == {
+        "reasoning": {"summary": "detailed"},
+    }
     assert lm.thought_settings({"reasoning_effort": None}) is None
     assert thought_settings("openai_responses", "openai", {"reasoning": {"effort": "none"}}) is None
 
 
 def test_over_http_the_thoughts_are_the_output() -> None:
-    with serve(ScriptedLM([Response(fields(answer="4"), reasoning="2 + 2"), fields(why="so", answer="4")])) as server:
+    with serve(
+        ScriptedLM([Response(fields(answer="4"), reasoning="2 + 2"), fields(why="so", answer="4")]),
+    ) as server:
         lm = LM(server.base_url, model="m")
-        assert dict(Predict(Ask)(question="q", lm=lm, config={"reasoning_effort": "low"})) == {"why": "2 + 2", "answer": "4"}
+        assert dict(Predict(Ask)(question="q", lm=lm, config={"reasoning_effort": "low"})) == {
+            "why": "2 + 2",
+            "answer": "4",
+        }
         assert dict(Predict(Ask)(question="q", lm=lm)) == {"why": "so", "answer": "4"}
         assert [body.get("reasoning_effort") for body in server.requests] == ["low", None]
 
@@ -144,7 +186,11 @@ def test_over_http_the_thoughts_are_the_output() -> None:
 def test_a_stream_ends_with_the_thoughts() -> None:
     lm = ScriptedLM([Response(fields(answer="4"), reasoning="2 + 2")])
     with Predict(Ask).stream(question="q", lm=lm, config={"reasoning_effort": "low"}) as stream:
-        deltas = [type(event).__name__ for event in stream if type(event).__name__ in {"ThoughtDelta", "FieldDelta"}]
+        deltas = [
+            type(event).__name__
+            for event in stream
+            if type(event).__name__ in {"ThoughtDelta", "FieldDelta"}
+        ]
         assert deltas[0] == "ThoughtDelta"
     assert stream.prediction.why == "2 + 2"
 

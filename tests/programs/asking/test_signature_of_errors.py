@@ -7,13 +7,26 @@ from typing import Any
 
 import pytest
 
-from ferrule import AdapterParseError, ChainOfThought, ChatAdapter, JSONAdapter, Predict, ScriptedLM, Signature, XMLAdapter, context
+from ferrule import (
+    AdapterParseError,
+    ChainOfThought,
+    ChatAdapter,
+    JSONAdapter,
+    Predict,
+    ScriptedLM,
+    Signature,
+    XMLAdapter,
+    context,
+)
 
 Sum = Signature("question -> total: int", "Add.")
 
 
 @pytest.mark.parametrize("adapter", [ChatAdapter, JSONAdapter, XMLAdapter])
-@pytest.mark.parametrize("text", ["no number", '{"total": 1} {"total": 2}', "[[ ## total ## ]]\nmany", "<total>many</total>"])
+@pytest.mark.parametrize(
+    "text",
+    ["no number", '{"total": 1} {"total": 2}', "[[ ## total ## ]]\nmany", "<total>many</total>"],
+)
 def test_parse_says_which_signature(adapter: type[Any], text: str) -> None:
     with pytest.raises(AdapterParseError) as caught:
         adapter().parse(Sum, text)
@@ -37,6 +50,9 @@ class _Own(ChatAdapter):
 
 
 def test_an_overridden_parse_says_it_too() -> None:
-    with context(adapter=_Own(repairs=0, fallback=None)), pytest.raises(AdapterParseError, match="no 1 numbers") as caught:
+    with (
+        context(adapter=_Own(repairs=0, fallback=None)),
+        pytest.raises(AdapterParseError, match="no 1 numbers") as caught,
+    ):
         Predict(Sum)(question="?", lm=ScriptedLM(["many"]))
     assert caught.value.signature is Sum

@@ -73,12 +73,23 @@ def finish(order: str) -> dict[str, Any]:
 LOOK = {"name": "look", "args": {"place": "here"}}
 PROGRAMS = {
     "Predict": (lambda: Predict("question -> order"), [outputs("B1"), outputs("A1")]),
-    "ChainOfThought": (lambda: ChainOfThought("question -> order"), [outputs("B1", reasoning="?"), outputs("A1", reasoning="!")]),
-    "with tools": (lambda: Predict("question -> order", tools=[look]), [LOOK, outputs("B1"), outputs("A1")]),
+    "ChainOfThought": (
+        lambda: ChainOfThought("question -> order"),
+        [outputs("B1", reasoning="?"), outputs("A1", reasoning="!")],
+    ),
+    "with tools": (
+        lambda: Predict("question -> order", tools=[look]),
+        [LOOK, outputs("B1"), outputs("A1")],
+    ),
     "ReAct": (lambda: ReAct("question -> order", [look]), [LOOK, finish("B1"), finish("A1")]),
     "ReAct in text": (
         lambda: ReAct("question -> order", [look], calls="prompted"),
-        [LOOK, {"name": "finish", "args": {}}, outputs("B1", reasoning="?"), outputs("A1", reasoning="!")],
+        [
+            LOOK,
+            {"name": "finish", "args": {}},
+            outputs("B1", reasoning="?"),
+            outputs("A1", reasoning="!"),
+        ],
     ),
 }
 
@@ -134,22 +145,39 @@ def test_a_sync_validator_with_a_context_does_not_block_the_loop() -> None:
 
 
 @pytest.mark.parametrize("blocks", [True, False], ids=["sync run", "async run"])
-def test_wherever_a_run_stopped_it_calls_a_validator_only_for_answers_without_a_verdict(kind: str, function: Any, *, blocks: bool) -> None:
+def test_wherever_a_run_stopped_it_calls_a_validator_only_for_answers_without_a_verdict(
+    kind: str,
+    function: Any,
+    *,
+    blocks: bool,
+) -> None:
     answers = PROGRAMS[kind][1]
     whole = json.loads(made(kind, function, answers).start(question="?", deps=Shop()).to_json())
     for length in range(len(whole["journal"]) + 1):
         entries = whole["journal"][:length]
-        shop, program = Shop(), made(kind, function, answers[sum(entry["kind"] == "model" for entry in entries) :])
-        run = Run.from_json(json.dumps({**whole, "journal": entries, "status": "running"}), program, deps=shop)
+        shop, program = (
+            Shop(),
+            made(kind, function, answers[sum(entry["kind"] == "model" for entry in entries) :]),
+        )
+        run = Run.from_json(
+            json.dumps({**whole, "journal": entries, "status": "running"}),
+            program,
+            deps=shop,
+        )
         run = run.resume() if blocks else asyncio.run(run.aresume())
         assert run.prediction.order == "A1"
-        verdicts = sum(entry["kind"] == "once" and entry["digest"] == "output_validators" for entry in entries)
+        verdicts = sum(
+            entry["kind"] == "once" and entry["digest"] == "output_validators" for entry in entries
+        )
         assert shop.asked == ["B1", "A1"][verdicts:]
 
 
 @pytest.mark.parametrize("blocks", [True, False], ids=["sync", "async"])
 def test_a_program_that_a_validator_calls_belongs_to_the_run(*, blocks: bool) -> None:
-    judge = Predict("order -> fits: bool", lm=ScriptedLM([{"outputs": {"fits": False}}, {"outputs": {"fits": True}}]))
+    judge = Predict(
+        "order -> fits: bool",
+        lm=ScriptedLM([{"outputs": {"fits": False}}, {"outputs": {"fits": True}}]),
+    )
 
     def fits(answer: Any, ctx: Context) -> None:
         assert ctx.run_id == "r"
@@ -160,7 +188,10 @@ def test_a_program_that_a_validator_calls_belongs_to_the_run(*, blocks: bool) ->
         if not (await judge.acall(order=answer.order)).fits:
             raise ToolRetry("The judge says no.")
 
-    store, program = MemoryStore(), made("Predict", fits if blocks else afits, [outputs("A1"), outputs("A2")])
+    store, program = (
+        MemoryStore(),
+        made("Predict", fits if blocks else afits, [outputs("A1"), outputs("A2")]),
+    )
     run = program.start(question="?", store=store, run_id="r")
     assert run.prediction.order == "A2"
     again = Run.load(store, "r", program)  # neither model has an answer left
@@ -180,24 +211,37 @@ def test_a_program_in_a_validator_uses_the_model_of_the_call(*, blocks: bool) ->
 
     program = Predict("question -> order")
     program.output_validator(fits if blocks else afits)
-    assert program(question="?", lm=ScriptedLM([outputs("A1"), {"outputs": {"fits": True}}])).order == "A1"
+    assert (
+        program(question="?", lm=ScriptedLM([outputs("A1"), {"outputs": {"fits": True}}])).order
+        == "A1"
+    )
 
 
 def test_each_of_several_answers_gets_its_verdict(function: Any) -> None:
     shop = Shop()
-    program = Predict("question -> order", n=3, lm=ScriptedLM([outputs(each) for each in ("A1", "B1", "A2")]))
+    program = Predict(
+        "question -> order",
+        n=3,
+        lm=ScriptedLM([outputs(each) for each in ("A1", "B1", "A2")]),
+    )
     program.output_validator(function)
     assert sorted(program(question="?", deps=shop).completions.order) == ["A1", "A2"]
     assert sorted(shop.asked) == ["A1", "A2", "B1"]
 
 
 def test_if_no_answer_of_several_is_accepted_the_model_is_asked_again(function: Any) -> None:
-    program = Predict("question -> order", n=2, lm=ScriptedLM([outputs(each) for each in ("B1", "B2", "A1", "A2")]))
+    program = Predict(
+        "question -> order",
+        n=2,
+        lm=ScriptedLM([outputs(each) for each in ("B1", "B2", "A1", "A2")]),
+    )
     program.output_validator(function)
     assert sorted(program(question="?", deps=Shop()).completions.order) == ["A1", "A2"]
 
 
-def test_the_model_corrects_the_first_of_several_answers_by_the_problem_of_that_one(function: Any) -> None:
+def test_the_model_corrects_the_first_of_several_answers_by_the_problem_of_that_one(
+    function: Any,
+) -> None:
     lm = ScriptedLM(["?", outputs("B2"), outputs("A1"), outputs("A2")])
     program = Predict("question -> order", n=2, lm=lm)
     program.output_validator(function)
@@ -213,9 +257,15 @@ def test_a_model_that_is_never_right_ends_the_run_with_the_objection(function: A
         program(question="?", deps=Shop())
 
 
-def test_missing_and_wrong_deps_are_reported_before_the_model_is_asked(kind: str, function: Any) -> None:
+def test_missing_and_wrong_deps_are_reported_before_the_model_is_asked(
+    kind: str,
+    function: Any,
+) -> None:
     program = made(kind, function, [])
-    with pytest.raises(ConfigurationError, match=r"The output validator `a?check` declares `Context\[.*Shop\]`, and no `deps`"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"The output validator `a?check` declares `Context\[.*Shop\]`, and no `deps`",
+    ):
         program(question="?")
     with pytest.raises(ConfigurationError, match="of the type `str`"):
         program(question="?", deps="shop")
@@ -274,7 +324,11 @@ def logged(function: Any) -> Any:
     return call
 
 
-@pytest.mark.parametrize("wrong", [logged(acheck), logged(partial(afails)), partial(logged(acheck))], ids=["context", "plain", "partial"])
+@pytest.mark.parametrize(
+    "wrong",
+    [logged(acheck), logged(partial(afails)), partial(logged(acheck))],
+    ids=["context", "plain", "partial"],
+)
 def test_a_plain_function_that_returns_a_coroutine_is_reported(wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match="is not awaited"):
         made("Predict", wrong, [outputs("A1")])(question="?", deps=Shop())
@@ -290,22 +344,25 @@ def test_a_context_that_a_partial_binds_stays() -> None:
 ShopContext = Context[Shop]
 
 
-def by_alias(answer: Any, ctx: "ShopContext") -> None:  # noqa: UP037  as with `from __future__ import annotations`
+def by_alias(answer: Any, ctx: "ShopContext") -> None:
     check(answer, ctx)
 
 
-def by_optional(answer: Any, ctx: "Optional[Context[Shop]]") -> None:  # noqa: UP037, UP045
+def by_optional(answer: Any, ctx: "Optional[Context[Shop]]") -> None:
     check(answer, cast("Any", ctx))
 
 
-def by_annotated(answer: Any, ctx: "Annotated[Context[Shop], 'the shop']") -> None:  # noqa: UP037
+def by_annotated(answer: Any, ctx: "Annotated[Context[Shop], 'the shop']") -> None:
     check(answer, ctx)
 
 
 @pytest.mark.parametrize("function", [by_alias, by_optional, by_annotated])
 def test_an_annotation_that_is_text_may_name_the_context_in_other_words(function: Any) -> None:
     shop = Shop()
-    assert made("Predict", function, [outputs("B1"), outputs("A1")])(question="?", deps=shop).order == "A1"
+    assert (
+        made("Predict", function, [outputs("B1"), outputs("A1")])(question="?", deps=shop).order
+        == "A1"
+    )
     assert shop.asked == ["B1", "A1"]
 
 
@@ -364,11 +421,18 @@ def test_a_failure_in_a_validator_that_a_forward_caught_is_replayed(*, blocks: b
 
 
 @pytest.mark.parametrize("blocks", [True, False], ids=["sync", "async"])
-def test_a_version_that_records_verdicts_executes_nothing_in_a_run_that_has_none(*, blocks: bool) -> None:
+def test_a_version_that_records_verdicts_executes_nothing_in_a_run_that_has_none(
+    *,
+    blocks: bool,
+) -> None:
     """The validator ran, and what its judge answered made the run unreadable for the old version."""
 
     def agent(*answers: Any) -> ReAct:
-        return ReAct("question -> order", [look.model_copy(update={"require_confirmation": True})], lm=ScriptedLM([*answers]))
+        return ReAct(
+            "question -> order",
+            [look.model_copy(update={"require_confirmation": True})],
+            lm=ScriptedLM([*answers]),
+        )
 
     def resumed(program: ReAct) -> Run:
         run = Run.load(store, "r", program)

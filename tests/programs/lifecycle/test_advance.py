@@ -75,7 +75,13 @@ def agent(*tools: Any) -> ReAct:
 def test_a_submitted_run_is_kept_and_nothing_of_it_runs(store: SQLiteStore) -> None:
     run_id = agent().submit(store=store, task="x")
     [line] = store.list(status="queued")
-    assert (line.id, line.program, line.status, line.leased, line.questions) == (run_id, "ReAct", "queued", False, ())
+    assert (line.id, line.program, line.status, line.leased, line.questions) == (
+        run_id,
+        "ReAct",
+        "queued",
+        False,
+        (),
+    )
     assert json.loads(store.load(run_id).head)["inputs"] == {"task": "x"}
     assert store.load(run_id).entries == []
 
@@ -107,7 +113,10 @@ def test_what_a_run_cannot_keep_is_refused_when_it_is_submitted(store: SQLiteSto
 
 
 @pytest.mark.parametrize("order", [{"priority": 1}, {"delay_s": 2.0}, {"queue_key": "a"}])
-def test_a_store_without_an_engine_refuses_what_only_an_engine_does(store: SQLiteStore, order: dict[str, Any]) -> None:
+def test_a_store_without_an_engine_refuses_what_only_an_engine_does(
+    store: SQLiteStore,
+    order: dict[str, Any],
+) -> None:
     with pytest.raises(StoreError, match="need an engine"):
         agent().submit(store=store, task="x", **order)
     assert store.list() == []
@@ -145,7 +154,10 @@ def test_advance_on_an_event_loop(store: SQLiteStore) -> None:
 
 def test_an_expired_question_is_work(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     agent(look).submit(store=store, task="x", run_id="r")
-    with context(lm=ScriptedLM([native_step("look", "look", {"path": "a"}), DONE]), policy=Policy([ask("look", expires_s=3600)])):
+    with context(
+        lm=ScriptedLM([native_step("look", "look", {"path": "a"}), DONE]),
+        policy=Policy([ask("look", expires_s=3600)]),
+    ):
         assert advance(store, "r", agent(look)) == "waiting"
         assert advance(store, "r", agent(look)) == "waiting"
         now = store.now
@@ -183,7 +195,10 @@ def test_of_two_at_once_one_works_and_the_other_is_told(store: SQLiteStore) -> N
     assert found == ["done"]
 
 
-def test_a_run_that_another_took_between_look_and_lease_is_taken(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_another_took_between_look_and_lease_is_taken(
+    store: SQLiteStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     agent().submit(store=store, task="x", run_id="r")
     before = store.summary("r")
     _held = store.take("r", after=0)
@@ -224,14 +239,18 @@ def test_a_newer_version_may_be_allowed_to_take_a_run_up(store: SQLiteStore) -> 
     Predict("a -> b").submit(store=store, a="x", run_id="t")
     with context(lm=ScriptedLM([DONE, RM])):
         assert advance(store, "r", [agent(look)], any_version=True) == "done"
-        assert advance(store, "s", [agent(look), agent()], any_version=True) == "waiting"  # only the second has `rm`
+        assert (
+            advance(store, "s", [agent(look), agent()], any_version=True) == "waiting"
+        )  # only the second has `rm`
     assert advance(store, "t", Predict("c -> b"), any_version=True) == "queued"
     assert "no input `a`" in (store.summary("t").error or "")
 
 
 def test_a_decision_that_a_newer_version_does_not_ask_for_is_no_work(store: SQLiteStore) -> None:
     """V3: else a worker would take the run up again and again. The version that asked still uses it."""
-    described = tool(name="rm", description="Remove for good.", require_confirmation=True)(lambda path: RAN.append(path))
+    described = tool(name="rm", description="Remove for good.", require_confirmation=True)(
+        lambda path: RAN.append(path),
+    )
     with context(lm=ScriptedLM([RM, DONE])):
         agent().start(store=store, task="x", run_id="r")
         store.decide("r", store.summary("r").questions[0].approve())
@@ -354,7 +373,10 @@ def threads() -> Iterator[Threads]:
     made.go_on.set()
 
 
-def test_a_worker_carries_a_run_on_in_one_of_its_threads(store: SQLiteStore, threads: Threads) -> None:
+def test_a_worker_carries_a_run_on_in_one_of_its_threads(
+    store: SQLiteStore,
+    threads: Threads,
+) -> None:
     names: list[str] = []
 
     @tool(effect="read")
@@ -389,7 +411,10 @@ def test_the_tools_of_a_run_in_a_thread_run_at_once(store: SQLiteStore, threads:
     assert threads.advance(store, program, Response("both", tuple(calls)), DONE) == "done"
 
 
-def test_a_cancelled_segment_in_a_thread_cancels_its_async_tool_and_goes_back_to_the_queue(store: SQLiteStore, threads: Threads) -> None:
+def test_a_cancelled_segment_in_a_thread_cancels_its_async_tool_and_goes_back_to_the_queue(
+    store: SQLiteStore,
+    threads: Threads,
+) -> None:
     program = agent(tool(effect="read")(threads.linger))
     program.submit(store=store, task="x", run_id="r")
     threads.drain(store, program, native_step("linger", "linger"))
@@ -399,7 +424,9 @@ def test_a_cancelled_segment_in_a_thread_cancels_its_async_tool_and_goes_back_to
 
 
 def test_a_cancelled_segment_leaves_a_blocked_thread_behind_which_writes_nothing_more(
-    store: SQLiteStore, threads: Threads, monkeypatch: pytest.MonkeyPatch
+    store: SQLiteStore,
+    threads: Threads,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Q17: a tool or a model that blocks its thread does not hold up the end of a worker; R3: the call has begun, and is not repeated."""
     monkeypatch.setattr("ferrule.programs.lifecycle.advance._GRACE_S", 0.0)
@@ -416,7 +443,11 @@ def test_a_cancelled_segment_leaves_a_blocked_thread_behind_which_writes_nothing
     assert (asked.kind, len(store.load("r").entries)) == ("unknown", written)
 
 
-def test_a_blocked_model_call_is_left_behind_and_made_again(store: SQLiteStore, threads: Threads, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_blocked_model_call_is_left_behind_and_made_again(
+    store: SQLiteStore,
+    threads: Threads,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("ferrule.programs.lifecycle.advance._GRACE_S", 0.0)
 
     class Blocked(ScriptedLM):
@@ -434,7 +465,9 @@ def test_a_blocked_model_call_is_left_behind_and_made_again(store: SQLiteStore, 
 
 
 def test_a_decision_is_not_lost_with_a_segment_that_is_given_up(
-    store: SQLiteStore, threads: Threads, monkeypatch: pytest.MonkeyPatch
+    store: SQLiteStore,
+    threads: Threads,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("ferrule.programs.lifecycle.advance._GRACE_S", 0.0)
     program = agent(rm, tool(threads.stuck, effect="read"))
@@ -449,7 +482,11 @@ def test_a_decision_is_not_lost_with_a_segment_that_is_given_up(
 
 
 @pytest.mark.parametrize("is_drained", [False, True])
-def test_an_async_program_runs_on_the_background_loop(store: SQLiteStore, threads: Threads, is_drained: bool) -> None:
+def test_an_async_program_runs_on_the_background_loop(
+    store: SQLiteStore,
+    threads: Threads,
+    is_drained: bool,
+) -> None:
     """Q19: with the async tools of the other programs, so that what they share is used on one loop."""
     loops: list[Any] = []
 
@@ -465,10 +502,15 @@ def test_an_async_program_runs_on_the_background_loop(store: SQLiteStore, thread
     else:
         assert threads.advance(store, Walk()) == "done"
     assert loops == [background_loop()]
-    assert (store.summary("r").status, store.summary("r").leased) == ("queued" if is_drained else "done", False)
+    assert (store.summary("r").status, store.summary("r").leased) == (
+        "queued" if is_drained else "done",
+        False,
+    )
 
 
-def test_a_decision_that_comes_while_the_run_goes_on_is_used_at_its_next_rest(store: SQLiteStore) -> None:
+def test_a_decision_that_comes_while_the_run_goes_on_is_used_at_its_next_rest(
+    store: SQLiteStore,
+) -> None:
     """Q12."""
 
     @tool(require_confirmation=True)
@@ -478,7 +520,9 @@ def test_a_decision_that_comes_while_the_run_goes_on_is_used_at_its_next_rest(st
         return "paid"
 
     both = agent(pay)
-    calls = [call for euros in (1, 2) for call in native_step("pay", "pay", {"euros": euros}).tool_calls]
+    calls = [
+        call for euros in (1, 2) for call in native_step("pay", "pay", {"euros": euros}).tool_calls
+    ]
     both.submit(store=store, task="x", run_id="r")
     with context(lm=ScriptedLM([Response("pay", tuple(calls)), DONE])):
         assert advance(store, "r", both) == "waiting"

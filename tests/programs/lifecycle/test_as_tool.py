@@ -27,13 +27,13 @@ from ferrule import (
     ToolCall,
     ToolDefinitionError,
     context,
+    events,
     tool,
 )
 from ferrule.errors import UnavailableError
+from ferrule.record import replace
 from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.values.conversation.exchange import Usage
-from ferrule.values.record import replace
-from ferrule.values.run import event as events
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -66,8 +66,14 @@ def test_the_tool_of_a_program_has_the_constraints_of_its_inputs() -> None:
     inner.lm = ScriptedLM([])
     made = inner.as_tool("draw")
     assert made.parameters["properties"]["count"] == {"type": "integer", "minimum": 1, "maximum": 5}
-    script = ScriptedLM([{"name": "draw", "args": {"count": 9}}, {"name": "finish", "args": {"answer": "x"}}])
-    [result] = ReAct("question -> answer", tools=[made], lm=script)(question="x").trajectory.steps[0].results
+    script = ScriptedLM(
+        [{"name": "draw", "args": {"count": 9}}, {"name": "finish", "args": {"answer": "x"}}],
+    )
+    [result] = (
+        ReAct("question -> answer", tools=[made], lm=script)(question="x")
+        .trajectory.steps[0]
+        .results
+    )
     assert result.is_fault
     assert "count: 9 is over the maximum 5" in result.content
 
@@ -94,20 +100,32 @@ class Book:
         self.cashier = ReAct("who -> receipt", [pay], native=True)
         tools = [self.cashier.as_tool("cashier", "Pays."), *([other] if other is not None else [])]
         self.agent = ReAct("question -> answer", tools, native=True, **keywords)
-        self.lm = ScriptedLM(by=lambda request: replace(self.answer(request), usage=Usage(10, 1, 0, 1)))
+        self.lm = ScriptedLM(
+            by=lambda request: replace(self.answer(request), usage=Usage(10, 1, 0, 1)),
+        )
 
     def answer(self, request: Any) -> Response:
         opening, last = request.messages[1].text, request.messages[-1]
         if "who ## ]]" in opening:
             who = opening.split("who ## ]]")[1].split()[0]
             self.asked.append(f"cashier {who}")
-            return native_step("e", "finish", {"receipt": last.text}) if last.role == "tool" else native_step("p", "pay", {"name": who})
+            return (
+                native_step("e", "finish", {"receipt": last.text})
+                if last.role == "tool"
+                else native_step("p", "pay", {"name": who})
+            )
         self.asked.append("agent")
         if last.role == "tool":
             results = [message.text for message in request.messages if message.role == "tool"]
             return native_step("e", "finish", {"answer": "; ".join(results)})
         calls = [ToolCall(name="cashier", args={"who": name}) for name in self.names]
-        return Response("", (*calls, *([ToolCall(name=self.other.name, args={})] if self.other is not None else [])))
+        return Response(
+            "",
+            (
+                *calls,
+                *([ToolCall(name=self.other.name, args={})] if self.other is not None else []),
+            ),
+        )
 
 
 # -- as a tool ------------------------------------------------------------------------------------------------------
@@ -171,7 +189,10 @@ def test_what_has_no_name_or_no_signature_is_refused() -> None:
 
 def test_called_directly_it_is_the_program() -> None:
     """A16."""
-    one, two = Predict("topic -> report").as_tool("one"), Predict("topic -> report, pages: int").as_tool("two")
+    one, two = (
+        Predict("topic -> report").as_tool("one"),
+        Predict("topic -> report, pages: int").as_tool("two"),
+    )
     with context(lm=ScriptedLM([fields(report="R"), fields(report="R", pages=3)])):
         assert one(topic="t") == "R"
         assert asyncio.run(two.acall(topic="t")) == {"report": "R", "pages": 3}
@@ -185,14 +206,20 @@ def test_a_nested_question_waits_in_the_outer_run_and_is_answered_there(driver: 
     book = Book("ann")
     with context(lm=book.lm):
         run = start(book.agent, driver, question="q")
-        assert (run.status, [question.call.name for question in run.pending]) == ("waiting", ["pay"])
+        assert (run.status, [question.call.name for question in run.pending]) == (
+            "waiting",
+            ["pay"],
+        )
         assert "cashier" in run.pending[0].path
         assert [entry.kind for entry in run.journal.entries if entry.slot == "1.0"] == ["begun"]
         run.answer(run.pending[0].approve())
         assert resume(run, driver).prediction.answer == "paid ann"
     assert book.paid == ["ann"]
     assert book.asked == ["agent", "cashier ann", "cashier ann", "agent"]
-    assert [entry.kind for entry in run.journal.entries if entry.slot == "1.0"] == ["begun", "result"]
+    assert [entry.kind for entry in run.journal.entries if entry.slot == "1.0"] == [
+        "begun",
+        "result",
+    ]
 
 
 def test_parallel_nested_questions_are_each_answered_by_id(driver: str) -> None:
@@ -279,14 +306,23 @@ def test_a_crash_inside_is_gone_on_from_inside(driver: str) -> None:
         return f"done {n}"
 
     def answer(request: Any) -> Any:
-        opening, results = request.messages[1].text, sum(message.role == "tool" for message in request.messages)
+        opening, results = (
+            request.messages[1].text,
+            sum(message.role == "tool" for message in request.messages),
+        )
         if "job ## ]]" not in opening:
             return (
-                native_step("e", "finish", {"answer": request.messages[-1].text}) if results else native_step("w", "worker", {"job": "j"})
+                native_step("e", "finish", {"answer": request.messages[-1].text})
+                if results
+                else native_step("w", "worker", {"job": "j"})
             )
         if results == 1 and crash[0]:
             raise KeyboardInterrupt
-        return native_step("s", "step", {"n": results}) if results < 2 else native_step("e", "finish", {"outcome": "fine"})
+        return (
+            native_step("s", "step", {"n": results})
+            if results < 2
+            else native_step("e", "finish", {"outcome": "fine"})
+        )
 
     worker = ReAct("job -> outcome", [step], native=True).as_tool("worker")
     agent = ReAct("question -> answer", [worker], native=True)
@@ -320,7 +356,11 @@ def test_what_goes_wrong_inside_is_an_observation(driver: str) -> None:
         if "topic ## ]]" in request.messages[1].text:
             raise UnavailableError("no line")
         last = request.messages[-1]
-        return native_step("e", "finish", {"answer": last.text}) if last.role == "tool" else native_step("r", "research", {"topic": "t"})
+        return (
+            native_step("e", "finish", {"answer": last.text})
+            if last.role == "tool"
+            else native_step("r", "research", {"topic": "t"})
+        )
 
     agent = ReAct("question -> answer", [Predict(Research).as_tool()], native=True)
     with context(lm=ScriptedLM(by=answer)):
@@ -336,7 +376,11 @@ def test_programs_nest_as_deep_as_they_like(driver: str) -> None:
         level = int(opening.split("level ## ]]")[1].split()[0])
         if last.role == "tool":
             return native_step("e", "finish", {"answer": last.text})
-        return native_step("d", "deeper", {"level": level + 1}) if level < 3 else native_step("a", "act", {})
+        return (
+            native_step("d", "deeper", {"level": level + 1})
+            if level < 3
+            else native_step("a", "act", {})
+        )
 
     done: list[str] = []
 
@@ -374,7 +418,11 @@ def test_a_program_with_a_forward_nests_too(driver: str) -> None:
         if "who ## ]]" in request.messages[1].text:
             return book.answer(request)
         last = request.messages[-1]
-        return native_step("e", "finish", {"answer": last.text}) if last.role == "tool" else native_step("t", "twice", {"who": "ann"})
+        return (
+            native_step("e", "finish", {"answer": last.text})
+            if last.role == "tool"
+            else native_step("t", "twice", {"who": "ann"})
+        )
 
     agent = ReAct("question -> answer", [Twice().as_tool()], native=True)
     with context(lm=ScriptedLM(by=answer)):
@@ -411,10 +459,20 @@ def test_limits_are_shared_with_what_is_nested(driver: str) -> None:
         opening = request.messages[1].text
         asked.append("inner" if "job ## ]]" in opening else "outer")
         if not len(request.tools):
-            return fields(reasoning="r", outcome="O") if "job ## ]]" in opening else fields(reasoning="r", answer="A")
-        return native_step("l", "look", {}) if "job ## ]]" in opening else native_step("w", "worker", {"job": "j"})
+            return (
+                fields(reasoning="r", outcome="O")
+                if "job ## ]]" in opening
+                else fields(reasoning="r", answer="A")
+            )
+        return (
+            native_step("l", "look", {})
+            if "job ## ]]" in opening
+            else native_step("w", "worker", {"job": "j"})
+        )
 
-    worker = ReAct("job -> outcome", [Tool(lambda: "seen", "look", "Look.")], native=True).as_tool("worker")
+    worker = ReAct("job -> outcome", [Tool(lambda: "seen", "look", "Look.")], native=True).as_tool(
+        "worker",
+    )
     agent = ReAct("question -> answer", [worker], native=True, limits=Limits(steps=3))
     with context(lm=ScriptedLM(by=answer)):
         prediction = start(agent, driver, question="q").prediction
@@ -438,7 +496,12 @@ def test_events_inside_name_the_call_they_are_in(driver: str) -> None:
 
 def test_a_call_that_timed_out_does_nothing_more() -> None:
     """A14, A15: its thread is abandoned, and makes no further act in the run."""
-    reached, release, over, late = threading.Event(), threading.Event(), threading.Event(), list[str]()
+    reached, release, over, late = (
+        threading.Event(),
+        threading.Event(),
+        threading.Event(),
+        list[str](),
+    )
 
     def wait() -> str:
         """Wait."""
@@ -452,7 +515,11 @@ def test_a_call_that_timed_out_does_nothing_more() -> None:
             if last.role == "tool":
                 late.append("model")
             return native_step("w", "wait", {})
-        return native_step("e", "finish", {"answer": last.text}) if last.role == "tool" else native_step("w", "worker", {"job": "j"})
+        return (
+            native_step("e", "finish", {"answer": last.text})
+            if last.role == "tool"
+            else native_step("w", "worker", {"job": "j"})
+        )
 
     class Watched(Module):
         signature = Signature("job -> outcome")

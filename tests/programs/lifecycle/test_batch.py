@@ -52,10 +52,19 @@ class Example:
 
 
 @pytest.mark.parametrize("wrong", ["x", None, 3, [("topic", "a")], {1: "a"}, dict], ids=repr)
-def test_an_item_that_is_no_mapping_of_names_is_named_with_its_index_before_any_run_begins(driver: str, wrong: Any) -> None:
+def test_an_item_that_is_no_mapping_of_names_is_named_with_its_index_before_any_run_begins(
+    driver: str,
+    wrong: Any,
+) -> None:
     """Ours: a raw ValueError said nothing of which item it was."""
     lm = ScriptedLM([])
-    with context(lm=lm), pytest.raises(InputError, match=r"^Item 1 of the batch must be a mapping of inputs by name, found") as raised:
+    with (
+        context(lm=lm),
+        pytest.raises(
+            InputError,
+            match=r"^Item 1 of the batch must be a mapping of inputs by name, found",
+        ) as raised,
+    ):
         carry(driver, Predict("topic -> text"), [{"topic": "a"}, wrong])
     assert repr(wrong) in str(raised.value)
     assert lm.requests == []
@@ -64,25 +73,45 @@ def test_an_item_that_is_no_mapping_of_names_is_named_with_its_index_before_any_
 def test_an_item_that_is_no_mapping_has_its_place_among_the_errors(driver: str) -> None:
     """Ours: `return_exceptions` holds for every item."""
     with context(lm=ScriptedLM(by=lambda _: fields(text="ok"))):
-        found = carry(driver, Predict("topic -> text"), [{"topic": "a"}, "x", {"topic": "b"}], return_exceptions=True)
+        found = carry(
+            driver,
+            Predict("topic -> text"),
+            [{"topic": "a"}, "x", {"topic": "b"}],
+            return_exceptions=True,
+        )
     assert [type(each) for each in found] == [Prediction, InputError, Prediction]
     assert str(found[1]) == "Item 1 of the batch must be a mapping of inputs by name, found 'x'."
 
 
 @pytest.mark.parametrize("wrong", [{"topic": "a"}, "topic", b"topic", None, 3], ids=repr)
 @pytest.mark.parametrize("return_exceptions", [False, True])
-def test_what_is_no_list_of_items_is_refused(driver: str, wrong: Any, return_exceptions: bool) -> None:
+def test_what_is_no_list_of_items_is_refused(
+    driver: str,
+    wrong: Any,
+    return_exceptions: bool,
+) -> None:
     """Ours: one mapping is the usual slip."""
-    with pytest.raises(InputError, match=r"^`batch` takes a list of mappings of inputs by name, found") as raised:
+    with pytest.raises(
+        InputError,
+        match=r"^`batch` takes a list of mappings of inputs by name, found",
+    ) as raised:
         carry(driver, Predict("topic -> text"), wrong, return_exceptions=return_exceptions)
     assert repr(wrong) in str(raised.value)
     assert ("`[{...}]`" in str(raised.value)) is isinstance(wrong, dict)
 
 
 @pytest.mark.parametrize(
-    ("name", "cure"), [("num_threads", "It has: `max_concurrency`, `progress`"), ("concurrency", r"Did you mean `max_concurrency`\?")]
+    ("name", "cure"),
+    [
+        ("num_threads", "It has: `max_concurrency`, `progress`"),
+        ("concurrency", r"Did you mean `max_concurrency`\?"),
+    ],
 )
-def test_an_unknown_option_is_refused_with_the_known_ones(driver: str, name: str, cure: str) -> None:
+def test_an_unknown_option_is_refused_with_the_known_ones(
+    driver: str,
+    name: str,
+    cure: str,
+) -> None:
     with pytest.raises(ConfigurationError, match=f"batch` has no option `{name}`. {cure}"):
         carry(driver, Predict("topic -> text"), [{"topic": "a"}], **{name: 2})
 
@@ -90,7 +119,11 @@ def test_an_unknown_option_is_refused_with_the_known_ones(driver: str, name: str
 def test_items_may_come_from_a_generator_and_be_mappings_of_any_kind(driver: str) -> None:
     """D41."""
     with context(lm=ScriptedLM(by=lambda _: fields(text="ok"))):
-        found = carry(driver, Predict("topic -> text"), (each for each in (Prediction(topic="a"), Example())))
+        found = carry(
+            driver,
+            Predict("topic -> text"),
+            (each for each in (Prediction(topic="a"), Example())),
+        )
     assert [each.text for each in found] == ["ok", "ok"]
 
 
@@ -124,7 +157,9 @@ class Slow(Module):
         return Prediction(number=number)
 
 
-def test_the_first_error_to_happen_ends_the_batch_while_an_earlier_item_is_at_work(driver: str) -> None:
+def test_the_first_error_to_happen_ends_the_batch_while_an_earlier_item_is_at_work(
+    driver: str,
+) -> None:
     """Ours: all other items were begun, each asking the model, until the slow one was done."""
     program = Slow()
     with pytest.raises(ValueError, match="the second"):
@@ -148,7 +183,13 @@ class Fails(Module):
 
 def test_errors_in_their_places_end_nothing(driver: str) -> None:
     """Issue 2: `return_exceptions`."""
-    found = carry(driver, Fails(), [{"number": number} for number in range(5)], max_concurrency=2, return_exceptions=True)
+    found = carry(
+        driver,
+        Fails(),
+        [{"number": number} for number in range(5)],
+        max_concurrency=2,
+        return_exceptions=True,
+    )
     assert [str(each) for each in found] == [f"number {number}" for number in range(5)]
 
 
@@ -170,7 +211,11 @@ def one_call(name: str, answer: str) -> ScriptedLM:
 
     def by(request: Any) -> Any:
         is_done = request.messages[-1].role == "tool"
-        return {"name": "finish", "args": {"answer": answer}} if is_done else {"name": name, "args": {}}
+        return (
+            {"name": "finish", "args": {"answer": answer}}
+            if is_done
+            else {"name": name, "args": {}}
+        )
 
     return ScriptedLM(by=by)
 
@@ -187,10 +232,15 @@ def test_a_batch_may_run_inside_an_async_tool() -> None:
 
     async def ask() -> str:
         """Ask the inner agent twice."""
-        return " ".join(each.answer for each in inner.batch([{"question": "1"}, {"question": "2"}], progress=False))
+        return " ".join(
+            each.answer
+            for each in inner.batch([{"question": "1"}, {"question": "2"}], progress=False)
+        )
 
     outer = ReAct("question -> answer", [ask], native=True)
-    outer.set_lm(ScriptedLM([{"name": "ask", "args": {}}, {"name": "finish", "args": {"answer": "outer"}}]))
+    outer.set_lm(
+        ScriptedLM([{"name": "ask", "args": {}}, {"name": "finish", "args": {"answer": "outer"}}]),
+    )
     assert outer(question="q").trajectory["observation_0"] == "inner inner"
 
 
@@ -219,10 +269,19 @@ def test_a_batch_that_keeps_errors_still_waits_for_a_person(asynchronous: bool) 
 
 
 @pytest.mark.parametrize("wrong", [0, "3", True], ids=repr)
-def test_a_concurrency_that_is_no_count_is_refused_before_any_run_begins(driver: str, wrong: Any) -> None:
+def test_a_concurrency_that_is_no_count_is_refused_before_any_run_begins(
+    driver: str,
+    wrong: Any,
+) -> None:
     """Ours: '3' was a bare TypeError."""
     lm = ScriptedLM([])
-    with context(lm=lm), pytest.raises(ConfigurationError, match="`max_concurrency` must be a whole number of at least 1, found"):
+    with (
+        context(lm=lm),
+        pytest.raises(
+            ConfigurationError,
+            match="`max_concurrency` must be a whole number of at least 1, found",
+        ),
+    ):
         carry(driver, Predict("topic -> text"), [{"topic": "a"}], max_concurrency=wrong)
     assert lm.requests == []
 
@@ -240,7 +299,12 @@ def answer(request: Any) -> Any:
 
 def test_items_keep_their_usage_and_the_real_reason_when_they_fail(driver: str) -> None:
     with context(lm=ScriptedLM(by=answer)):
-        found = carry(driver, Predict("topic -> text"), [{"topic": "a"}, {"topic": "refused"}, "x", {"topic": "b"}], return_exceptions=True)
+        found = carry(
+            driver,
+            Predict("topic -> text"),
+            [{"topic": "a"}, {"topic": "refused"}, "x", {"topic": "b"}],
+            return_exceptions=True,
+        )
     assert [type(each) for each in found] == [Prediction, BadRequestError, InputError, Prediction]
     assert [each and each.status for each in found.runs] == ["done", "failed", None, "done"]
     assert found.runs[1].error is found[1]
@@ -251,7 +315,14 @@ def test_a_batch_is_resumed_and_items_that_are_done_are_not_run_again(driver: st
     store, program = MemoryStore(), Predict("topic -> text")
     inputs = [{"topic": "a"}, {"topic": "refused"}, {"topic": "a"}]
     with context(lm=ScriptedLM(by=answer)) as _:
-        first = carry(driver, program, inputs, store=store, batch_id="night", return_exceptions=True)
+        first = carry(
+            driver,
+            program,
+            inputs,
+            store=store,
+            batch_id="night",
+            return_exceptions=True,
+        )
     assert len({run.id for run in first.runs}) == 3
     asked: list[Any] = []
 
@@ -260,7 +331,13 @@ def test_a_batch_is_resumed_and_items_that_are_done_are_not_run_again(driver: st
         return Response(fields(text="later"), usage=Usage(1, 1, 0, 1))
 
     with context(lm=ScriptedLM(by=later)):
-        second = carry(driver, program, [*reversed(inputs), {"topic": "new"}], store=store, batch_id=first.batch_id)
+        second = carry(
+            driver,
+            program,
+            [*reversed(inputs), {"topic": "new"}],
+            store=store,
+            batch_id=first.batch_id,
+        )
     assert [each.text for each in second] == ["ok", "later", "ok", "later"]
     assert len(asked) == 2
     assert second.usage == Usage(22, 6, 0, 4)
@@ -271,7 +348,11 @@ def test_each_result_is_handed_over_as_it_comes_with_its_index(driver: str) -> N
     got: dict[int, Any] = {}
     with context(lm=ScriptedLM(by=answer)):
         found = carry(
-            driver, Predict("topic -> text"), [{"topic": "a"}, {"topic": "refused"}], return_exceptions=True, on_result=got.__setitem__
+            driver,
+            Predict("topic -> text"),
+            [{"topic": "a"}, {"topic": "refused"}],
+            return_exceptions=True,
+            on_result=got.__setitem__,
         )
     assert got == dict(enumerate(found))
 
@@ -289,11 +370,24 @@ def test_progress_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch, driver
     assert terminal.getvalue() == f"\r{half}\r{whole}\n"
 
 
-def test_without_standard_error_no_progress_is_shown(monkeypatch: pytest.MonkeyPatch, driver: str) -> None:
+def test_without_standard_error_no_progress_is_shown(
+    monkeypatch: pytest.MonkeyPatch,
+    driver: str,
+) -> None:
     """As in a program of Windows without a console."""
     monkeypatch.setattr("sys.stderr", None)
     with context(lm=ScriptedLM(by=answer)):
-        assert len(carry(driver, Predict("topic -> text"), [{"topic": "a"}, {"topic": "b"}], progress=True)) == 2
+        assert (
+            len(
+                carry(
+                    driver,
+                    Predict("topic -> text"),
+                    [{"topic": "a"}, {"topic": "b"}],
+                    progress=True,
+                ),
+            )
+            == 2
+        )
 
 
 def test_an_error_of_on_result_ends_the_batch(driver: str) -> None:
@@ -305,7 +399,14 @@ def test_an_error_of_on_result_ends_the_batch(driver: str) -> None:
             raise KeyError("full disk")
 
         with context(lm=ScriptedLM(by=answer)), pytest.raises(KeyError, match="full disk"):
-            carry(driver, Predict("topic -> text"), [{"topic": "a"}] * 3, 1, return_exceptions=keeps, on_result=fail)
+            carry(
+                driver,
+                Predict("topic -> text"),
+                [{"topic": "a"}] * 3,
+                1,
+                return_exceptions=keeps,
+                on_result=fail,
+            )
         assert told == [0]
 
 
@@ -381,7 +482,13 @@ def test_an_item_counts_from_its_own_start(driver: str) -> None:
             time.sleep(0.3)
             return Prediction(number=number)
 
-    found = carry(driver, Brief(), [{"number": number} for number in range(10)], max_concurrency=1, timeout=2)
+    found = carry(
+        driver,
+        Brief(),
+        [{"number": number} for number in range(10)],
+        max_concurrency=1,
+        timeout=2,
+    )
     assert [each.number for each in found] == begun == list(range(10))
 
 
@@ -399,13 +506,31 @@ def test_a_late_item_is_resumed_from_its_store(driver: str) -> None:
     program, store = ReAct("topic -> text", [look], native=True), MemoryStore()
     script = [{"name": "look", "args": {"topic": "a"}}, {"name": "finish", "args": {"text": "ok"}}]
     with context(lm=ScriptedLM(script)):
-        [late] = carry(driver, program, [{"topic": "a"}], store=store, batch_id="b", timeout=1, return_exceptions=True)
+        [late] = carry(
+            driver,
+            program,
+            [{"topic": "a"}],
+            store=store,
+            batch_id="b",
+            timeout=1,
+            return_exceptions=True,
+        )
         assert isinstance(late, TimeoutError)
         over.set()
         ends = time.monotonic() + 60
-        while store.list()[0].status == "running" and time.monotonic() < ends:  # the run that was left behind rests soon
+        while (
+            store.list()[0].status == "running" and time.monotonic() < ends
+        ):  # the run that was left behind rests soon
             time.sleep(0.01)
-        found = carry(driver, program, [{"topic": "a"}], store=store, batch_id="b", timeout=60, return_exceptions=True)
+        found = carry(
+            driver,
+            program,
+            [{"topic": "a"}],
+            store=store,
+            batch_id="b",
+            timeout=60,
+            return_exceptions=True,
+        )
     assert begun.is_set()
     assert [each.text for each in found] == ["ok"]
 
@@ -414,17 +539,33 @@ def test_failed_items_are_returned_apart_with_their_errors(driver: str) -> None:
     """A5: as DSPy does; None has the place of a failed item."""
     inputs: list[Any] = [{"topic": "a"}, {"topic": "refused"}, "x", Example(), {"topic": "b"}]
     with context(lm=ScriptedLM(by=answer)):
-        results, failed, errors = carry(driver, Predict("topic -> text"), inputs, return_failed_examples=True)
+        results, failed, errors = carry(
+            driver,
+            Predict("topic -> text"),
+            inputs,
+            return_failed_examples=True,
+        )
     assert [each and each.text for each in results] == ["ok", None, None, "ok", "ok"]
     assert failed == [inputs[1], "x"]
     assert [type(each) for each in errors] == [BadRequestError, InputError]
-    assert [each and each.status for each in results.runs] == ["done", "failed", None, "done", "done"]
+    assert [each and each.status for each in results.runs] == [
+        "done",
+        "failed",
+        None,
+        "done",
+        "done",
+    ]
     assert results.usage == Usage(30, 6, 0, 3, cost=0.75)
 
 
 def test_without_failures_there_is_nothing_apart(driver: str) -> None:
     with context(lm=ScriptedLM(by=answer)):
-        results, failed, errors = carry(driver, Predict("topic -> text"), [{"topic": "a"}], return_failed_examples=True)
+        results, failed, errors = carry(
+            driver,
+            Predict("topic -> text"),
+            [{"topic": "a"}],
+            return_failed_examples=True,
+        )
     assert ([each.text for each in results], failed, errors) == (["ok"], [], [])
 
 
@@ -441,7 +582,10 @@ def test_a_batch_inside_a_run_takes_no_timeout(driver: str) -> None:
         def forward(self, topic: str) -> Any:
             return carry(driver, Predict("topic -> text"), [{"topic": topic}], timeout=1)
 
-    with context(lm=ScriptedLM(by=answer)), pytest.raises(ConfigurationError, match="inside a run takes no `timeout`"):
+    with (
+        context(lm=ScriptedLM(by=answer)),
+        pytest.raises(ConfigurationError, match="inside a run takes no `timeout`"),
+    ):
         Outer()(topic="a")
 
 
@@ -474,8 +618,14 @@ class EndsEarly(Module):
         return Prediction(text="")
 
 
-@pytest.mark.parametrize(("driver", "error"), [("sync", KeyboardInterrupt), ("sync", ValueError), ("async", ValueError)])
-def test_a_batch_that_ends_early_cancels_the_runs_at_work(driver: str, error: type[BaseException]) -> None:
+@pytest.mark.parametrize(
+    ("driver", "error"),
+    [("sync", KeyboardInterrupt), ("sync", ValueError), ("async", ValueError)],
+)
+def test_a_batch_that_ends_early_cancels_the_runs_at_work(
+    driver: str,
+    error: type[BaseException],
+) -> None:
     """Ours: `batch` waited until each had come to its own end, after any number of further calls."""
     program = EndsEarly(error)
     with context(lm=ScriptedLM(by=answer)), pytest.raises(error):
@@ -489,7 +639,11 @@ def test_an_interrupt_in_a_batch_inside_a_run_cancels_the_run() -> None:
 
     class Outer(Module):
         def forward(self) -> Any:
-            return inner.batch([{"topic": "raises"}, {"topic": "goes on"}], max_concurrency=2, progress=False)
+            return inner.batch(
+                [{"topic": "raises"}, {"topic": "goes on"}],
+                max_concurrency=2,
+                progress=False,
+            )
 
     run = Run(Outer(), (), {})
     with context(lm=ScriptedLM(by=answer)), pytest.raises(KeyboardInterrupt):

@@ -34,12 +34,12 @@ from ferrule import (
     ToolCall,
     arun_until_done,
     context,
+    events,
     module_callback,
     respond_to_confirmation,
     run_until_done,
     tool,
 )
-from ferrule.values.run import event as events
 
 DONE = native_step("done", "finish", {"answer": "ok"})
 RAN: list[str] = []
@@ -77,7 +77,10 @@ def react() -> ReAct:
 PROGRAMS = {
     "react": (react, DONE),
     "predict": (lambda: Predict("task -> answer", tools=[rm, look]), "ok"),
-    "chain": (lambda: ChainOfThought("task -> answer", tools=[rm, look]), fields(reasoning="so", answer="ok")),
+    "chain": (
+        lambda: ChainOfThought("task -> answer", tools=[rm, look]),
+        fields(reasoning="so", answer="ok"),
+    ),
 }
 
 
@@ -93,11 +96,17 @@ def program(request: pytest.FixtureRequest) -> tuple[Any, ScriptedLM]:
     return make(), ScriptedLM([call("a"), last])
 
 
-def test_what_is_raised_carries_the_question_and_the_models_call_id(program: tuple[Any, ScriptedLM]) -> None:
+def test_what_is_raised_carries_the_question_and_the_models_call_id(
+    program: tuple[Any, ScriptedLM],
+) -> None:
     """U69-U72, U76, A8."""
     error = asked(*program)
     assert error.question == 'Confirm execution of rm with args: {"path":"a"}? (yes/no)'
-    assert (error.tool_call.name, error.tool_call.args, error.tool_call.id) == ("rm", {"path": "a"}, "c_a")
+    assert (error.tool_call.name, error.tool_call.args, error.tool_call.id) == (
+        "rm",
+        {"path": "a"},
+        "c_a",
+    )
     assert error.tool_call.call_id == "c_a"
     assert error.confirmation_id
     assert error.context == {"trajectory": error.run.trajectory, "input_args": {"task": "x"}}
@@ -131,7 +140,9 @@ WAYS = {
     "aresume": lambda agent, error: asyncio.run(agent.aresume("yes", error)),
     "acall": lambda agent, error: asyncio.run(agent.acall(resume_state=error)),
     "stream": lambda agent, error: streamed(agent.stream(resume_state=error)),
-    "astream": lambda agent, error: asyncio.run(astreamed(agent.astream(resume_state=ResumeState(error)))),
+    "astream": lambda agent, error: asyncio.run(
+        astreamed(agent.astream(resume_state=ResumeState(error))),
+    ),
     "forward": lambda agent, error: agent.forward(task="x", resume_state=error),
     "aforward": lambda agent, error: asyncio.run(agent.aforward(resume_state=error)),
 }
@@ -159,13 +170,20 @@ def test_a_run_goes_on_from_where_it_waited(program: tuple[Any, ScriptedLM], way
     assert found.answer == "ok"
     assert RAN == ["a"]
     assert len(lm.requests) == 2
-    assert [found.trajectory[f"{each}_0"] for each in ("thought", "tool_name", "tool_args")] == ["thinking", "rm", {"path": "a"}]
+    assert [found.trajectory[f"{each}_0"] for each in ("thought", "tool_name", "tool_args")] == [
+        "thinking",
+        "rm",
+        {"path": "a"},
+    ]
     assert found.trajectory["observation_0"] == "removed a"
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("kind", PROGRAMS)
-def test_a_question_from_inside_a_tool_or_its_callback_is_no_observation(kind: str, is_async: bool) -> None:
+def test_a_question_from_inside_a_tool_or_its_callback_is_no_observation(
+    kind: str,
+    is_async: bool,
+) -> None:
     """U75: no program takes it for a failure of the tool, and nothing runs."""
 
     def outer() -> str:
@@ -177,9 +195,16 @@ def test_a_question_from_inside_a_tool_or_its_callback_is_no_observation(kind: s
         return module_callback(lambda _: rm(path="a"))
 
     for tool_ in (outer, load):
-        program: Any = ReAct("task -> answer", [tool_]) if kind == "react" else type(PROGRAMS[kind][0]())("task -> answer", tools=[tool_])
+        program: Any = (
+            ReAct("task -> answer", [tool_])
+            if kind == "react"
+            else type(PROGRAMS[kind][0]())("task -> answer", tools=[tool_])
+        )
         calls = Response("", (ToolCall(name=tool_.__name__, args={}),))
-        with context(lm=ScriptedLM([calls])), pytest.raises(ConfirmationRequired, match="execution of rm"):
+        with (
+            context(lm=ScriptedLM([calls])),
+            pytest.raises(ConfirmationRequired, match="execution of rm"),
+        ):
             asyncio.run(program.acall(task="x")) if is_async else program(task="x")
     assert RAN == []
 
@@ -196,7 +221,11 @@ def test_a_question_from_inside_a_tool_or_its_callback_is_no_observation(kind: s
     ],
     ids=["no", "feedback", "edit", "edit_form", "tool_fails", "false"],
 )
-def test_what_is_said_reaches_the_tool_or_the_model(said: Any, ran: list[str], observed: str) -> None:
+def test_what_is_said_reaches_the_tool_or_the_model(
+    said: Any,
+    ran: list[str],
+    observed: str,
+) -> None:
     """U81, U84, U88, U89, U108, U109."""
     lm = ScriptedLM([call("a"), DONE])
     agent = react()
@@ -266,7 +295,10 @@ def test_a_decision_made_by_id_before_is_gone_on_with() -> None:
 
 def test_calls_of_the_same_turn_that_ran_are_not_run_again() -> None:
     """U112, A12."""
-    both = Response("", (ToolCall(name="look", args={"path": "x"}), ToolCall(name="rm", args={"path": "a"})))
+    both = Response(
+        "",
+        (ToolCall(name="look", args={"path": "x"}), ToolCall(name="rm", args={"path": "a"})),
+    )
     lm = ScriptedLM([both, DONE])
     agent = react()
     error = asked(agent, lm)
@@ -280,7 +312,11 @@ def test_another_program_refuses_and_an_equal_one_goes_on() -> None:
     """U113."""
     lm = ScriptedLM([call("a"), DONE])
     error = asked(react(), lm)
-    for other in (ReAct("task -> answer", [look]), ReAct("task, more -> answer", [rm, look]), Predict("task -> answer", tools=[rm, look])):
+    for other in (
+        ReAct("task -> answer", [look]),
+        ReAct("task, more -> answer", [rm, look]),
+        Predict("task -> answer", tools=[rm, look]),
+    ):
         with pytest.raises(RunError, match="belongs to another program"):
             other.resume("yes", error)
     assert RAN == []
@@ -378,7 +414,9 @@ def test_the_helper_loop_on_an_event_loop(is_async: bool) -> None:
         return "yes"
 
     with context(lm=ScriptedLM([call("a"), call("b"), DONE])):
-        found = asyncio.run(arun_until_done(react(), {"task": "x"}, decide=later if is_async else lambda _: "yes"))
+        found = asyncio.run(
+            arun_until_done(react(), {"task": "x"}, decide=later if is_async else lambda _: "yes"),
+        )
     assert found.answer == "ok"
     assert RAN == ["a", "b"]
     with context(lm=ScriptedLM([call("a")])), pytest.raises(ConfirmationRequired):
@@ -400,7 +438,10 @@ def test_a_question_of_the_model_is_answered_with_words_and_never_with_an_edit()
     with context(lm=lm):
         run = react().start(task="x")
         question = run.pending[0]
-        for said in (lambda: question.approve(question="Other?"), lambda: question.decide({"answer": "Paris"})):
+        for said in (
+            lambda: question.approve(question="Other?"),
+            lambda: question.decide({"answer": "Paris"}),
+        ):
             with pytest.raises(DecisionError, match="reply"):
                 said()
         with pytest.raises(DecisionError, match="reply"):
@@ -426,7 +467,9 @@ def test_a_run_that_is_decided_is_streamed_on_as_it_was_decided(where: str) -> N
 def test_a_run_with_one_of_two_questions_decided_still_waits_for_the_other() -> None:
     """U81: no "yes" is read into a run that somebody has begun to decide."""
     agent = react()
-    with context(lm=ScriptedLM([Response("", (call("a").tool_calls[0], call("b").tool_calls[0])), DONE])):
+    with context(
+        lm=ScriptedLM([Response("", (call("a").tool_calls[0], call("b").tool_calls[0])), DONE]),
+    ):
         run = agent.start(task="x")
         run.answer(run.pending[0].deny())
         with pytest.raises(ConfirmationRequired):
@@ -443,7 +486,9 @@ def test_an_edited_call_is_told_as_it_ran() -> None:
         run = react().start(task="x")
         run.answer(run.pending[0].approve(path="b"))
         run.resume()
-    calls = [each.call for each in told if isinstance(each, (events.CallStarted, events.CallFinished))]
+    calls = [
+        each.call for each in told if isinstance(each, (events.CallStarted, events.CallFinished))
+    ]
     assert [each.args for each in calls] == [{"path": "b"}] * 2
     step = run.trajectory.steps[0]
     assert step.calls[0].args == {"path": "a"}
@@ -457,7 +502,11 @@ def test_decided_calls_run_in_the_order_of_the_calls() -> None:
     with context(lm=ScriptedLM([both, DONE])):
         agent = ReAct("task -> answer", [rm.model_copy(update={"concurrent": False})])
         run = agent.start(task="x")
-        for question, decision in zip(run.pending, [{"path": "A"}, "yes", {"path": "C"}], strict=True):
+        for question, decision in zip(
+            run.pending,
+            [{"path": "A"}, "yes", {"path": "C"}],
+            strict=True,
+        ):
             run.answer(question.decide(decision))
         run.resume()
     assert RAN == ["A", "b", "C"]
@@ -473,7 +522,10 @@ STARTS = {
 
 
 @pytest.mark.parametrize("way", STARTS)
-def test_one_loop_starts_with_no_state_and_goes_on_with_what_was_raised(way: str, program: tuple[Any, ScriptedLM]) -> None:
+def test_one_loop_starts_with_no_state_and_goes_on_with_what_was_raised(
+    way: str,
+    program: tuple[Any, ScriptedLM],
+) -> None:
     """`resume_state=None` starts a run."""
     agent, lm = program
     state: Any = None
@@ -501,7 +553,12 @@ DECIDED = {
 
 @pytest.mark.parametrize("way", STARTS)
 @pytest.mark.parametrize(("said", "ran", "observed"), DECIDED.values(), ids=DECIDED)
-def test_a_decision_made_by_id_is_taken_by_the_loop_that_passes_the_exception(way: str, said: Any, ran: list[str], observed: str) -> None:
+def test_a_decision_made_by_id_is_taken_by_the_loop_that_passes_the_exception(
+    way: str,
+    said: Any,
+    ran: list[str],
+    observed: str,
+) -> None:
     """U99, U104: the bare exception means "yes" only where nothing was decided."""
     agent, lm = react(), ScriptedLM([call("a"), DONE])
     error = asked(agent, lm, task="x")
@@ -528,7 +585,11 @@ def test_a_state_takes_udspys_keyword_and_tells_what_is_asked() -> None:
     error = asked(agent, lm, task="x")
     state = ResumeState(error, user_response="no")
     assert (state.response, state.user_response, state.exception) == ("no", "no", error)
-    assert (state.question, state.tool_call, state.context) == (error.question, error.tool_call, error.context)
+    assert (state.question, state.tool_call, state.context) == (
+        error.question,
+        error.tool_call,
+        error.context,
+    )
     with context(lm=lm):
         assert "decided against" in agent(resume_state=state).trajectory["observation_0"]
     assert RAN == []
@@ -563,7 +624,11 @@ def test_what_the_factory_of_an_input_made_is_kept_when_the_run_resumes(is_inner
     def answer(request: Any) -> Response:
         seen.append(str(request.messages[1].content))
         return Response(
-            tool_calls=(ToolCall(name="rm", args={"path": "a"}) if len(seen) == 1 else ToolCall(name="finish", args={"answer": "ok"}),)
+            tool_calls=(
+                ToolCall(name="rm", args={"path": "a"})
+                if len(seen) == 1
+                else ToolCall(name="finish", args={"answer": "ok"}),
+            ),
         )
 
     agent = ReAct(Timed, tools=[rm], lm=ScriptedLM(by=answer))
@@ -588,8 +653,12 @@ def test_a_picture_that_a_factory_made_is_kept_as_a_picture() -> None:
         """Look."""
 
         question: str = InputField()
-        pictures: list[Image] = InputField(default_factory=lambda: [Image(url=f"https://example.org/{next(pages)}.png")])
-        more: Any = InputField(default_factory=lambda: Image(url=f"https://example.org/{next(pages)}.png"))
+        pictures: list[Image] = InputField(
+            default_factory=lambda: [Image(url=f"https://example.org/{next(pages)}.png")],
+        )
+        more: Any = InputField(
+            default_factory=lambda: Image(url=f"https://example.org/{next(pages)}.png"),
+        )
         answer: str = OutputField()
 
     lm = ScriptedLM([call("a"), DONE])
@@ -599,7 +668,10 @@ def test_a_picture_that_a_factory_made_is_kept_as_a_picture() -> None:
     run.answer(run.pending[0].approve())
     assert run.resume().status == "done"
     first, last = (request.messages[1] for request in lm.requests)
-    assert [part.url for part in first.content if isinstance(part, Image)] == ["https://example.org/a.png", "https://example.org/b.png"]
+    assert [part.url for part in first.content if isinstance(part, Image)] == [
+        "https://example.org/a.png",
+        "https://example.org/b.png",
+    ]
     assert first.content == last.content
 
 
@@ -612,9 +684,18 @@ def test_a_picture_that_a_factory_made_is_kept_as_a_picture() -> None:
     ],
     ids=["no factory", "another type", "another name"],
 )
-def test_what_the_factory_of_an_earlier_version_made_is_left_out(name: str, options: dict[str, Any]) -> None:
+def test_what_the_factory_of_an_earlier_version_made_is_left_out(
+    name: str,
+    options: dict[str, Any],
+) -> None:
     kind = list[int] if options.get("default_factory") is list else datetime | None
-    changed = Signature({"question": (str, InputField()), name: (kind, InputField(**options)), "answer": (str, OutputField())})
+    changed = Signature(
+        {
+            "question": (str, InputField()),
+            name: (kind, InputField(**options)),
+            "answer": (str, OutputField()),
+        },
+    )
     lm = ScriptedLM([call("a"), DONE])
     store = MemoryStore()
     ReAct(Timed, tools=[rm], lm=lm).start(question="?", store=store, run_id="r")
@@ -631,13 +712,17 @@ def test_an_input_with_a_factory_is_made_for_each_call_of_the_program_as_a_tool(
         return Response(
             tool_calls=(ToolCall(name="rm", args={"path": "a"}),)
             if len(seen) in {1, 3}
-            else (ToolCall(name="finish", args={"answer": "ok"}),)
+            else (ToolCall(name="finish", args={"answer": "ok"}),),
         )
 
     clock = ReAct(Timed, tools=[rm], lm=ScriptedLM(by=answer)).as_tool("clock")
     once, twice = ({"name": "clock", "args": {"question": "?"}} for _ in range(2))
     outer, store = (
-        ReAct("task -> answer", [clock], lm=ScriptedLM([once, twice, {"name": "finish", "args": {"answer": "ok"}}])),
+        ReAct(
+            "task -> answer",
+            [clock],
+            lm=ScriptedLM([once, twice, {"name": "finish", "args": {"answer": "ok"}}]),
+        ),
         MemoryStore(),
     )
     run = outer.start(task="?", store=store, run_id="r")
@@ -662,7 +747,11 @@ class Asks(Module):
     """A program as in udspy: it raises its question, and resumes by a method of its own."""
 
     async def aforward(self, **inputs: Any) -> Any:
-        raise ConfirmationRequired("Which city?", confirmation_id="mine", context={"inputs": inputs})
+        raise ConfirmationRequired(
+            "Which city?",
+            confirmation_id="mine",
+            context={"inputs": inputs},
+        )
 
     async def asuspend(self, exception: ConfirmationRequired) -> Any:
         return exception

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import ferrule
-from ferrule.bridges.mcp.client.mcp_server import MCPServer
 from ferrule.errors import ConfigurationError
+from ferrule.mcp_bridge.client.mcp_server import MCPServer
 from ferrule.programs.react import ReAct
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.toolbox import LiveToolbox, Toolbox
@@ -40,7 +40,10 @@ def local(text: str) -> str:
 
 
 def listing(folder: Path, *names: str) -> None:
-    listed = [{"name": name, "description": f"To {name}.", "inputSchema": {"type": "object"}} for name in names]
+    listed = [
+        {"name": name, "description": f"To {name}.", "inputSchema": {"type": "object"}}
+        for name in names
+    ]
     (folder / "calls.tools").write_text(json.dumps(listed))
 
 
@@ -58,7 +61,10 @@ def answered(agent: ReAct, *names: str) -> Any:
     return agent(task="x", lm=ScriptedLM([*steps, {"name": "finish", "args": {"answer": "done"}}]))
 
 
-def test_a_program_keeps_its_servers_and_what_they_listed_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_keeps_its_servers_and_what_they_listed_and_no_secret(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """M67: spec and pins, no live session; loading reconnects lazily."""
     path = saved(tmp_path, [server(tmp_path), local])
     text = path.read_text()
@@ -73,7 +79,15 @@ def test_a_program_keeps_its_servers_and_what_they_listed_and_no_secret(tmp_path
         agent.load(path)
     monkeypatch.setenv("API_KEY", "again")
     agent.load(path)
-    assert list(agent.tools) == ["book", "pay", "page", "changed", "local", "user_clarification", "finish"]
+    assert list(agent.tools) == [
+        "book",
+        "pay",
+        "page",
+        "changed",
+        "local",
+        "user_clarification",
+        "finish",
+    ]
     assert not (tmp_path / "calls").exists()  # nobody was asked
     assert agent.tools["pay"].require_confirmation is False
     assert answered(agent, "pay").trajectory["observation_0"] == "done {}"
@@ -93,7 +107,9 @@ def test_a_program_that_has_the_server_itself_goes_on_with_that_one(tmp_path: Pa
 
 
 def test_a_server_that_changed_since_is_told_and_its_new_tools_come_in_the_next_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """M62, M67: what was saved is what the server is compared with."""
     monkeypatch.setenv("API_KEY", "again")
@@ -109,7 +125,10 @@ def test_a_server_that_changed_since_is_told_and_its_new_tools_come_in_the_next_
     agent.react.toolbox.servers[0].close()
 
 
-def test_tools_that_were_picked_come_back_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tools_that_were_picked_come_back_alone(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("API_KEY", "again")
     there = server(tmp_path)
     path = saved(tmp_path, [there.tools["pay"], local])
@@ -132,7 +151,10 @@ def test_a_toolbox_with_a_search_is_asked_for_again(tmp_path: Path) -> None:
     mine.close()
 
 
-def test_a_run_is_resumed_with_the_saved_program_though_the_server_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_resumed_with_the_saved_program_though_the_server_changed(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """P69: the tools of a kept run are those of the saved program, not those that the server lists by now."""
     monkeypatch.setenv("API_KEY", "again")
     there = server(tmp_path)
@@ -146,7 +168,11 @@ def test_a_run_is_resumed_with_the_saved_program_though_the_server_changed(tmp_p
     again.load(path)
     run = ferrule.Run.load(store, "r", again)
     run.answer(run.pending[0].approve())
-    with ferrule.context(lm=ScriptedLM([{"name": "pay", "args": {}}, {"name": "finish", "args": {"answer": "done"}}])):
+    with ferrule.context(
+        lm=ScriptedLM(
+            [{"name": "pay", "args": {}}, {"name": "finish", "args": {"answer": "done"}}]
+        ),
+    ):
         assert run.resume().status == "done", run.error
     assert run.trajectory["observation_1"] == "done {}"
     again.react.toolbox.servers[0].close()

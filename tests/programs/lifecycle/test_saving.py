@@ -40,12 +40,20 @@ def other_add(a: int, b: int, c: int = 0) -> int:
 
 def test_a_program_comes_back_as_it_was(tmp_path: Path) -> None:
     """D13, D41: signature, demos, settings."""
-    before = Predict("question -> answer: int", demos=[{"question": "a", "answer": 1}], temperature=0.5)
+    before = Predict(
+        "question -> answer: int",
+        demos=[{"question": "a", "answer": 1}],
+        temperature=0.5,
+    )
     before.signature = before.signature.with_instructions("Be brief.")
     before.save(tmp_path / "program.json")
     after = Predict("question -> answer: int")
     after.load(tmp_path / "program.json")
-    assert (after.signature, after.demos, after.config) == (before.signature, before.demos, before.config)
+    assert (after.signature, after.demos, after.config) == (
+        before.signature,
+        before.demos,
+        before.config,
+    )
     lm = ScriptedLM([fields(answer=3)])
     assert after(question="q", lm=lm).answer == 3
     assert "Be brief." in lm.requests[0].messages[0].text
@@ -84,7 +92,9 @@ def test_an_agents_tools_travel_as_data_and_are_bound_again_by_name(tmp_path: Pa
     with pytest.raises(ToolDefinitionError, match="add"):
         empty.load(path)
     empty.load(path, tools=[add])
-    lm = ScriptedLM([native_step("a", "add", {"a": 1, "b": 2}), native_step("e", "finish", {"answer": 3})])
+    lm = ScriptedLM(
+        [native_step("a", "add", {"a": 1, "b": 2}), native_step("e", "finish", {"answer": 3})],
+    )
     assert empty(question="q", lm=lm).trajectory["observation_0"] == "3"
 
 
@@ -100,7 +110,10 @@ def test_a_loaded_signature_reaches_the_loop_and_finish(tmp_path: Path) -> None:
     """D13: instructions and descriptions of outputs."""
     path = tmp_path / "agent.json"
     before = ReAct("question -> answer: int", [])
-    changed = before.signature.with_instructions("Think of ducks.").with_updated_fields("answer", desc="how many ducks")
+    changed = before.signature.with_instructions("Think of ducks.").with_updated_fields(
+        "answer",
+        desc="how many ducks",
+    )
     before.react.signature = changed
     before.save(path)
     after = ReAct("question -> answer: int", [])
@@ -129,7 +142,10 @@ def test_a_loaded_signature_reaches_the_loop_and_finish(tmp_path: Path) -> None:
     ],
     ids=range(11),
 )
-def test_what_is_no_state_of_this_program_is_refused_and_nothing_changes(state: Any, tmp_path: Path) -> None:
+def test_what_is_no_state_of_this_program_is_refused_and_nothing_changes(
+    state: Any,
+    tmp_path: Path,
+) -> None:
     """Ours: all or nothing."""
     program = Predict("question -> answer", tools=[Tool(add)])
     before = program.dump_state()
@@ -201,7 +217,13 @@ def test_a_saved_search_is_asked_for_by_its_name():
 def test_a_loaded_program_puts_tools_back_on_the_shelf_as_before():
     def agent() -> ReAct:
         return ReAct(
-            "question -> answer", Toolbox([add], shelf=[other_add.model_copy(update={"name": "other_add"})], keep_turns=3, concurrent=False)
+            "question -> answer",
+            Toolbox(
+                [add],
+                shelf=[other_add.model_copy(update={"name": "other_add"})],
+                keep_turns=3,
+                concurrent=False,
+            ),
         )
 
     loaded = agent()
@@ -212,13 +234,19 @@ def test_a_loaded_program_puts_tools_back_on_the_shelf_as_before():
 def test_tools_of_a_server_that_is_missing_are_asked_for_by_the_server():
     remote = Tool("echo", "Echo.", None, {"type": "object"}, "kit")
     saved = ReAct("q -> a", [remote]).dump_state()
-    with pytest.raises(ToolDefinitionError, match="The tools echo are of the MCP server `kit`: make the program with this server"):
+    with pytest.raises(
+        ToolDefinitionError,
+        match="The tools echo are of the MCP server `kit`: make the program with this server",
+    ):
         ReAct("q -> a", [add]).load_state(saved)
 
 
 def test_a_state_of_another_version_is_refused() -> None:
     program = Predict("question -> answer")
-    with pytest.raises(ConfigurationError, match="This state has version 9; this ferrule reads version 1"):
+    with pytest.raises(
+        ConfigurationError,
+        match="This state has version 9; this ferrule reads version 1",
+    ):
         program.load_state({**program.dump_state(), "ferrule": 9})
 
 

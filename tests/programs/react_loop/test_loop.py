@@ -38,7 +38,7 @@ from ferrule import (
     XMLAdapter,
     context,
 )
-from ferrule.values.record import replace
+from ferrule.record import replace
 
 
 @pytest.fixture(params=["text", "native"])
@@ -51,7 +51,11 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-def agent(signature: Any = "question -> answer: int", mode: str = "native", **keywords: Any) -> ReAct:
+def agent(
+    signature: Any = "question -> answer: int",
+    mode: str = "native",
+    **keywords: Any,
+) -> ReAct:
     return ReAct(signature, [add], native=mode == "native", **keywords)
 
 
@@ -64,19 +68,28 @@ def test_outputs_that_do_not_fit_go_back_to_the_model_which_still_has_its_tools(
             native_step("", "finish", {"answer": "five"}),
             native_step("", "add", {"a": 2, "b": 3}),
             native_step("", "finish", {"answer": 5}),
-        ]
+        ],
     )
     prediction = agent()(question="2+3?", lm=lm)
     assert prediction.answer == 5
     refused = lm.requests[1].messages[-1]
     assert refused.name == "finish"
     assert "- answer: should be a valid integer" in refused.text
-    assert [tool["function"]["name"] for tool in lm.requests[1].tools] == ["add", "user_clarification", "finish"]
+    assert [tool["function"]["name"] for tool in lm.requests[1].tools] == [
+        "add",
+        "user_clarification",
+        "finish",
+    ]
     assert [result.is_fault for result in prediction.trajectory.steps[0].results] == [True]
 
 
 def test_every_missing_and_ill_typed_output_is_named_at_once():
-    lm = ScriptedLM([native_step("", "finish", {"a": "x", "c": 3}), native_step("", "finish", {"a": 1, "b": "b", "c": "c"})])
+    lm = ScriptedLM(
+        [
+            native_step("", "finish", {"a": "x", "c": 3}),
+            native_step("", "finish", {"a": 1, "b": "b", "c": "c"}),
+        ],
+    )
     assert dict(agent("q -> a: int, b, c")(q="?", lm=lm)) == {"a": 1, "b": "b", "c": "c"}
     said = lm.requests[1].messages[-1].text
     assert "- a: " in said
@@ -99,7 +112,12 @@ def test_an_optional_output_may_be_left_out():
 
 
 def test_calls_of_the_same_turn_run_before_outputs_are_refused():
-    bad = Response(tool_calls=(ToolCall(name="finish", args={"answer": "x"}, id="1"), ToolCall(name="add", args={"a": 1, "b": 2}, id="2")))
+    bad = Response(
+        tool_calls=(
+            ToolCall(name="finish", args={"answer": "x"}, id="1"),
+            ToolCall(name="add", args={"a": 1, "b": 2}, id="2"),
+        ),
+    )
     lm = ScriptedLM([bad, native_step("", "finish", {"answer": 3})])
     assert agent()(question="?", lm=lm).answer == 3
     assert [message.text.splitlines()[0] for message in lm.requests[1].messages[-2:]] == [
@@ -109,7 +127,9 @@ def test_calls_of_the_same_turn_run_before_outputs_are_refused():
 
 
 def test_outputs_that_are_refused_too_often_are_extracted_and_the_prediction_says_why():
-    lm = ScriptedLM([*[native_step("", "finish", {"answer": "x"})] * 3, fields(reasoning="r", answer=7)])
+    lm = ScriptedLM(
+        [*[native_step("", "finish", {"answer": "x"})] * 3, fields(reasoning="r", answer=7)],
+    )
     prediction = agent(limits=Limits(same_error=3))(question="?", lm=lm)
     assert (prediction.answer, prediction.reason) == (7, "same_error")
 
@@ -119,22 +139,39 @@ def test_all_limits_of_the_settings_hold_for_an_agent_beside_its_own(mode):
 
     def faults(*, around: Limits | None = None, own: Limits | None = None, **given: Any) -> int:
         step = native_step("", "nope") if mode == "native" else text_step("", "nope", {})
-        with context(lm=ScriptedLM(by=lambda _: step), limits=around), pytest.raises(TooManyFaultsError) as caught:
-            ReAct("question -> answer", [], native=mode == "native", limits=own)(question="?", **given)
+        with (
+            context(lm=ScriptedLM(by=lambda _: step), limits=around),
+            pytest.raises(TooManyFaultsError) as caught,
+        ):
+            ReAct("question -> answer", [], native=mode == "native", limits=own)(
+                question="?",
+                **given,
+            )
         return len(caught.value.faults)
 
     two, three = Limits(same_error=2), Limits(same_error=3)
     nine = Limits(steps=9)
-    assert [faults(), faults(around=two), faults(around=two, own=nine), faults(around=two, limits=nine)] == [5, 2, 2, 2]
+    assert [
+        faults(),
+        faults(around=two),
+        faults(around=two, own=nine),
+        faults(around=two, limits=nine),
+    ] == [5, 2, 2, 2]
     assert [faults(around=two, own=three), faults(around=two, own=two, limits=three)] == [3, 3]
 
     def look() -> str:
         """Look."""
         return "la" * 500
 
-    last = {"name": "finish", "args": {"answer": "A"}} if mode == "native" else text_step("", "finish", {})
+    last = (
+        {"name": "finish", "args": {"answer": "A"}}
+        if mode == "native"
+        else text_step("", "finish", {})
+    )
     look_step = native_step("", "look") if mode == "native" else text_step("", "look", {})
-    lm = ScriptedLM([look_step, last, *([] if mode == "native" else [fields(reasoning="r", answer="A")])])
+    lm = ScriptedLM(
+        [look_step, last, *([] if mode == "native" else [fields(reasoning="r", answer="A")])],
+    )
     with context(lm=lm, limits=Limits(observation_chars=100)):
         ReAct("question -> answer", [look], native=mode == "native")(question="?")
     assert len(lm.requests[1].messages[-1].text) < 600
@@ -145,7 +182,11 @@ def test_a_run_with_too_many_faults_goes_on_when_the_settings_allow_more():
 
     def answer(_: Any) -> Response:
         asked.append(1)
-        return native_step("", "nope") if len(asked) < 4 else native_step("", "finish", {"answer": "A"})
+        return (
+            native_step("", "nope")
+            if len(asked) < 4
+            else native_step("", "finish", {"answer": "A"})
+        )
 
     program = ReAct("question -> answer", [], native=True, lm=ScriptedLM(by=answer))
     with context(limits=Limits(same_error=2)):
@@ -157,7 +198,9 @@ def test_a_run_with_too_many_faults_goes_on_when_the_settings_allow_more():
 
 
 def test_arguments_of_finish_that_are_no_json_go_back_too():
-    cut = Response(tool_calls=(ToolCall.read({"name": "finish", "arguments": '{"answer": "half a'}),))
+    cut = Response(
+        tool_calls=(ToolCall.read({"name": "finish", "arguments": '{"answer": "half a'}),),
+    )
     lm = ScriptedLM([cut, native_step("", "finish", {"answer": 1})])
     assert agent()(question="?", lm=lm).answer == 1
     assert "was not run" in lm.requests[1].messages[-1].text
@@ -169,14 +212,19 @@ def test_arguments_of_finish_that_are_no_json_go_back_too():
         pytest.param(Response("The answer is fort"), id="text"),
         pytest.param(Response("[[ ## answer ## ]]\n4"), id="field"),
         pytest.param(Response(""), id="nothing"),
-        pytest.param(Response(tool_calls=(ToolCall.read({"name": "add", "arguments": '{"a": 1'}),)), id="call"),
+        pytest.param(
+            Response(tool_calls=(ToolCall.read({"name": "add", "arguments": '{"a": 1'}),)),
+            id="call",
+        ),
     ],
 )
 @pytest.mark.parametrize("signature", ["question -> answer", "question -> answer: int"])
 def test_a_model_whose_answer_was_cut_hears_why_and_answers_again(cut: Response, signature: str):
     """Ours: half a sentence, or 4 in place of 42, is no answer."""
     cut = replace(cut, finish_reason="length")
-    lm = ScriptedLM([cut, native_step("", "finish", {"answer": 42 if "int" in signature else "forty-two"})])
+    lm = ScriptedLM(
+        [cut, native_step("", "finish", {"answer": 42 if "int" in signature else "forty-two"})],
+    )
     assert str(agent(signature)(question="?", lm=lm).answer) in {"42", "forty-two"}
     assert "cut off at its maximum length" in lm.requests[1].messages[-1].text
 
@@ -211,7 +259,7 @@ def test_validators_of_the_signature_speak_to_the_model_and_may_change_a_value()
             native_step("", "finish", {"price": 1, "word": "enormous"}),
             native_step("", "finish", {"price": 30, "word": "cheap"}),
             native_step("", "finish", {"price": 3, "word": "cheap"}),
-        ]
+        ],
     )
     assert dict(agent(Priced)(budget=10, lm=lm)) == {"price": 3, "word": "CHEAP"}
     assert "- word: has more than five letters" in lm.requests[1].messages[-1].text
@@ -224,7 +272,9 @@ def test_validators_of_the_signature_speak_to_the_model_and_may_change_a_value()
     ids=["Predict", "ChainOfThought", "Predict with tools"],
 )
 def test_validators_hold_for_every_program(program: Any):
-    lm = ScriptedLM([fields(reasoning="", price=30, word="cheap"), fields(reasoning="", price=3, word="cheap")])
+    lm = ScriptedLM(
+        [fields(reasoning="", price=30, word="cheap"), fields(reasoning="", price=3, word="cheap")],
+    )
     prediction = program(budget=10, lm=lm)
     assert (prediction.price, prediction.word) == (3, "CHEAP")
     assert "the price is above the budget of 10" in lm.requests[1].messages[-1].text
@@ -232,13 +282,22 @@ def test_validators_hold_for_every_program(program: Any):
 
 def test_validators_hold_for_what_is_extracted(mode: str):
     lm = ScriptedLM(
-        [STEPS[mode]("", "finish", {}), fields(reasoning="", price=30, word="cheap"), fields(reasoning="", price=3, word="cheap")]
+        [
+            STEPS[mode]("", "finish", {}),
+            fields(reasoning="", price=30, word="cheap"),
+            fields(reasoning="", price=3, word="cheap"),
+        ],
     )
     assert agent(Priced, mode)(budget=10, lm=lm).price == 3
 
 
 def test_a_plain_answer_that_a_validator_refuses_does_not_end_the_loop():
-    lm = ScriptedLM([Response(fields(price=30, word="cheap")), native_step("", "finish", {"price": 3, "word": "cheap"})])
+    lm = ScriptedLM(
+        [
+            Response(fields(price=30, word="cheap")),
+            native_step("", "finish", {"price": 3, "word": "cheap"}),
+        ],
+    )
     assert agent(Priced)(budget=10, lm=lm).price == 3
     assert "- the price is above the budget of 10" in lm.requests[1].messages[-1].text
 
@@ -262,7 +321,9 @@ def test_a_function_of_the_outputs_may_ask_for_another_answer(mode: str):
         if outputs.answer % 2:
             raise ToolRetry("The answer must be even.")
 
-    lm = ScriptedLM([STEPS[mode]("", "finish", {"answer": 3}), STEPS[mode]("", "finish", {"answer": 4})])
+    lm = ScriptedLM(
+        [STEPS[mode]("", "finish", {"answer": 3}), STEPS[mode]("", "finish", {"answer": 4})],
+    )
     assert program(question="?", lm=lm).answer == 4
     assert set(seen) == {("?", 3), ("?", 4)}
     assert "The answer must be even." in lm.requests[-1].messages[-1].text
@@ -286,11 +347,17 @@ def test_another_error_of_such_a_function_is_raised():
         program(question="?", lm=ScriptedLM([native_step("", "finish", {"answer": 1})]))
 
 
-@pytest.mark.parametrize("check", [lambda outputs: outputs, lambda _: None], ids=["outputs", "none"])
+@pytest.mark.parametrize(
+    "check",
+    [lambda outputs: outputs, lambda _: None],
+    ids=["outputs", "none"],
+)
 def test_such_a_function_may_return_what_it_was_given(check: Any):
     program = agent()
     program.output_validator(check)
-    assert program(question="?", lm=ScriptedLM([native_step("", "finish", {"answer": 1})])).answer == 1
+    assert (
+        program(question="?", lm=ScriptedLM([native_step("", "finish", {"answer": 1})])).answer == 1
+    )
 
 
 def test_such_a_function_cannot_change_outputs():
@@ -305,7 +372,11 @@ def test_such_a_function_cannot_change_outputs():
         program(question="?", lm=ScriptedLM([native_step("", "finish", {"answer": 1})]))
 
 
-@pytest.mark.parametrize("wrong", [lambda ctx, output: None, lambda: None, lambda output, *, strict: None], ids=["two", "none", "keyword"])
+@pytest.mark.parametrize(
+    "wrong",
+    [lambda ctx, output: None, lambda: None, lambda output, *, strict: None],
+    ids=["two", "none", "keyword"],
+)
 def test_a_function_of_other_arguments_is_refused_as_an_output_validator(wrong: Any):
     """pydantic-ai's takes a context first; it was a bare TypeError in the middle of a run."""
     with pytest.raises(ConfigurationError, match="takes one argument"):
@@ -334,7 +405,7 @@ def test_the_model_of_a_call_is_the_model_of_agents_that_are_its_tools(mode: str
             fields(fact="a fact"),
             STEPS[mode]("", "finish", {"answer": "a fact"} if mode == "native" else {}),
             *([] if mode == "native" else [fields(reasoning="", answer="a fact")]),
-        ]
+        ],
     )
     assert ReAct("q -> answer", [inner], native=mode == "native")(q="?", lm=lm).answer == "a fact"
 
@@ -342,7 +413,9 @@ def test_the_model_of_a_call_is_the_model_of_agents_that_are_its_tools(mode: str
 def test_an_agent_that_has_a_model_of_its_own_keeps_it():
     own = ScriptedLM([fields(fact="own")])
     inner = Predict("topic -> fact", lm=own).as_tool("look_up", "Look a topic up.")
-    lm = ScriptedLM([native_step("", "look_up", {"topic": "x"}), native_step("", "finish", {"answer": "a"})])
+    lm = ScriptedLM(
+        [native_step("", "look_up", {"topic": "x"}), native_step("", "finish", {"answer": "a"})],
+    )
     assert ReAct("q -> answer", [inner], native=True)(q="?", lm=lm).answer == "a"
     assert len(own.requests) == 1
 
@@ -385,7 +458,9 @@ def test_a_call_in_the_models_own_form_is_a_call(mode: str, written: str):
 
 
 def test_natively_such_a_call_is_sent_back_as_a_call_with_its_result():
-    lm = ScriptedLM([Response("I add.\n" + WRITTEN["hermes"]), native_step("", "finish", {"answer": 5})])
+    lm = ScriptedLM(
+        [Response("I add.\n" + WRITTEN["hermes"]), native_step("", "finish", {"answer": 5})],
+    )
     agent()(question="2+3?", lm=lm)
     said, result = lm.requests[1].messages[-2:]
     assert (said.text, [call.name for call in said.tool_calls]) == ("I add.", ["add"])
@@ -393,32 +468,44 @@ def test_natively_such_a_call_is_sent_back_as_a_call_with_its_result():
 
 
 def test_finish_in_the_models_own_form_ends_the_loop():
-    lm = ScriptedLM([Response('<tool_call>{"name": "finish", "arguments": {"answer": 5}}</tool_call>')])
+    lm = ScriptedLM(
+        [Response('<tool_call>{"name": "finish", "arguments": {"answer": 5}}</tool_call>')],
+    )
     assert agent()(question="2+3?", lm=lm).answer == 5
 
 
 def test_native_calls_that_nobody_asked_for_are_run_in_text_mode():
-    lm = ScriptedLM([native_step("", "add", {"a": 2, "b": 3}), text_step("", "finish", {"answer": 5})])
+    lm = ScriptedLM(
+        [native_step("", "add", {"a": 2, "b": 3}), text_step("", "finish", {"answer": 5})],
+    )
     prediction = agent(mode="text")(question="2+3?", lm=lm)
     assert prediction.trajectory["observation_0"] == "5"
 
 
 def test_a_call_that_is_only_quoted_stays_text():
     quoted = 'The manual says:\n\n> <tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>\n\nThat is all.'
-    prediction = ReAct("question -> answer", [add], native=True)(question="?", lm=ScriptedLM([Response(quoted)]))
+    prediction = ReAct("question -> answer", [add], native=True)(
+        question="?",
+        lm=ScriptedLM([Response(quoted)]),
+    )
     assert prediction.answer == quoted
     assert not prediction.trajectory.steps
 
 
 def test_predict_reads_such_calls_too():
     lm = ScriptedLM([Response(WRITTEN["hermes"]), Response(fields(answer=5))])
-    prediction = Predict("question -> answer: int", tools=[add], native=True)(question="2+3?", lm=lm)
+    prediction = Predict("question -> answer: int", tools=[add], native=True)(
+        question="2+3?",
+        lm=lm,
+    )
     assert prediction.answer == 5
     assert prediction.trajectory["observation_0"] == "5"
     assert lm.requests[1].messages[-2].tool_calls[0].name == "add"
 
 
-def test_that_a_model_writes_calls_as_text_is_logged_once_for_each_model(caplog: pytest.LogCaptureFixture):
+def test_that_a_model_writes_calls_as_text_is_logged_once_for_each_model(
+    caplog: pytest.LogCaptureFixture,
+):
     with caplog.at_level(logging.WARNING, "ferrule.programs"):
         for _ in range(2):
             lm = ScriptedLM([Response(WRITTEN["hermes"]), native_step("", "finish", {"answer": 5})])
@@ -437,7 +524,11 @@ def snap(name: str) -> dict[str, Any]:
     return {"caption": name, "image": PIXEL}
 
 
-@pytest.mark.parametrize("adapter", [ChatAdapter(), JSONAdapter(), XMLAdapter()], ids=["chat", "json", "xml"])
+@pytest.mark.parametrize(
+    "adapter",
+    [ChatAdapter(), JSONAdapter(), XMLAdapter()],
+    ids=["chat", "json", "xml"],
+)
 def test_pictures_of_the_trajectory_reach_the_extractor_as_pictures(adapter: Any):
     lm = ScriptedLM(
         [
@@ -445,12 +536,16 @@ def test_pictures_of_the_trajectory_reach_the_extractor_as_pictures(adapter: Any
             native_step("", "snap", {"name": "a dog"}),
             native_step("", "finish", {}),
             lambda request: request.form.write({"reasoning": "", "answer": "two"}),
-        ]
+        ],
     )
     with context(adapter=adapter):
         assert ReAct("q -> answer", [snap], native=True)(q="?", lm=lm).answer == "two"
     asked = [
-        part for message in lm.requests[-1].messages if message.role == "user" for part in message.content if not isinstance(part, str)
+        part
+        for message in lm.requests[-1].messages
+        if message.role == "user"
+        for part in message.content
+        if not isinstance(part, str)
     ]
     assert [part for part in asked if isinstance(part, Image)] == [PIXEL, PIXEL]
     text = "".join(part.text for part in asked if isinstance(part, Text))
@@ -478,11 +573,20 @@ def test_an_observation_keeps_the_tools_own_value():
         (lambda: agent(max_iter=3), "Did you mean `max_iters`?"),
         (lambda: Predict("q -> a", max_iters=3), "this program has no such option"),
         (lambda: Predict("q -> a", parallel=False), "this program has no such option"),
-        (lambda: Predict("q -> a", limits=Limits(steps=3)), "no such option: set it with `context(limits=...)`"),
-        (lambda: Predict("q -> a", policy=None), "no such option: set it with `context(policy=...)`"),
+        (
+            lambda: Predict("q -> a", limits=Limits(steps=3)),
+            "no such option: set it with `context(limits=...)`",
+        ),
+        (
+            lambda: Predict("q -> a", policy=None),
+            "no such option: set it with `context(policy=...)`",
+        ),
         (lambda: ReAct("q -> a", [], require_confirmation=True), "this program has no such option"),
         (lambda: ReAct("q -> a", [], limits={"steps": 3}), "`limits` takes `Limits(...)`"),  # type: ignore[arg-type]
-        (lambda: ReAct("q -> a", [])(q="?", limits={"steps": 3}, lm=ScriptedLM([])), "`limits` takes `Limits(...)`"),
+        (
+            lambda: ReAct("q -> a", [])(q="?", limits={"steps": 3}, lm=ScriptedLM([])),
+            "`limits` takes `Limits(...)`",
+        ),
         (lambda: Predict("q -> a", temprature=0), "Did you mean `temperature`?"),
         (lambda: LM("openai/x", max_token=3), "Did you mean `max_tokens`?"),
         (lambda: LM("openai/x", model_type="chat"), "wire="),
@@ -562,7 +666,12 @@ def test_a_keyword_that_looks_like_an_option_is_refused_with_the_nearest_name(ma
 
 
 def test_settings_that_only_a_provider_knows_pass():
-    program = Predict("q -> a", top_k=3, chat_template_kwargs={"enable_thinking": False}, extra={"max_turn": 1})
+    program = Predict(
+        "q -> a",
+        top_k=3,
+        chat_template_kwargs={"enable_thinking": False},
+        extra={"max_turn": 1},
+    )
     assert program.config["top_k"] == 3
 
 
@@ -586,15 +695,24 @@ def test_the_result_of_such_a_tool_is_the_output_and_the_model_is_not_asked_agai
 
 
 def test_several_outputs_are_read_from_a_dict_and_a_failed_call_ends_nothing(mode: str):
-    program = ReAct("question -> euros: float, why", [quoted], native=mode == "native", stop_at_tools=["quoted"])
-    lm = ScriptedLM([STEPS[mode]("", "quoted", {"order": "none"}), STEPS[mode]("", "quoted", {"order": "A1"})])
+    program = ReAct(
+        "question -> euros: float, why",
+        [quoted],
+        native=mode == "native",
+        stop_at_tools=["quoted"],
+    )
+    lm = ScriptedLM(
+        [STEPS[mode]("", "quoted", {"order": "none"}), STEPS[mode]("", "quoted", {"order": "A1"})],
+    )
     assert program(question="?", lm=lm).toDict() == {"euros": 30.0, "why": "A1 costs that"}
 
 
 @pytest.mark.parametrize("signature", ["question -> answer: bool", "question -> answer: int, why"])
 def test_outputs_that_the_result_does_not_give_are_extracted(signature: str, mode: str):
     given = {"answer": True} if "why" not in signature else {"answer": 1, "why": "?"}
-    lm = ScriptedLM([STEPS[mode]("", "add", {"a": 2, "b": 3}), {"outputs": {"reasoning": "r", **given}}])
+    lm = ScriptedLM(
+        [STEPS[mode]("", "add", {"a": 2, "b": 3}), {"outputs": {"reasoning": "r", **given}}],
+    )
     assert agent(signature, mode, stop_at_tools=[add])(question="?", lm=lm).toDict() == given
 
 
@@ -606,14 +724,25 @@ def test_a_result_that_a_validator_refuses_is_not_the_output(mode: str):
         if outputs.answer % 2:
             raise ToolRetry("even")
 
-    lm = ScriptedLM([STEPS[mode]("", "add", {"a": 2, "b": 3}), {"outputs": {"reasoning": "r", "answer": 6}}])
+    lm = ScriptedLM(
+        [STEPS[mode]("", "add", {"a": 2, "b": 3}), {"outputs": {"reasoning": "r", "answer": 6}}],
+    )
     assert program(question="?", lm=lm).answer == 6
 
 
 def test_the_conversation_has_the_call_its_result_and_the_answer():
     made = agent("question, history: History -> answer: int", stop_at_tools=[add])
-    prediction = made(question="?", history=History(), lm=ScriptedLM([native_step("", "add", {"a": 2, "b": 3})]))
-    assert [message.role for message in prediction.history.messages] == ["user", "assistant", "tool", "assistant"]
+    prediction = made(
+        question="?",
+        history=History(),
+        lm=ScriptedLM([native_step("", "add", {"a": 2, "b": 3})]),
+    )
+    assert [message.role for message in prediction.history.messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
     lm = ScriptedLM([native_step("", "finish", {"answer": 7})])
     assert made(question="And?", history=prediction.history, lm=lm).answer == 7
 
@@ -622,7 +751,13 @@ def test_a_waiting_call_ends_the_run_once_it_is_approved_under_its_own_name(mode
     careful = Tool(add, "math.add", require_confirmation=True)
     name = "math_dot_add" if mode == "native" else "math.add"
     lm = ScriptedLM([STEPS[mode]("", name, {"a": 2, "b": 3})])
-    program = ReAct("question -> answer: int", [careful], native=mode == "native", stop_at_tools=[careful], lm=lm)
+    program = ReAct(
+        "question -> answer: int",
+        [careful],
+        native=mode == "native",
+        stop_at_tools=[careful],
+        lm=lm,
+    )
     store = MemoryStore()
     run = program.start(question="?", store=store, run_id="r")
     assert run.status == "waiting"
@@ -632,7 +767,13 @@ def test_a_waiting_call_ends_the_run_once_it_is_approved_under_its_own_name(mode
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"), [("add", "takes a list of tools"), (["sub"], "names 'sub'"), (["finish"], "names 'finish'"), (5, "takes a list")]
+    ("wrong", "said"),
+    [
+        ("add", "takes a list of tools"),
+        (["sub"], "names 'sub'"),
+        (["finish"], "names 'finish'"),
+        (5, "takes a list"),
+    ],
 )
 def test_stop_at_tools_names_tools_of_the_agent(wrong: Any, said: str):
     with pytest.raises(ConfigurationError, match=said):
@@ -641,7 +782,12 @@ def test_stop_at_tools_names_tools_of_the_agent(wrong: Any, said: str):
 
 def test_a_result_with_edited_arguments_is_the_output_without_the_note_for_the_model(mode: str):
     careful = Tool(add, require_confirmation=True)
-    program = ReAct("question -> answer: int", [careful], native=mode == "native", stop_at_tools=[careful])
+    program = ReAct(
+        "question -> answer: int",
+        [careful],
+        native=mode == "native",
+        stop_at_tools=[careful],
+    )
     run = program.start(question="?", lm=ScriptedLM([STEPS[mode]("", "add", {"a": 2, "b": 3})]))
     run.answer(run.pending[0].approve(a=30))
     assert run.resume().prediction.answer == 33
@@ -650,25 +796,55 @@ def test_a_result_with_edited_arguments_is_the_output_without_the_note_for_the_m
 def test_a_reply_and_a_denial_end_nothing(mode: str):
     careful = Tool(add, require_confirmation=True)
     for decide in (lambda question: question.reply("7"), lambda question: question.deny("no")):
-        program = ReAct("question -> answer: int", [careful], native=mode == "native", stop_at_tools=[careful])
+        program = ReAct(
+            "question -> answer: int",
+            [careful],
+            native=mode == "native",
+            stop_at_tools=[careful],
+        )
         run = program.start(
-            question="?", lm=ScriptedLM([STEPS[mode]("", "add", {"a": 2, "b": 3}), STEPS[mode]("", "finish", {"answer": 9})])
+            question="?",
+            lm=ScriptedLM(
+                [
+                    STEPS[mode]("", "add", {"a": 2, "b": 3}),
+                    STEPS[mode]("", "finish", {"answer": 9}),
+                ],
+            ),
         )
         run.answer(decide(run.pending[0]))
         assert len(run.resume().trajectory.steps) == 2
 
 
-@pytest.mark.parametrize("guess", [{"answer": 99}, {"answer": "?"}, {}], ids=["fits", "misfit", "none"])
+@pytest.mark.parametrize(
+    "guess",
+    [{"answer": 99}, {"answer": "?"}, {}],
+    ids=["fits", "misfit", "none"],
+)
 @pytest.mark.parametrize("is_first", [True, False])
-def test_finish_in_the_same_turn_does_not_replace_the_result(guess: dict[str, Any], *, is_first: bool):
-    calls = (ToolCall(name="add", args={"a": 2, "b": 3}, id="1"), ToolCall(name="finish", args=guess, id="2"))
-    prediction = agent(stop_at_tools=[add])(question="?", lm=ScriptedLM([Response(None, calls[::-1] if is_first else calls)]))
+def test_finish_in_the_same_turn_does_not_replace_the_result(
+    guess: dict[str, Any],
+    *,
+    is_first: bool,
+):
+    calls = (
+        ToolCall(name="add", args={"a": 2, "b": 3}, id="1"),
+        ToolCall(name="finish", args=guess, id="2"),
+    )
+    prediction = agent(stop_at_tools=[add])(
+        question="?",
+        lm=ScriptedLM([Response(None, calls[::-1] if is_first else calls)]),
+    )
     assert prediction.answer == 5
     assert [call.name for call in prediction.trajectory.steps[0].calls] == ["add", "finish"]
 
 
 def test_optional_outputs_that_the_dict_leaves_out_have_their_defaults(mode: str):
-    program = ReAct("question -> euros: float, why, note: str | None", [quoted], native=mode == "native", stop_at_tools=[quoted])
+    program = ReAct(
+        "question -> euros: float, why, note: str | None",
+        [quoted],
+        native=mode == "native",
+        stop_at_tools=[quoted],
+    )
     prediction = program(question="?", lm=ScriptedLM([STEPS[mode]("", "quoted", {"order": "A1"})]))
     assert prediction.toDict() == {"euros": 30.0, "why": "A1 costs that", "note": None}
 
@@ -680,4 +856,11 @@ def test_a_tool_that_an_input_declares_may_end_the_run():
         """Times four."""
         return 4 * a
 
-    assert program(question="?", more=Tool(quadruple), lm=ScriptedLM([native_step("", "quadruple", {"a": 2})])).answer == 8
+    assert (
+        program(
+            question="?",
+            more=Tool(quadruple),
+            lm=ScriptedLM([native_step("", "quadruple", {"a": 2})]),
+        ).answer
+        == 8
+    )

@@ -105,10 +105,19 @@ def script(mode: str, *steps: tuple[Any, ...]) -> ScriptedLM:
 
 
 def agent(mode: str, *tools: Any, **keywords: Any) -> ReAct:
-    return ReAct("question -> answer", tools[0] if isinstance(tools[0], Toolbox) else tools, native=mode == "native", **keywords)
+    return ReAct(
+        "question -> answer",
+        tools[0] if isinstance(tools[0], Toolbox) else tools,
+        native=mode == "native",
+        **keywords,
+    )
 
 
-LOAD, USE, DONE = ("first", "load"), ("then", "calculator", {"expression": "157 * 834"}), ("done", "finish", {"answer": "130938"})
+LOAD, USE, DONE = (
+    ("first", "load"),
+    ("then", "calculator", {"expression": "157 * 834"}),
+    ("done", "finish", {"answer": "130938"}),
+)
 
 
 def offered(lm: ScriptedLM, at: int, mode: str) -> str:
@@ -143,7 +152,11 @@ def test_the_prompt_before_the_change_stays_as_it_was(mode: str) -> None:
         assert "calculator" not in "".join(message.text for message in second.messages[:-1])
 
 
-@pytest.mark.parametrize("adapter", [ChatAdapter(), JSONAdapter(), XMLAdapter()], ids=["chat", "json", "xml"])
+@pytest.mark.parametrize(
+    "adapter",
+    [ChatAdapter(), JSONAdapter(), XMLAdapter()],
+    ids=["chat", "json", "xml"],
+)
 def test_every_adapter_shows_loaded_tools_in_text(adapter: Any) -> None:
     """U152."""
     step = Signature("situation -> next_thought, next_tool_name, next_tool_args: dict")
@@ -185,10 +198,23 @@ def test_runs_at_the_same_time_have_tools_of_their_own() -> None:
 
     def answer(request: Any) -> Response:
         asked = sum(message.role == "tool" for message in request.messages)
-        return Response("", (ToolCall(name=("load", "mine", "finish")[asked], args={"answer": "x"} if asked == 2 else {}, id=f"c{asked}"),))
+        return Response(
+            "",
+            (
+                ToolCall(
+                    name=("load", "mine", "finish")[asked],
+                    args={"answer": "x"} if asked == 2 else {},
+                    id=f"c{asked}",
+                ),
+            ),
+        )
 
     lm = ScriptedLM([answer] * 6)
-    found = agent("native", loader(change)).batch([{"question": "a", "lm": lm}, {"question": "b", "lm": lm}], 2, progress=False)
+    found = agent("native", loader(change)).batch(
+        [{"question": "a", "lm": lm}, {"question": "b", "lm": lm}],
+        2,
+        progress=False,
+    )
     assert [each.trajectory["observation_1"] for each in found] == ["a", "b"]
     assert made[0].module is not made[1].module
 
@@ -247,7 +273,9 @@ def test_predict_and_chain_of_thought_change_their_tools_too(mode: str, driver: 
         assert list(seen[0].input_args) == ["question"]
         assert set(program.tools) == {"load"}
         assert "calculator" in offered(lm, 1, mode)
-        assert list(lm.requests[1].messages[: len(lm.requests[0].messages)]) == list(lm.requests[0].messages)
+        assert list(lm.requests[1].messages[: len(lm.requests[0].messages)]) == list(
+            lm.requests[0].messages,
+        )
 
 
 def test_an_async_callback_is_awaited(mode: str, driver: str) -> None:
@@ -263,7 +291,10 @@ def test_an_async_callback_is_awaited(mode: str, driver: str) -> None:
 
 
 @pytest.mark.parametrize("returned", [None, 3, ["loaded"]], ids=["nothing", "number", "list"])
-def test_a_callback_that_returns_no_text_is_told_so_and_changes_nothing(returned: Any, driver: str) -> None:
+def test_a_callback_that_returns_no_text_is_told_so_and_changes_nothing(
+    returned: Any,
+    driver: str,
+) -> None:
     """U149."""
 
     def change(context: ModuleContext) -> Any:
@@ -272,12 +303,18 @@ def test_a_callback_that_returns_no_text_is_told_so_and_changes_nothing(returned
 
     with script("native", LOAD, DONE) as lm:
         made = call(agent("native", loader(change)), driver, question="?", lm=lm)
-    assert "The module callback of `load` must return a text, found" in made.trajectory["observation_0"]
+    assert (
+        "The module callback of `load` must return a text, found"
+        in made.trajectory["observation_0"]
+    )
     assert made.trajectory.steps[0].results[0].is_error
     assert "calculator" not in offered(lm, 1, "native")
 
 
-def test_a_callback_that_raises_becomes_an_observation_and_changes_nothing(mode: str, driver: str) -> None:
+def test_a_callback_that_raises_becomes_an_observation_and_changes_nothing(
+    mode: str,
+    driver: str,
+) -> None:
     """U154."""
 
     def change(context: ModuleContext) -> str:
@@ -287,8 +324,12 @@ def test_a_callback_that_raises_becomes_an_observation_and_changes_nothing(mode:
 
     with script(mode, LOAD, USE, DONE) as lm:
         made = call(agent(mode, loader(change)), driver, question="?", lm=lm)
-    assert made.trajectory["observation_0"].startswith("Execution error in load: PermissionError: no licence")
-    assert "There is no tool `calculator`. Available tools: `load`" in made.trajectory["observation_1"]
+    assert made.trajectory["observation_0"].startswith(
+        "Execution error in load: PermissionError: no licence",
+    )
+    assert (
+        "There is no tool `calculator`. Available tools: `load`" in made.trajectory["observation_1"]
+    )
 
 
 def test_built_in_tools_stay_and_are_not_doubled() -> None:
@@ -308,8 +349,16 @@ def test_built_in_tools_stay_and_are_not_doubled() -> None:
     program = agent("native", loader(change))
     with script("native", LOAD, DONE) as lm:
         program(question="?", lm=lm)
-    assert names == [sorted(["calculator", *BUILTIN]), sorted(["calculator", "clock", *BUILTIN]), sorted(["load", "clock", *BUILTIN])]
-    assert [each["function"]["name"] for each in lm.requests[1].tools] == ["load", *reversed(BUILTIN), "clock"]
+    assert names == [
+        sorted(["calculator", *BUILTIN]),
+        sorted(["calculator", "clock", *BUILTIN]),
+        sorted(["load", "clock", *BUILTIN]),
+    ]
+    assert [each["function"]["name"] for each in lm.requests[1].tools] == [
+        "load",
+        *reversed(BUILTIN),
+        "clock",
+    ]
 
 
 def test_two_tools_of_one_name_are_refused_inside_the_callback() -> None:
@@ -333,9 +382,14 @@ def test_two_tools_of_one_name_are_refused_inside_the_callback() -> None:
 def test_a_text_without_a_change_is_all_right() -> None:
     """U156: and it leaves no mark in the journal."""
     with script("native", LOAD, DONE) as lm:
-        run = agent("native", loader(lambda context: "Unknown category: art")).start(question="?", lm=lm)
+        run = agent("native", loader(lambda context: "Unknown category: art")).start(
+            question="?",
+            lm=lm,
+        )
     assert run.trajectory["observation_0"] == "Unknown category: art"
-    assert all(entry.value.change is None for entry in run.journal.entries if entry.kind == "result")
+    assert all(
+        entry.value.change is None for entry in run.journal.entries if entry.kind == "result"
+    )
 
 
 def test_init_module_with_none_leaves_the_built_in_tools_only(mode: str) -> None:
@@ -382,8 +436,16 @@ def test_a_loaded_tool_still_asks_a_person_first() -> None:
     assert ran == [1]
 
 
-@pytest.mark.parametrize(("user", "may"), [("ann", True), ("bob", False)], ids=["allowed", "not_allowed"])
-def test_tools_are_loaded_only_for_those_who_may_have_them(driver: str, user: str, may: bool) -> None:
+@pytest.mark.parametrize(
+    ("user", "may"),
+    [("ann", True), ("bob", False)],
+    ids=["allowed", "not_allowed"],
+)
+def test_tools_are_loaded_only_for_those_who_may_have_them(
+    driver: str,
+    user: str,
+    may: bool,
+) -> None:
     """U157: who that is comes from the run's `deps`, which no model writes; and a policy holds for loaded tools too."""
 
     def load(ctx: Context) -> Any:
@@ -396,12 +458,21 @@ def test_tools_are_loaded_only_for_those_who_may_have_them(driver: str, user: st
         return change
 
     program = agent("native", load)
-    for policy, observed in ((None, "130938"), (Policy([deny("calculator")]), "A policy forbids this call")):
+    for policy, observed in (
+        (None, "130938"),
+        (Policy([deny("calculator")]), "A policy forbids this call"),
+    ):
         with script("native", LOAD, USE, DONE) as lm, context(lm=lm, policy=policy):
             asked = {"question": "?", "deps": user}
-            run = asyncio.run(program.astart(**asked)) if driver == "async" else program.start(**asked)
+            run = (
+                asyncio.run(program.astart(**asked))
+                if driver == "async"
+                else program.start(**asked)
+            )
         assert run.trajectory["observation_0"] == ("Loaded 1." if may else "You may not.")
-        assert (observed if may else "There is no tool `calculator`") in run.trajectory["observation_1"]
+        assert (observed if may else "There is no tool `calculator`") in run.trajectory[
+            "observation_1"
+        ]
         assert ("calculator" in offered(lm, 1, "native")) is may
 
 
@@ -411,7 +482,11 @@ def test_a_resumed_run_has_its_tools_and_runs_no_callback_again(mode: str, drive
 
     def change(context: ModuleContext) -> str:
         made.append(1)
-        wipe = Tool(lambda: "wiped", "wipe", require_confirmation=True)  # made anew by every callback: known by this run alone
+        wipe = Tool(
+            lambda: "wiped",
+            "wipe",
+            require_confirmation=True,
+        )  # made anew by every callback: known by this run alone
         return adding(wipe)(context)
 
     async def both(run: Run) -> None:
@@ -503,10 +578,19 @@ def test_text_and_change_of_a_callback_are_one_entry_of_the_journal() -> None:
 
 def test_callbacks_of_one_turn_do_not_undo_each_other(driver: str) -> None:
     """U148, U142: each sees the tools before the turn; all their changes are made, in the order of the calls."""
-    both = Response("", tuple(ToolCall(name=name, args={}, id=name) for name in ("load", "more", "other")))
+    both = Response(
+        "",
+        tuple(ToolCall(name=name, args={}, id=name) for name in ("load", "more", "other")),
+    )
     different = Tool(lambda: "another", "clock", "Another clock.")
-    tools = (loader(adding(calculator)), loader(adding(clock), "more"), loader(adding(different), "other"))
-    with ScriptedLM([both, STEPS["native"]("", "clock"), STEPS["native"](*USE), STEPS["native"](*DONE)]) as lm:
+    tools = (
+        loader(adding(calculator)),
+        loader(adding(clock), "more"),
+        loader(adding(different), "other"),
+    )
+    with ScriptedLM(
+        [both, STEPS["native"]("", "clock"), STEPS["native"](*USE), STEPS["native"](*DONE)],
+    ) as lm:
         made = call(agent("native", *tools), driver, question="?", lm=lm)
     observed = made.trajectory["observation_0"]
     assert observed[:2] == ["Loaded 1.", "Loaded 1."]
@@ -516,16 +600,26 @@ def test_callbacks_of_one_turn_do_not_undo_each_other(driver: str) -> None:
         (False, False),
         (True, True),
     ]
-    assert (made.trajectory["observation_1"], made.trajectory["observation_2"]) == ("noon", "130938")
+    assert (made.trajectory["observation_1"], made.trajectory["observation_2"]) == (
+        "noon",
+        "130938",
+    )
 
 
 def test_two_calls_of_one_turn_may_load_the_same_tool() -> None:
     """U148, U155."""
     both = Response("", tuple(ToolCall(name=name, args={}, id=name) for name in ("load", "more")))
     with ScriptedLM([both, STEPS["native"](*USE), STEPS["native"](*DONE)]) as lm:
-        made = agent("native", loader(adding(calculator)), loader(adding(calculator, clock), "more"))(question="?", lm=lm)
+        made = agent(
+            "native",
+            loader(adding(calculator)),
+            loader(adding(calculator, clock), "more"),
+        )(question="?", lm=lm)
     assert made.trajectory["observation_0"] == ["Loaded 1.", "Loaded 2."]
-    assert [each["function"]["name"] for each in lm.requests[1].tools[-2:]] == ["calculator", "clock"]
+    assert [each["function"]["name"] for each in lm.requests[1].tools[-2:]] == [
+        "calculator",
+        "clock",
+    ]
 
 
 def test_a_tool_can_be_taken_away_and_put_in_again() -> None:
@@ -607,16 +701,25 @@ def test_tools_are_loaded_from_the_shelf_by_name(mode: str, driver: str) -> None
     with script(mode, *steps) as lm:
         seen = call(program, driver, question="?", lm=lm).trajectory
     assert (
-        seen["observation_0"] == "Loaded, and ready to be called:\n- billing.refund: Pay an invoice back.\n- billing.send: Send invoices."
+        seen["observation_0"]
+        == "Loaded, and ready to be called:\n- billing.refund: Pay an invoice back.\n- billing.send: Send invoices."
     )
     assert seen["observation_1"] == "refunded 7"
-    assert seen["observation_2"] == "No longer there:\n- billing.refund: Pay an invoice back.\n- billing.send: Send invoices."
+    assert (
+        seen["observation_2"]
+        == "No longer there:\n- billing.refund: Pay an invoice back.\n- billing.send: Send invoices."
+    )
     assert "There is no tool `billing.refund`" in seen["observation_3"]
 
 
 def test_what_cannot_be_loaded_is_said() -> None:
     """U148: an unknown name, and one that is there already."""
-    steps = (("", "load_group", {"group": "ops"}), ("", "load_group", {"group": "ops"}), ("", "load_group", {"group": "art"}), DONE)
+    steps = (
+        ("", "load_group", {"group": "ops"}),
+        ("", "load_group", {"group": "ops"}),
+        ("", "load_group", {"group": "art"}),
+        DONE,
+    )
     with script("native", *steps) as lm:
         seen = agent("native", Toolbox([load_group], shelf=SHELF))(question="?", lm=lm).trajectory
     assert seen["observation_1"] == "There already: `ops.status`."
@@ -628,7 +731,11 @@ def test_what_cannot_be_loaded_is_said() -> None:
 
 
 def thousand() -> list[Tool]:
-    return [Tool(lambda: "made", f"create_{thing}_{i}", f"Create the {thing} number {i}.") for i in range(250) for thing in "abcd"]
+    return [
+        Tool(lambda: "made", f"create_{thing}_{i}", f"Create the {thing} number {i}.")
+        for i in range(250)
+        for thing in "abcd"
+    ]
 
 
 def test_of_a_thousand_tools_the_model_sees_the_search_and_what_it_loaded() -> None:
@@ -660,7 +767,9 @@ def test_of_a_thousand_tools_the_model_sees_the_search_and_what_it_loaded() -> N
 def test_loaded_tools_are_shown_when_the_oldest_steps_no_longer_are(mode: str) -> None:
     """U152: the window overflows, and the step that told of them is the first to go."""
     overflow: Any = ContextOverflowError("too long")
-    with ScriptedLM([STEPS[mode](*LOAD), STEPS[mode](*USE), overflow, overflow, STEPS[mode](*DONE)]) as lm:
+    with ScriptedLM(
+        [STEPS[mode](*LOAD), STEPS[mode](*USE), overflow, overflow, STEPS[mode](*DONE)],
+    ) as lm:
         made = agent(mode, loader(adding(calculator)))(question="?", lm=lm)
     assert made.answer == "130938"
     assert "Loaded 1." not in "\n".join(message.text for message in lm.requests[-1].messages)
@@ -670,7 +779,9 @@ def test_loaded_tools_are_shown_when_the_oldest_steps_no_longer_are(mode: str) -
 def test_a_model_that_refuses_tools_later_is_told_of_loaded_ones_in_the_text() -> None:
     """U152 with E65."""
     refusal: Any = BadRequestError("this model does not support tools", status=400)
-    with ScriptedLM([STEPS["native"](*LOAD), refusal, STEPS["text"](*USE), STEPS["text"](*DONE)]) as lm:
+    with ScriptedLM(
+        [STEPS["native"](*LOAD), refusal, STEPS["text"](*USE), STEPS["text"](*DONE)],
+    ) as lm:
         made = ReAct("question -> answer", [loader(adding(calculator))])(question="?", lm=lm)
     assert made.trajectory["observation_1"] == "130938"
     assert "calculator" in lm.requests[-1].messages[0].text
@@ -687,11 +798,20 @@ def test_a_view_can_be_read_and_not_written() -> None:
             context.module.tools["calculator"] = calculator
         with pytest.raises(AttributeError):
             _ = context.module._anything
-        seen.append((context.module.max_iters, copy.copy(context.module).toolbox.names, repr(context.module)))
+        seen.append(
+            (
+                context.module.max_iters,
+                copy.copy(context.module).toolbox.names,
+                repr(context.module),
+            ),
+        )
         return "looked"
 
     with script("native", LOAD, DONE) as lm:
-        assert agent("native", loader(change))(question="?", lm=lm).trajectory["observation_0"] == "looked"
+        assert (
+            agent("native", loader(change))(question="?", lm=lm).trajectory["observation_0"]
+            == "looked"
+        )
     names = ("load", "user_clarification", "finish")
     assert seen[0][:2] == (20, names)
     assert seen[0][2].endswith("in a run, with load, user_clarification, finish>")
@@ -751,7 +871,9 @@ def test_a_run_never_has_the_tool_of_another_run_of_its_id() -> None:
 
     def of(tenant: str) -> ReAct:
         def change(context: ModuleContext) -> str:
-            return adding(Tool(lambda: wiped.append(tenant) or "wiped", "wipe", require_confirmation=True))(context)
+            return adding(
+                Tool(lambda: wiped.append(tenant) or "wiped", "wipe", require_confirmation=True),
+            )(context)
 
         return agent("native", loader(change))
 
@@ -776,7 +898,9 @@ def test_a_tool_that_took_the_place_of_one_declared_alike_is_not_taken_for_it(ha
     new = named("new")
 
     def change(context: ModuleContext) -> str:
-        context.module.init_module([*(tool for tool in context.module.toolbox if tool.name != "wipe"), new])
+        context.module.init_module(
+            [*(tool for tool in context.module.toolbox if tool.name != "wipe"), new],
+        )
         return "Changed."
 
     run, program = stopped_after_loading(named("old"), change=change)
@@ -803,18 +927,33 @@ def test_a_tool_on_the_shelf_is_not_called_like_a_built_in_one(names: list[str])
 
 
 @pytest.mark.parametrize("kept", ["memory", "file", "json"])
-def test_a_run_out_of_a_store_finds_the_tools_it_had_loaded(kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_out_of_a_store_finds_the_tools_it_had_loaded(
+    kept: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """U158, R16: and names those that are missing, before a model is asked."""
     store = MemoryStore() if kept == "memory" else SQLiteStore(tmp_path / "runs.db")
     program = agent("native", loader(adding(calculator)))
-    with script("native", LOAD, ("", "user_clarification", {"question": "Which?"})) as lm, context(lm=lm):
+    with (
+        script("native", LOAD, ("", "user_clarification", {"question": "Which?"})) as lm,
+        context(lm=lm),
+    ):
         run = program.start(question="?", store=store, run_id="r1")
         text = run.to_json()
-    monkeypatch.setattr(dynamic, "_loaded", type(dynamic._loaded)())  # as in a process that has loaded nothing
+    monkeypatch.setattr(
+        dynamic,
+        "_loaded",
+        type(dynamic._loaded)(),
+    )  # as in a process that has loaded nothing
 
     def loaded(*tools: Any) -> Run:
         again = agent("native", loader(adding(clock)))  # a callback that ran again would show
-        return Run.from_json(text, again, tools=tools) if kept == "json" else Run.load(store, "r1", again, tools=tools)
+        return (
+            Run.from_json(text, again, tools=tools)
+            if kept == "json"
+            else Run.load(store, "r1", again, tools=tools)
+        )
 
     with context(lm=ScriptedLM([])):
         missing = loaded().resume()
@@ -881,4 +1020,6 @@ def test_a_predictor_of_ones_own_inside_a_chain_of_thought_still_has_its_say() -
 
     program = ChainOfThought("question -> answer")
     program.predict = Loud(program.predict.signature)
-    assert program(question="?", lm=ScriptedLM([fields(reasoning="r", answer="yes")])).answer == "YES"
+    assert (
+        program(question="?", lm=ScriptedLM([fields(reasoning="r", answer="yes")])).answer == "YES"
+    )

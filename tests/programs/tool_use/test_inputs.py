@@ -65,14 +65,26 @@ def requested(**inputs: Any) -> Any:
         {**BARE, "parameters": [{"name": "city", "type": "string"}]},
         {**BARE, "parameters": {"city": {"type": "string"}}},
     ],
-    ids=["bare", "canonical", "tool", "MCP dict", "MCP tool", "MCP tool v2", "list of arguments", "arguments by name"],
+    ids=[
+        "bare",
+        "canonical",
+        "tool",
+        "MCP dict",
+        "MCP tool",
+        "MCP tool v2",
+        "list of arguments",
+        "arguments by name",
+    ],
 )
 def test_every_form_of_a_declaration_is_the_same_on_the_request(given: Any) -> None:
     """E1, E3, E4, E5: one canonical form."""
     before = copy.deepcopy(given) if isinstance(given, dict) else vars(given).copy()
     assert list(requested(tools=[given]).tools) == [CANONICAL]
     assert list(requested(extra=given).tools) == [CANONICAL]
-    assert (given if isinstance(given, dict) else vars(given)) == before or isinstance(given, Tool)  # E68
+    assert (given if isinstance(given, dict) else vars(given)) == before or isinstance(
+        given,
+        Tool,
+    )  # E68
 
 
 def test_a_function_declares_itself() -> None:
@@ -126,8 +138,18 @@ def test_several_fields_are_merged_in_order_behind_the_programs_own() -> None:
     """E6, E17: the program's tools, then the fields' in declared order."""
     lm = ScriptedLM([Response("done")])
     program = Predict(Ask, tools=[Tool(add, "own")], native=True)
-    program(question="q", extra=Tool(add, "third"), tools=[Tool(add, "first"), Tool(add, "second")], lm=lm)
-    assert [tool["function"]["name"] for tool in lm.requests[0].tools] == ["own", "first", "second", "third"]
+    program(
+        question="q",
+        extra=Tool(add, "third"),
+        tools=[Tool(add, "first"), Tool(add, "second")],
+        lm=lm,
+    )
+    assert [tool["function"]["name"] for tool in lm.requests[0].tools] == [
+        "own",
+        "first",
+        "second",
+        "third",
+    ]
 
 
 WRONG: dict[str, tuple[str, Any, str, int | None]] = {
@@ -157,12 +179,21 @@ WRONG: dict[str, tuple[str, Any, str, int | None]] = {
 
 
 @pytest.mark.parametrize(("field", "given", "reason", "index"), WRONG.values(), ids=WRONG)
-def test_what_declares_no_tool_is_tagged_and_no_model_is_asked(field: str, given: Any, reason: str, index: int | None) -> None:
+def test_what_declares_no_tool_is_tagged_and_no_model_is_asked(
+    field: str,
+    given: Any,
+    reason: str,
+    index: int | None,
+) -> None:
     """E9, E10, E53's twin at run time: a tag per cause, with index and reason."""
     lm = ScriptedLM([])
     with pytest.raises(ToolCallError, match=f"`{field}") as raised:
         Predict(Ask)(question="q", lm=lm, **{field: given})
-    assert (raised.value.code, raised.value.reason, raised.value.index) == ("invalid_tool_spec", reason, index)
+    assert (raised.value.code, raised.value.reason, raised.value.index) == (
+        "invalid_tool_spec",
+        reason,
+        index,
+    )
     assert raised.value.raw is not None or given == [None]
     assert lm.requests == []
 
@@ -186,7 +217,9 @@ def test_the_error_is_the_same_in_sync_async_and_stream() -> None:
     ):
         with pytest.raises(ToolCallError) as raised:
             call()
-        found.append((type(raised.value), raised.value.code, raised.value.reason, raised.value.index))
+        found.append(
+            (type(raised.value), raised.value.code, raised.value.reason, raised.value.index),
+        )
     assert len(set(found)) == 1
 
 
@@ -210,8 +243,22 @@ def test_tools_of_inputs_are_run_where_the_program_runs_its_own() -> None:
         tools: list[Tool] = InputField()
         answer: str = OutputField()
 
-    lm = ScriptedLM([Response(tool_calls=(ToolCall(name="add", args={"a": 1}), ToolCall(name="own", args={"a": 5}))), "done"])
-    prediction = Predict(Work, tools=[Tool(add, "own")], native=True)(question="q", tools=[add], lm=lm)
+    lm = ScriptedLM(
+        [
+            Response(
+                tool_calls=(
+                    ToolCall(name="add", args={"a": 1}),
+                    ToolCall(name="own", args={"a": 5}),
+                ),
+            ),
+            "done",
+        ],
+    )
+    prediction = Predict(Work, tools=[Tool(add, "own")], native=True)(
+        question="q",
+        tools=[add],
+        lm=lm,
+    )
     assert [result.content for result in prediction.trajectory.steps[0].results] == ["2", "6"]
 
 
@@ -231,14 +278,21 @@ def test_an_agent_may_be_given_tools_with_its_inputs(native):
         return a + b
 
     step = native_step if native else text_step
-    script = [step("hm", "add", {"a": 1, "b": 2}), step("done", "finish", {"answer": 3} if native else None)]
+    script = [
+        step("hm", "add", {"a": 1, "b": 2}),
+        step("done", "finish", {"answer": 3} if native else None),
+    ]
     lm = ScriptedLM(script if native else [*script, fields(reasoning="r", answer=3)])
     with context(lm=lm):
         found = ReAct(Given, [], native=native)(question="1+2?", tools=[add])
     assert found.answer == 3
     assert found.trajectory.steps[0].results[0].content == "3"
     with pytest.raises(DuplicateToolError, match="finish"):
-        ReAct(Given, [], native=native)(question="?", tools=[Tool(add, "finish")], lm=ScriptedLM([]))
+        ReAct(Given, [], native=native)(
+            question="?",
+            tools=[Tool(add, "finish")],
+            lm=ScriptedLM([]),
+        )
 
 
 def test_what_an_argument_itself_requires_is_kept() -> None:
@@ -246,15 +300,25 @@ def test_what_an_argument_itself_requires_is_kept() -> None:
     inner = {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}
     for parameters in ([{"name": "a", **inner}], {"a": inner}):
         [declared] = requested(tools=[{**BARE, "parameters": parameters}]).tools
-        assert declared["function"]["parameters"] == {"type": "object", "properties": {"a": inner}, "required": ["a"]}
+        assert declared["function"]["parameters"] == {
+            "type": "object",
+            "properties": {"a": inner},
+            "required": ["a"],
+        }
 
 
 def test_parameters_that_are_no_json_are_told() -> None:
     """E57."""
-    for bad in ({"type": "object", "properties": {"a": {"default": object()}}}, {"type": "object", "default": float("nan")}):
+    for bad in (
+        {"type": "object", "properties": {"a": {"default": object()}}},
+        {"type": "object", "default": float("nan")},
+    ):
         with pytest.raises(ToolCallError, match="are not JSON") as raised:
             requested(tools=[{**BARE, "parameters": bad}])
-        assert (raised.value.code, raised.value.reason) == ("invalid_tool_spec", "invalid_parameters")
+        assert (raised.value.code, raised.value.reason) == (
+            "invalid_tool_spec",
+            "invalid_parameters",
+        )
     cyclic: dict[str, Any] = {"type": "object", "properties": {}}
     cyclic["properties"]["again"] = cyclic
     with pytest.raises(InputError, match="contains itself"):

@@ -13,8 +13,9 @@ from agent_script import fields, text_step
 from mcp.server.mcpserver import MCPServer as Remote
 
 import ferrule
-from ferrule.bridges.mcp.client.mcp_server import MCPServer
+from ferrule.approval.policy import Policy, ask
 from ferrule.errors import MCPConnectionError
+from ferrule.mcp_bridge.client.mcp_server import MCPServer
 from ferrule.programs.predict import Predict
 from ferrule.programs.react import ReAct
 from ferrule.runs.run import Run
@@ -22,7 +23,6 @@ from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.server_tools import separate_names
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import LiveToolbox, Toolbox
-from ferrule.values.confirmation.policy import Policy, ask
 
 
 def remote(name: str = "sums", *functions: Any) -> Remote:
@@ -74,7 +74,11 @@ def script(native: bool, *calls: dict[str, Any]) -> ScriptedLM:
     if native:
         return ScriptedLM([*calls, FINISH])
     return ScriptedLM(
-        [*(text_step("", each["name"], each["args"]) for each in calls), text_step("", "finish"), fields(reasoning="", answer="done")]
+        [
+            *(text_step("", each["name"], each["args"]) for each in calls),
+            text_step("", "finish"),
+            fields(reasoning="", answer="done"),
+        ],
     )
 
 
@@ -84,13 +88,22 @@ FINISH = call("finish", answer="done")
 @pytest.fixture
 def sums() -> Any:
     made = remote()
-    server = MCPServer.in_memory(made, trust=True, confirm=False, poll_s=0.000001, result_mode="content")
+    server = MCPServer.in_memory(
+        made,
+        trust=True,
+        confirm=False,
+        poll_s=0.000001,
+        result_mode="content",
+    )
     yield made, server
     server.close()
 
 
 @pytest.mark.parametrize("native", [True, False])
-def test_a_tool_that_came_is_offered_from_the_next_turn_on_and_the_prompt_before_it_stays(sums: Any, native: bool) -> None:
+def test_a_tool_that_came_is_offered_from_the_next_turn_on_and_the_prompt_before_it_stays(
+    sums: Any,
+    native: bool,
+) -> None:
     """P66, P73, M55."""
     made, server = sums
     lm = script(native, call("change", what="more"), call("times", a=2, b=3))
@@ -101,7 +114,13 @@ def test_a_tool_that_came_is_offered_from_the_next_turn_on_and_the_prompt_before
     assert list(second.messages)[: len(first.messages)] == list(first.messages)
     assert list(third.messages)[: len(second.messages)] == list(second.messages)
     if native:
-        assert [each["function"]["name"] for each in second.tools] == ["add", "change", "user_clarification", "finish", "times"]
+        assert [each["function"]["name"] for each in second.tools] == [
+            "add",
+            "change",
+            "user_clarification",
+            "finish",
+            "times",
+        ]
     else:
         assert "From now on there are these tools too:\n- times" in second.messages[-1].text
     assert "times" not in agent.tools  # the next run learns of it in its turn
@@ -131,7 +150,10 @@ def test_async_programs_take_in_changes_too(sums: Any) -> None:
     assert asyncio.run(whole()).trajectory["observation_1"] == "6"
 
 
-def test_a_server_that_cannot_be_listed_again_leaves_the_tools_as_they_were(sums: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_cannot_be_listed_again_leaves_the_tools_as_they_were(
+    sums: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     _, server = sums
     lm = ScriptedLM([call("add", a=1, b=1), call("add", a=2, b=3), FINISH])
     agent = ReAct("task -> answer", [server])
@@ -182,7 +204,9 @@ def test_a_run_after_a_refresh_begins_with_the_tools_of_now(sums: Any) -> None:
 
 def test_tools_that_were_picked_change_and_go_and_no_others_come(sums: Any) -> None:
     made, server = sums
-    lm = ScriptedLM([call("change", what="more"), call("change", what="other"), call("add", a=1, b=1), FINISH])
+    lm = ScriptedLM(
+        [call("change", what="more"), call("change", what="other"), call("add", a=1, b=1), FINISH],
+    )
     prediction = ReAct("task -> answer", [*server, tell(made)])(task="x", lm=lm)
     assert prediction.trajectory["observation_2"] == "3"
     assert "times" not in str(lm.requests[-1].tools)
@@ -190,7 +214,13 @@ def test_tools_that_were_picked_change_and_go_and_no_others_come(sums: Any) -> N
 
 def test_predict_sees_changes_too(sums: Any) -> None:
     made, server = sums
-    lm = ScriptedLM([call("change", what="more"), call("times", a=2, b=3), "[[ ## answer ## ]]\nsix\n\n[[ ## completed ## ]]"])
+    lm = ScriptedLM(
+        [
+            call("change", what="more"),
+            call("times", a=2, b=3),
+            "[[ ## answer ## ]]\nsix\n\n[[ ## completed ## ]]",
+        ],
+    )
     prediction = Predict("task -> answer", tools=[server, tell(made)])(task="x", lm=lm)
     assert prediction.trajectory.steps[1].results[0].content == "6"
 
@@ -218,7 +248,9 @@ def test_a_replay_has_the_same_tools_and_lists_none(sums: Any) -> None:
     with ferrule.context(lm=lm):
         assert again.resume().status == "done", again.error
     assert again.trajectory["observation_1"] == "6"
-    assert [json.loads(text)["journal"][k]["slot"] for k in range(3)] == [each.slot for each in again.journal.entries[:3]]
+    assert [json.loads(text)["journal"][k]["slot"] for k in range(3)] == [
+        each.slot for each in again.journal.entries[:3]
+    ]
 
 
 def test_a_quiet_server_costs_no_entry_and_no_list(sums: Any) -> None:
@@ -236,7 +268,14 @@ def test_many_tools_of_a_server_go_on_the_shelf_and_new_ones_too(sums: Any) -> N
     """P73: `Toolbox(search=..., keep=...)` over servers."""
     made, server = sums
     box = Toolbox([server, tell(made)], search="bm25", keep=["change"])
-    lm = ScriptedLM([call("change", what="more"), call("search_tools", query="multiply numbers", limit=1), call("times", a=2, b=3), FINISH])
+    lm = ScriptedLM(
+        [
+            call("change", what="more"),
+            call("search_tools", query="multiply numbers", limit=1),
+            call("times", a=2, b=3),
+            FINISH,
+        ],
+    )
     prediction = ReAct("task -> answer", box)(task="x", lm=lm)
     assert prediction.trajectory["observation_2"] == "6"
     assert len(lm.requests[1].tools) == len(lm.requests[0].tools)
@@ -255,7 +294,9 @@ def test_a_run_of_a_forked_process_has_the_tools_and_connects_for_a_call_alone(s
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_run_finds_new_tools_on_the_shelf_after_another_run_has_begun_with_them(sums: Any) -> None:
+def test_a_run_finds_new_tools_on_the_shelf_after_another_run_has_begun_with_them(
+    sums: Any,
+) -> None:
     made, server = sums
 
     def change(what: str) -> str:
@@ -266,7 +307,14 @@ def test_a_run_finds_new_tools_on_the_shelf_after_another_run_has_begun_with_the
         return "changed"
 
     agent = ReAct("task -> answer", Toolbox([server, change], search="bm25", keep=["change"]))
-    lm = ScriptedLM([call("change", what="more"), call("search_tools", query="multiply numbers", limit=1), call("times", a=2, b=3), FINISH])
+    lm = ScriptedLM(
+        [
+            call("change", what="more"),
+            call("search_tools", query="multiply numbers", limit=1),
+            call("times", a=2, b=3),
+            FINISH,
+        ],
+    )
     assert agent(task="x", lm=lm).trajectory["observation_2"] == "6"
 
 
@@ -291,8 +339,19 @@ def test_names_that_two_servers_have_are_told_apart_by_the_server() -> None:
 
     one, two = MCPServer.in_memory(remote("one", finish)), MCPServer.in_memory(remote("two"))
     agent = ReAct("task -> answer", [one, two, times])
-    assert list(agent.tools) == ["one__add", "one__finish", "two__add", "times", "user_clarification", "finish"]
-    assert [each.name for each in Toolbox([*one.tools, *two.tools])] == ["one__add", "finish", "two__add"]
+    assert list(agent.tools) == [
+        "one__add",
+        "one__finish",
+        "two__add",
+        "times",
+        "user_clarification",
+        "finish",
+    ]
+    assert [each.name for each in Toolbox([*one.tools, *two.tools])] == [
+        "one__add",
+        "finish",
+        "two__add",
+    ]
     assert [each.name for each in Toolbox([*one.tools, *one.tools])] == ["add", "finish"]
     assert [each.name for each in separate_names([*one.tools])] == ["add", "finish"]
     one.close()
@@ -313,7 +372,9 @@ def test_a_server_can_be_added_while_the_agent_works_once_a_person_agrees(sums: 
 
         return change
 
-    lm = ScriptedLM([{"name": "add_server", "args": {"name": "sums"}}, call("add", a=2, b=3), FINISH])
+    lm = ScriptedLM(
+        [{"name": "add_server", "args": {"name": "sums"}}, call("add", a=2, b=3), FINISH],
+    )
     agent = ReAct("task -> answer", [Tool(add_server, require_confirmation=True)])
     with ferrule.context(lm=lm):
         run = agent.start(task="x")

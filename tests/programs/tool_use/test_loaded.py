@@ -22,7 +22,12 @@ def box(**options: Any) -> Toolbox:
     def about(name: str) -> Tool:
         return Tool(lambda: f"{name} is up", f"{name}_status", f"Say whether {name} is up.")
 
-    return Toolbox([about(each) for each in ("mail", "search", "payments", "queue")], search="bm25", keep=["mail_status"], **options)
+    return Toolbox(
+        [about(each) for each in ("mail", "search", "payments", "queue")],
+        search="bm25",
+        keep=["mail_status"],
+        **options,
+    )
 
 
 def call(name: str, **args: Any) -> dict[str, Any]:
@@ -47,7 +52,9 @@ def names(request: Any) -> list[str]:
 FIXED = ["mail_status", "search_tools", "user_clarification", "finish"]
 
 
-def test_what_was_not_called_for_so_many_turns_is_put_back_and_the_declarations_before_it_stay() -> None:
+def test_what_was_not_called_for_so_many_turns_is_put_back_and_the_declarations_before_it_stay() -> (
+    None
+):
     lm = ScriptedLM([*CALLS, FINISH])
     ReAct("task -> answer", box(keep_turns=3))(task="x", lm=lm)
     assert [names(each)[4:] for each in lm.requests] == [
@@ -66,10 +73,17 @@ def test_what_was_not_called_for_so_many_turns_is_put_back_and_the_declarations_
 
 
 def test_in_text_the_model_reads_that_a_tool_was_put_back_and_the_prompt_stays() -> None:
-    steps = [*(text_step("", each["name"], each["args"]) for each in CALLS), text_step("", "finish"), fields(reasoning="", answer="done")]
+    steps = [
+        *(text_step("", each["name"], each["args"]) for each in CALLS),
+        text_step("", "finish"),
+        fields(reasoning="", answer="done"),
+    ]
     lm = ScriptedLM(steps)
     ReAct("task -> answer", box(keep_turns=3), native=False)(task="x", lm=lm)
-    assert "Put back, as not called for 3 turns: `payments_status`. Load them again" in lm.requests[4].messages[-1].text
+    assert (
+        "Put back, as not called for 3 turns: `payments_status`. Load them again"
+        in lm.requests[4].messages[-1].text
+    )
     assert lm.requests[5].messages[0] == lm.requests[0].messages[0]
 
 
@@ -77,7 +91,13 @@ def test_a_tool_that_was_put_back_is_loaded_again_and_counts_anew() -> None:
     calls = [CALLS[0], call("mail_status"), CALLS[0], call("payments_status"), FINISH]
     lm = ScriptedLM(calls)
     prediction = ReAct("task -> answer", box(keep_turns=1))(task="x", lm=lm)
-    assert [names(each)[4:] for each in lm.requests] == [[], ["payments_status"], [], ["payments_status"], ["payments_status"]]
+    assert [names(each)[4:] for each in lm.requests] == [
+        [],
+        ["payments_status"],
+        [],
+        ["payments_status"],
+        ["payments_status"],
+    ]
     assert prediction.trajectory["observation_3"] == "payments is up"
 
 
@@ -106,7 +126,9 @@ def test_a_stored_run_puts_back_the_same_tools_when_it_is_resumed() -> None:
 def test_a_toolbox_of_a_toolbox_keeps_the_number() -> None:
     assert Toolbox(box(keep_turns=3)).keep_turns == 3
     named = [Tool(str.upper, "up")]
-    assert Toolbox(named, keep_turns=3) == Toolbox(named, keep_turns=3) != Toolbox(named, keep_turns=2)
+    assert (
+        Toolbox(named, keep_turns=3) == Toolbox(named, keep_turns=3) != Toolbox(named, keep_turns=2)
+    )
     for wrong in (0, True, "3"):
         with pytest.raises(ferrule.ToolDefinitionError, match="keep_turns"):
             box(keep_turns=wrong)

@@ -69,7 +69,10 @@ class Desk:
 
 def turn(*calls: str) -> Response:
     """`put:a` calls `put` with `a`."""
-    made = [ToolCall(name=each.partition(":")[0], args={"name": each.partition(":")[2]}, id=f"c{k}") for k, each in enumerate(calls)]
+    made = [
+        ToolCall(name=each.partition(":")[0], args={"name": each.partition(":")[2]}, id=f"c{k}")
+        for k, each in enumerate(calls)
+    ]
     return Response(None, tuple(made))
 
 
@@ -80,9 +83,21 @@ def in_order(*names: str) -> list[str]:
 def agents(desk: Desk) -> dict[str, Any]:
     return {
         "ReAct": ReAct("question -> answer", desk.tools(), native=True, parallel=False),
-        "Toolbox": ReAct("question -> answer", Toolbox(desk.tools(), concurrent=False), native=True),
-        "Toolbox of Toolbox": ReAct("question -> answer", Toolbox(Toolbox(desk.tools(), concurrent=False)), native=True),
-        "Predict": Predict("question -> answer", tools=Toolbox(desk.tools(), concurrent=False), native=True),
+        "Toolbox": ReAct(
+            "question -> answer",
+            Toolbox(desk.tools(), concurrent=False),
+            native=True,
+        ),
+        "Toolbox of Toolbox": ReAct(
+            "question -> answer",
+            Toolbox(Toolbox(desk.tools(), concurrent=False)),
+            native=True,
+        ),
+        "Predict": Predict(
+            "question -> answer",
+            tools=Toolbox(desk.tools(), concurrent=False),
+            native=True,
+        ),
     }
 
 
@@ -98,7 +113,12 @@ def test_each_call_waits_for_the_one_before_it(which: str, is_async: bool) -> No
         agent = agents(desk)[which]
         prediction = asyncio.run(agent.acall(question="q")) if is_async else agent(question="q")
     assert (desk.notes, desk.most) == (in_order("a", "b", "c", "d"), 1)
-    assert [result.content for result in prediction.trajectory.steps[0].results] == ["a", "b", "c", "d"]
+    assert [result.content for result in prediction.trajectory.steps[0].results] == [
+        "a",
+        "b",
+        "c",
+        "d",
+    ]
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
@@ -131,7 +151,12 @@ def test_a_call_after_one_that_a_person_must_decide_on_waits_too(which: str) -> 
         run.answer(run.pending[0].deny("no"))
         run.resume()
     assert (run.status, desk.notes, desk.most) == ("done", in_order("a", "b", "c"), 1)
-    assert [result.is_error for result in run.trajectory.steps[0].results] == [False, False, False, True]
+    assert [result.is_error for result in run.trajectory.steps[0].results] == [
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize("before", [False, True], ids=["one at a time", "side by side"])

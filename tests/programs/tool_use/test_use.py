@@ -36,12 +36,20 @@ def pay(n: int) -> str:
 
 def started(made: Tool, *written: str) -> Any:
     RAN.clear()
-    calls = tuple(ToolCall.read({"name": "pay", "arguments": each, "id": f"c{at}"}) for at, each in enumerate(written))
-    return ReAct("question -> answer", [made], native=True).start(question="q", lm=ScriptedLM([Response(None, calls), DONE]))
+    calls = tuple(
+        ToolCall.read({"name": "pay", "arguments": each, "id": f"c{at}"})
+        for at, each in enumerate(written)
+    )
+    return ReAct("question -> answer", [made], native=True).start(
+        question="q",
+        lm=ScriptedLM([Response(None, calls), DONE]),
+    )
 
 
 @pytest.mark.parametrize("others", [(), (HARMLESS,)], ids=["alone", "beside another"])
-def test_a_call_that_lost_a_part_asks_first_where_it_must_happen_once(others: tuple[str, ...]) -> None:
+def test_a_call_that_lost_a_part_asks_first_where_it_must_happen_once(
+    others: tuple[str, ...],
+) -> None:
     """L11, api.md 7: only where the tool says `effect="once"` itself."""
     run = started(tool(effect="once")(pay), LOSSY, *others)
     [question] = run.pending
@@ -60,7 +68,11 @@ def test_nobody_is_asked_about_other_repairs_or_tools() -> None:
 
 
 def test_what_was_said_of_an_effect_survives_a_copy() -> None:
-    for made, said in ((Tool(pay), False), (Tool(pay, effect="once"), True), (Tool(pay, effect="read"), False)):
+    for made, said in (
+        (Tool(pay), False),
+        (Tool(pay, effect="once"), True),
+        (Tool(pay, effect="read"), False),
+    ):
         assert made.says_once is said
         assert made.model_copy(update={"name": "other"}).says_once is said
 
@@ -81,7 +93,9 @@ def test_a_number_for_text_and_null_for_a_default_are_repairs_that_everybody_see
         run = agent.start(question="q", store=store)
     [result] = run.trajectory.steps[0].results
     assert (result.content, result.repairs) == ("5: 1", named)
-    assert [event.call.repairs for event in seen if isinstance(event, (CallStarted, CallFinished))] == [named, named]
+    assert [
+        event.call.repairs for event in seen if isinstance(event, (CallStarted, CallFinished))
+    ] == [named, named]
     with context(lm=ScriptedLM([])):
         assert Run.load(store, run.id, agent).trajectory.steps[0].results[0].repairs == named
     made = Tool(forecast)
@@ -92,7 +106,10 @@ def test_a_number_for_text_and_null_for_a_default_are_repairs_that_everybody_see
 
 def test_repairs_of_the_text_come_before_those_of_the_arguments() -> None:
     call = ToolCall.read({"name": "forecast", "arguments": "{'city': 5,}", "id": "c"})
-    run = ReAct("question -> answer", [forecast], native=True).start(question="q", lm=ScriptedLM([Response(None, (call,)), DONE]))
+    run = ReAct("question -> answer", [forecast], native=True).start(
+        question="q",
+        lm=ScriptedLM([Response(None, (call,)), DONE]),
+    )
     [result] = run.trajectory.steps[0].results
     assert result.repairs == ("single_quotes", "trailing_comma", "number_to_string")
 
@@ -121,4 +138,7 @@ def test_a_question_holds_the_schema_and_the_effect_of_its_tool() -> None:
 def test_the_schema_is_no_part_of_what_a_decision_is_bound_to() -> None:
     """W4: the fingerprint covers it."""
     call = ToolCall(name="pay", args={"euros": 3})
-    assert Question("confirm", "?", call).digest == Question("confirm", "?", call, schema={"type": "object"}, effect="read").digest
+    assert (
+        Question("confirm", "?", call).digest
+        == Question("confirm", "?", call, schema={"type": "object"}, effect="read").digest
+    )

@@ -33,22 +33,22 @@ from ferrule import (
     configure,
     context,
     deny,
+    events,
     gather,
     get_confirmation_status,
     gt,
     respond_to_confirmation,
     tool,
 )
+from ferrule.approval.question import Question
 from ferrule.programs.module import Module
+from ferrule.record import replace
 from ferrule.runs.confirmation import decisions as confirm
 from ferrule.runs.driver import questions as ask_person
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
 from ferrule.runs.observers import Execution
 from ferrule.runs.run import Run
-from ferrule.values.confirmation.question import Question
-from ferrule.values.record import replace
-from ferrule.values.run import event as events
 
 DONE = native_step("done", "finish", {"answer": "ok"})
 
@@ -107,7 +107,9 @@ def _order_agent(placed: list[Any], turns: int = 1) -> Any:
         placed.append((str(what.number), what.article, note))
         return "ordered"
 
-    wanted = [{"name": "order", "args": {"what": {"article": each}}} for each in ("ink", "pen")[:turns]]
+    wanted = [
+        {"name": "order", "args": {"what": {"article": each}}} for each in ("ink", "pen")[:turns]
+    ]
     return ReAct("task -> answer", [order], native=True, lm=ScriptedLM([wanted, DONE]))
 
 
@@ -181,7 +183,9 @@ def test_an_approval_runs_the_call_once_with_what_was_shown() -> None:
     assert second.id != first.id
     with pytest.raises(DecisionError, match="decided already"):
         run.answer(replace(second.deny(), question_id=first.id))
-    run.answer(first.approve())  # the very same decision once more is passed over, and decides nothing else (U92)
+    run.answer(
+        first.approve(),
+    )  # the very same decision once more is passed over, and decides nothing else (U92)
     assert shop.resume(run).pending[0].id == second.id
     assert shop.ran == [("ada", 5)]
 
@@ -226,7 +230,9 @@ def test_an_approval_does_not_reach_a_tool_that_changed_since_the_question() -> 
     run.answer(before.approve())
     old = shop.agent.react.tools["pay"]
     changed = old.model_copy(update={"desc": "Pay, and tell everybody."})
-    shop.agent.react.toolbox = type(shop.agent.react.toolbox)([changed, shop.agent.react.tools["look"]])
+    shop.agent.react.toolbox = type(shop.agent.react.toolbox)(
+        [changed, shop.agent.react.tools["look"]],
+    )
     shop.resume(run)
     assert run.status == "waiting"
     assert run.pending[0].id != before.id
@@ -235,14 +241,23 @@ def test_an_approval_does_not_reach_a_tool_that_changed_since_the_question() -> 
 
 def asking(check: Callable[[], str]) -> Module:
     """A flow that asks about a call with arguments that are worked out anew each time."""
-    from ferrule.values.confirmation.question import Question
-    from ferrule.values.run.act import AskPerson
-    from ferrule.values.run.outcome import Prediction
+    from ferrule.acts import AskPerson
+    from ferrule.approval.question import Question
+    from ferrule.values.outcome import Prediction
 
     class Asking(Module):
         def flow(self, /, **inputs: Any) -> Generator[Any, Any, Any]:
             del inputs
-            [decision] = yield AskPerson((Question("confirm", "?", ToolCall(name="t", args={"to": "x"}), fingerprint=check()),))
+            [decision] = yield AskPerson(
+                (
+                    Question(
+                        "confirm",
+                        "?",
+                        ToolCall(name="t", args={"to": "x"}),
+                        fingerprint=check(),
+                    ),
+                ),
+            )
             return Prediction(kind=decision.kind)
 
     return Asking()
@@ -347,7 +362,9 @@ def test_an_edit_of_one_argument_leaves_a_secret_one_as_it_was() -> None:
         got.append((user, password.get_secret_value()))
         return "in"
 
-    with context(lm=ScriptedLM([native_step("", "login", {"user": "ann", "password": "s3cr3t"}), DONE])):
+    with context(
+        lm=ScriptedLM([native_step("", "login", {"user": "ann", "password": "s3cr3t"}), DONE]),
+    ):
         run = ReAct("task -> answer", [login]).start(task="x")
         run.answer(run.pending[0].approve(user="bob"))
         run.resume()
@@ -359,7 +376,11 @@ def test_an_edit_of_one_argument_leaves_the_others_as_they_were_shown_and_a_repl
     got: list[tuple[str, int, list[int]]] = []
 
     @tool(require_confirmation=True)
-    def order(what: str, dozens: Annotated[int, AfterValidator(lambda n: n * 12)], sizes: Json[list[int]]) -> str:
+    def order(
+        what: str,
+        dozens: Annotated[int, AfterValidator(lambda n: n * 12)],
+        sizes: Json[list[int]],
+    ) -> str:
         """Order."""
         got.append((what, dozens, sizes))
         return "ordered"
@@ -381,7 +402,9 @@ def test_an_edit_of_one_argument_leaves_the_others_as_they_were_shown_and_a_repl
 # -- who, when, what (audit) -----------------------------------------------------------------------------------------
 
 
-def test_every_decision_says_who_when_from_where_and_on_what(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_decision_says_who_when_from_where_and_on_what(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A7, U102, V8."""
     monkeypatch.setattr(confirm, "time", lambda: 100.0)
     shop = Shop([pays("ada")])
@@ -390,7 +413,12 @@ def test_every_decision_says_who_when_from_where_and_on_what(monkeypatch: pytest
     run.answer(question.approve().signed("grace", "web"))
     shop.resume(run)
     [decision] = run.decisions
-    assert (decision.by, decision.via, decision.at, decision.shown) == ("grace", "web", 100.0, question.digest)
+    assert (decision.by, decision.via, decision.at, decision.shown) == (
+        "grace",
+        "web",
+        100.0,
+        question.digest,
+    )
     assert [entry.value for entry in run.journal.entries if entry.kind == "decision"] == [decision]
     assert [event.decision for event in shop.heard(events.Decided)] == [decision]
     with pytest.raises(DecisionError, match="decided already by grace: approved"):
@@ -401,12 +429,19 @@ def test_every_decision_says_who_when_from_where_and_on_what(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("needs", [ask(expires_s=60), True], ids=["tool", "policy"])
-def test_a_question_that_nobody_answers_in_time_counts_as_denied(monkeypatch: pytest.MonkeyPatch, needs: Any) -> None:
+def test_a_question_that_nobody_answers_in_time_counts_as_denied(
+    monkeypatch: pytest.MonkeyPatch,
+    needs: Any,
+) -> None:
     """U101, V6: the model is told, a late approval is refused."""
     now = [1000.0]
     for module in (ask_person, confirm):
         monkeypatch.setattr(module, "time", lambda: now[0])
-    shop = Shop([pays("ada")], needs=needs, policy=Policy([ask("pay", expires_s=60)]) if needs is True else None)
+    shop = Shop(
+        [pays("ada")],
+        needs=needs,
+        policy=Policy([ask("pay", expires_s=60)]) if needs is True else None,
+    )
     run = shop.start()
     question = run.pending[0]
     assert question.expires_at == 1060
@@ -417,11 +452,16 @@ def test_a_question_that_nobody_answers_in_time_counts_as_denied(monkeypatch: py
         run.answer(question.approve())
     shop.resume(run)
     assert shop.ran == []
-    assert run.trajectory["observation_0"] == "This call waited too long for a decision; it was not run."
+    assert (
+        run.trajectory["observation_0"]
+        == "This call waited too long for a decision; it was not run."
+    )
     assert run.decisions[-1].via == "expiry"
 
 
-def test_a_decision_in_time_counts_also_when_the_run_goes_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decision_in_time_counts_also_when_the_run_goes_on_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """V6."""
     now = [1000.0]
     for module in (ask_person, confirm):
@@ -439,7 +479,10 @@ def test_a_decision_in_time_counts_also_when_the_run_goes_on_later(monkeypatch: 
 
 def test_policies_of_settings_and_agent_both_count_and_the_stricter_wins() -> None:
     """A4."""
-    shop = Shop([pays("ada"), pays("eve", amount=500), native_step("", "look", {"at": "x"})], policy=Policy([allow("pay"), deny("look")]))
+    shop = Shop(
+        [pays("ada"), pays("eve", amount=500), native_step("", "look", {"at": "x"})],
+        policy=Policy([allow("pay"), deny("look")]),
+    )
     with context(policy=Policy([ask("pay", amount=gt(100)), allow("*")])):
         run = shop.start()
         assert shop.ran == [("ada", 5)]  # allowed, though the tool itself asks
@@ -447,12 +490,19 @@ def test_policies_of_settings_and_agent_both_count_and_the_stricter_wins() -> No
         shop.resume(run)
     assert shop.ran == [("ada", 5)]
     assert "A policy forbids this call" in run.trajectory["observation_2"]
-    assert [(each.call.name, each.verdict) for each in shop.heard(events.RuleUsed)] == [("pay", "allow"), ("pay", "ask"), ("look", "deny")]
+    assert [(each.call.name, each.verdict) for each in shop.heard(events.RuleUsed)] == [
+        ("pay", "allow"),
+        ("pay", "ask"),
+        ("look", "deny"),
+    ]
 
 
 def test_a_denial_by_policy_is_told_with_its_reason_and_runs_nothing() -> None:
     """A4: an observation; the run goes on."""
-    shop = Shop([pays("ada", "bob")], policy=Policy([deny("pay", to="ada", reason="not her"), allow("pay")]))
+    shop = Shop(
+        [pays("ada", "bob")],
+        policy=Policy([deny("pay", to="ada", reason="not her"), allow("pay")]),
+    )
     run = shop.start()
     assert run.prediction.answer == "ok"
     assert shop.ran == [("bob", 5)]
@@ -510,7 +560,9 @@ def test_a_grant_for_another_call_than_was_shown_is_refused(change: str, via_sto
 
 def test_only_a_call_that_asks_first_can_be_granted() -> None:
     """A6: not the answer to a question of the model."""
-    with context(lm=ScriptedLM([native_step("", "user_clarification", {"question": "Which?"}), DONE])):
+    with context(
+        lm=ScriptedLM([native_step("", "user_clarification", {"question": "Which?"}), DONE]),
+    ):
         run = ReAct("task -> answer", []).start(task="x")
     with pytest.raises(DecisionError, match="grant"):
         run.pending[0].approve(always=Grant())
@@ -538,7 +590,11 @@ def test_an_approval_does_not_outlive_a_cancellation(is_kept: bool) -> None:
         run.cancel()
         with pytest.raises(DecisionError):
             run.answer(question.approve())
-        again = Run.load(store, run.id, shop.agent) if is_kept else Run.from_json(run.to_json(), shop.agent)
+        again = (
+            Run.load(store, run.id, shop.agent)
+            if is_kept
+            else Run.from_json(run.to_json(), shop.agent)
+        )
         assert again.resume().status == "waiting"
         assert shop.ran == []
         again.answer(again.pending[0].deny("not any more"))
@@ -575,7 +631,8 @@ def test_an_approval_that_another_process_discarded_is_not_used_by_a_run_that_ha
 
 @pytest.mark.parametrize("is_kept", [True, False], ids=["store", "memory"])
 def test_an_interrupt_while_a_decision_is_written_leaves_a_question_that_can_be_decided(
-    monkeypatch: pytest.MonkeyPatch, is_kept: bool
+    monkeypatch: pytest.MonkeyPatch,
+    is_kept: bool,
 ) -> None:
     """A15, R15."""
     shop = Shop([pays("ada")])
@@ -602,7 +659,10 @@ def test_an_interrupt_while_a_decision_is_written_leaves_a_question_that_can_be_
 @pytest.mark.parametrize("ahead_s", [600.0, -600.0])
 def test_a_question_of_a_stored_run_expires_by_the_clock_of_its_store(ahead_s: float) -> None:
     """Q8: the clocks of machines do not matter."""
-    shop, store = Shop([pays("ada")], needs=ask(expires_s=60)), MemoryStore(clock=lambda: time.time() + ahead_s)
+    shop, store = (
+        Shop([pays("ada")], needs=ask(expires_s=60)),
+        MemoryStore(clock=lambda: time.time() + ahead_s),
+    )
     with context(lm=shop.lm):
         run = shop.agent.start(task="x", store=store)
         run.answer(run.pending[0].approve())
@@ -622,8 +682,14 @@ def test_a_copy_of_a_kept_run_does_not_bring_its_decisions_along() -> None:
     assert shop.ran == [("ada", 5)]
 
 
-@pytest.mark.parametrize("later", [None, Policy([deny("*")]), Policy([ask("*")])], ids=["none", "deny", "ask"])
-def test_what_was_decided_by_a_policy_stays_decided_when_the_policy_changes(later: Policy | None) -> None:
+@pytest.mark.parametrize(
+    "later",
+    [None, Policy([deny("*")]), Policy([ask("*")])],
+    ids=["none", "deny", "ask"],
+)
+def test_what_was_decided_by_a_policy_stays_decided_when_the_policy_changes(
+    later: Policy | None,
+) -> None:
     """A11: a replay goes by what was so then, and runs nothing twice."""
     shop = Shop([native_step("", "look", {"at": "x"}), pays("ada")])
     with context(policy=Policy([allow("look")])):
@@ -780,7 +846,9 @@ def test_a_decision_by_id_from_another_thread_or_task_counts() -> None:
     second = run.pending[0].id
 
     async def other_task() -> None:
-        await asyncio.create_task(asyncio.to_thread(respond_to_confirmation, second, approved=True, data={"to": "eve"}))
+        await asyncio.create_task(
+            asyncio.to_thread(respond_to_confirmation, second, approved=True, data={"to": "eve"}),
+        )
 
     asyncio.run(other_task())
     assert get_confirmation_status(second) == "edited"
@@ -837,7 +905,11 @@ def test_an_answer_that_is_no_decision_is_refused() -> None:
 def test_a_question_for_input_is_filled_in_or_denied_and_not_only_approved() -> None:
     """Ours."""
     question = Question(
-        "input", "Which room?", ToolCall(name="book"), id="q", form={"type": "object", "properties": {"n": {"type": "integer"}}}
+        "input",
+        "Which room?",
+        ToolCall(name="book"),
+        id="q",
+        form={"type": "object", "properties": {"n": {"type": "integer"}}},
     )
     for decision in (Decision("q", "approve"), Decision("q", "edit", args={"n": 1})):
         with pytest.raises(DecisionError, match="asks for input"):
@@ -859,7 +931,17 @@ def test_a_question_for_input_is_filled_in_or_denied_and_not_only_approved() -> 
         {"status": "maybe"},
         {"data": {}},
     ],
-    ids=["true_rejected", "false_approved", "false_edit", "no_edit", "no_feedback", "text", "approved_edit", "unknown", "empty"],
+    ids=[
+        "true_rejected",
+        "false_approved",
+        "false_edit",
+        "no_edit",
+        "no_feedback",
+        "text",
+        "approved_edit",
+        "unknown",
+        "empty",
+    ],
 )
 def test_a_response_that_contradicts_itself_is_refused(response: dict[str, Any]) -> None:
     """U87, U90."""

@@ -21,12 +21,12 @@ from ferrule import (
     confirm_first,
     context,
     deny,
+    events,
     tool,
 )
+from ferrule.approval.policy import Rule
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
-from ferrule.values.confirmation.policy import Rule
-from ferrule.values.run import event as events
 
 DONE = native_step("done", "finish", {"answer": "ok"})
 
@@ -55,7 +55,12 @@ class Till:
 
         self.pay = tool(pay, effect=effect, concurrent=False)
         self.always = tool(pay, effect=effect, concurrent=False, require_confirmation=True)
-        self.by_arguments = tool(pay, effect=effect, concurrent=False, require_confirmation=lambda _: self.needs)
+        self.by_arguments = tool(
+            pay,
+            effect=effect,
+            concurrent=False,
+            require_confirmation=lambda _: self.needs,
+        )
 
     def start(self, made: Any, policy: Policy | None = None) -> Run:
         with context(lm=self.lm, policy=policy):
@@ -93,7 +98,9 @@ def test_a_denied_call_does_not_run_where_the_tool_was_changed_to_never_ask() ->
 
 
 @pytest.mark.parametrize("first", [None, Policy([ask("pay")])], ids=["tool_asked", "policy_asked"])
-def test_a_denied_call_does_not_run_under_a_policy_that_allows_it_by_now(first: Policy | None) -> None:
+def test_a_denied_call_does_not_run_under_a_policy_that_allows_it_by_now(
+    first: Policy | None,
+) -> None:
     """A1, A4."""
     till = Till(pays(1))
     till.store.decide("r", till.start(till.always, first).pending[0].deny("never"))
@@ -161,7 +168,10 @@ def test_a_denial_that_comes_while_a_call_waits_holds(decided: bool, own: bool) 
         till.store.decide("r", question.approve())
     run = till.resume(made, Policy([deny("pay", reason="closed")]))
     assert run.status == "done"
-    assert run.trajectory["observation_0"] == "A policy forbids this call; it was not run. Reason: closed"
+    assert (
+        run.trajectory["observation_0"]
+        == "A policy forbids this call; it was not run. Reason: closed"
+    )
     assert [(each.kind, each.via) for each in run.decisions][-1] == ("deny", "policy")
     assert till.paid == []
 
@@ -186,7 +196,9 @@ def test_a_denial_holds_for_an_approval_that_was_taken_before_a_crash() -> None:
     assert till.paid == []
 
 
-def test_a_denial_holds_for_the_rest_of_a_turn_that_a_crash_cut_off_and_moves_no_other_call() -> None:
+def test_a_denial_holds_for_the_rest_of_a_turn_that_a_crash_cut_off_and_moves_no_other_call() -> (
+    None
+):
     """A11: what had its result keeps it, in its place."""
     till = Till(pays(1, 2, 3), effect="idempotent")
     till.crash_at = 2
@@ -195,7 +207,10 @@ def test_a_denial_holds_for_the_rest_of_a_turn_that_a_crash_cut_off_and_moves_no
     till.crash_at = 0
     run = till.resume(till.pay, Policy([deny("pay", reason="closed")]))
     contents = [each.content for each in run.trajectory.steps[0].results]
-    assert contents[:2] == ["paid 1", "paid 2"]  # the second had begun: its effect says that it may be repeated
+    assert contents[:2] == [
+        "paid 1",
+        "paid 2",
+    ]  # the second had begun: its effect says that it may be repeated
     assert contents[2].endswith("Reason: closed")
     assert till.paid == [1, 2]
 
@@ -222,11 +237,18 @@ def test_a_grant_does_not_reach_the_equal_tool_of_another_agent() -> None:
             paid.append((account, euros))
             return "ok"
 
-        return ReAct("bill -> receipt", [confirm_first(tool(pay))]).as_tool(f"cashier_{account}", "A cashier.")
+        return ReAct("bill -> receipt", [confirm_first(tool(pay))]).as_tool(
+            f"cashier_{account}",
+            "A cashier.",
+        )
 
     def bill(account: str, euros: int) -> list[Any]:
         receipt = native_step("", "finish", {"receipt": "r"})
-        return [native_step("", f"cashier_{account}", {"bill": str(euros)}), native_step("", "pay", {"euros": euros}), receipt]
+        return [
+            native_step("", f"cashier_{account}", {"bill": str(euros)}),
+            native_step("", "pay", {"euros": euros}),
+            receipt,
+        ]
 
     lm = ScriptedLM([*bill("private", 5), *bill("private", 6), *bill("company", 5000), DONE])
     with context(lm=lm):
@@ -249,7 +271,9 @@ def test_a_ruling_is_written_once() -> None:
 
 
 @pytest.mark.parametrize("rule", [ask("pay", euro=7), deny("pay", where={"Euros": 7})])
-def test_a_rule_about_an_argument_that_its_tool_does_not_have_stops_the_run_before_the_call(rule: Rule) -> None:
+def test_a_rule_about_an_argument_that_its_tool_does_not_have_stops_the_run_before_the_call(
+    rule: Rule,
+) -> None:
     """Ours: a slip of the pen would let every call through."""
     till = Till(pays(7))
     run = till.start(till.pay, Policy([rule]))
@@ -261,4 +285,7 @@ def test_a_rule_about_an_argument_that_its_tool_does_not_have_stops_the_run_befo
 def test_a_rule_for_many_tools_may_be_about_arguments_that_one_of_them_does_not_have() -> None:
     """A4."""
     till = Till(pays(7))
-    assert till.start(till.pay, Policy([deny("*", path="/etc/*"), ask("pa?", to="Eve")])).status == "done"
+    assert (
+        till.start(till.pay, Policy([deny("*", path="/etc/*"), ask("pa?", to="Eve")])).status
+        == "done"
+    )

@@ -102,7 +102,12 @@ DOORS: dict[str, Any] = {
     "abatch": lambda p: asyncio.run(p.abatch([{"question": "q"}], deps=SHOP))[0],
     "bound": lambda p: p.bind(question="q")(deps=SHOP),
     "bound acall": lambda p: asyncio.run(p.bind(question="q").acall(deps=SHOP)),
-    "run_until_done": lambda p: run_until_done(p, {"question": "q"}, decide=lambda _: None, deps=SHOP),
+    "run_until_done": lambda p: run_until_done(
+        p,
+        {"question": "q"},
+        decide=lambda _: None,
+        deps=SHOP,
+    ),
 }
 
 
@@ -129,11 +134,19 @@ RESUMED: dict[str, Any] = {
     "resume": lambda p, raised: p.resume("yes", raised, deps=SHOP),
     "aresume": lambda p, raised: asyncio.run(p.aresume("yes", raised, deps=SHOP)),
     "call": lambda p, raised: p(resume_state=ResumeState(raised, "yes"), deps=SHOP),
-    "acall": lambda p, raised: asyncio.run(p.acall(resume_state=ResumeState(raised, "yes"), deps=SHOP)),
-    "stream": lambda p, raised: p.stream(resume_state=ResumeState(raised, "yes"), deps=SHOP).prediction,
+    "acall": lambda p, raised: asyncio.run(
+        p.acall(resume_state=ResumeState(raised, "yes"), deps=SHOP),
+    ),
+    "stream": lambda p, raised: (
+        p.stream(resume_state=ResumeState(raised, "yes"), deps=SHOP).prediction
+    ),
     "run": lambda _, raised: _approved(raised.run).resume(deps=SHOP).prediction,
-    "run, async": lambda _, raised: asyncio.run(_approved(raised.run).aresume(deps=SHOP)).prediction,
-    "from_json": lambda p, raised: Run.from_json(_approved(raised.run).to_json(), p, deps=SHOP).resume().prediction,
+    "run, async": lambda _, raised: (
+        asyncio.run(_approved(raised.run).aresume(deps=SHOP)).prediction
+    ),
+    "from_json": lambda p, raised: (
+        Run.from_json(_approved(raised.run).to_json(), p, deps=SHOP).resume().prediction
+    ),
 }
 
 
@@ -155,7 +168,9 @@ def test_a_run_resumed_in_its_own_process_keeps_its_deps() -> None:
 
 
 @pytest.mark.parametrize("door", ["call", "acall", "start", "astart", "stream", "batch"])
-def test_a_tool_that_declares_deps_and_gets_none_stops_the_run_before_its_first_act(door: str) -> None:
+def test_a_tool_that_declares_deps_and_gets_none_stops_the_run_before_its_first_act(
+    door: str,
+) -> None:
     """api.md, 21: no model is called; and the error says which tool, which type, and what to pass."""
     program = agent(owner)
     calls: dict[str, Any] = {
@@ -166,7 +181,10 @@ def test_a_tool_that_declares_deps_and_gets_none_stops_the_run_before_its_first_
         "stream": lambda: list(program.stream(question="q")),
         "batch": lambda: program.batch([{"question": "q"}]),
     }
-    with pytest.raises(ConfigurationError, match=r"`owner` declares `Context\[.*Shop\]`, and no `deps` were passed.*deps=.*--deps"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"`owner` declares `Context\[.*Shop\]`, and no `deps` were passed.*deps=.*--deps",
+    ):
         calls[door]()
     assert asked(program) == 0
 
@@ -174,7 +192,10 @@ def test_a_tool_that_declares_deps_and_gets_none_stops_the_run_before_its_first_
 def test_deps_of_another_type_are_refused_and_not_shown() -> None:
     """api.md, 9 and 21: they may hold secrets."""
     program = agent(owner)
-    with pytest.raises(ConfigurationError, match=r"`Context\[.*Shop\]`.* of the type `str`") as raised:
+    with pytest.raises(
+        ConfigurationError,
+        match=r"`Context\[.*Shop\]`.* of the type `str`",
+    ) as raised:
         program(question="q", deps="hunter2")
     assert "hunter2" not in str(raised.value)
     assert asked(program) == 0
@@ -187,7 +208,10 @@ def test_the_check_finds_tools_on_the_shelf_and_in_agents_that_are_tools(where: 
     programs: dict[str, Any] = {
         "shelf": lambda: ReAct("question -> answer", Toolbox([unread], shelf=[owner])),
         "sub-agent": lambda: ReAct("question -> answer", [inner.as_tool("inner")]),
-        "sub-agent of a sub-agent": lambda: ReAct("question -> answer", [ReAct("q -> a", [inner.as_tool("inner")]).as_tool("middle")]),
+        "sub-agent of a sub-agent": lambda: ReAct(
+            "question -> answer",
+            [ReAct("q -> a", [inner.as_tool("inner")]).as_tool("middle")],
+        ),
         "Predict": lambda: Predict("question -> answer", tools=[owner]),
     }
     program = programs[where]()
@@ -216,14 +240,21 @@ def test_deps_that_are_not_needed_may_be_left_out(chosen: Tool) -> None:
 
 
 def test_a_tool_that_accepts_none_is_called_directly_without_deps() -> None:
-    assert (optional(), optional(Context()), optional(Context(deps=SHOP))) == ("none", "none", "bob")
+    assert (optional(), optional(Context()), optional(Context(deps=SHOP))) == (
+        "none",
+        "none",
+        "bob",
+    )
 
 
 def test_a_bare_context_ends_the_run_when_the_tool_reads_deps_that_were_not_passed() -> None:
     """api.md, 21: the model must not say that a thing was done which was not."""
     run = agent(bare).start(question="q")
     assert run.status == "failed"
-    with pytest.raises(ConfigurationError, match=r"`ctx\.deps` was read, and no `deps` were passed.*deps="):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"`ctx\.deps` was read, and no `deps` were passed.*deps=",
+    ):
         _ = run.prediction
 
 
@@ -231,7 +262,12 @@ def test_programs_that_are_tools_and_programs_called_inside_inherit_deps() -> No
     """api.md, 21."""
     inner = agent(owner)
     outer = agent(inner.as_tool("inner"))
-    outer.react.lm = ScriptedLM([native_step("t", "inner", {"question": "who"}), native_step("d", "finish", {"answer": "ok"})])
+    outer.react.lm = ScriptedLM(
+        [
+            native_step("t", "inner", {"question": "who"}),
+            native_step("d", "finish", {"answer": "ok"}),
+        ],
+    )
     found: list[str] = []
 
     @tool
@@ -241,9 +277,16 @@ def test_programs_that_are_tools_and_programs_called_inside_inherit_deps() -> No
         return found[-1]
 
     assert outer(question="q", deps=SHOP).answer == "ok"
-    assert [message.text for message in inner.react.lm.requests[1].messages if message.role == "tool"] == ["bob"]
+    assert [
+        message.text for message in inner.react.lm.requests[1].messages if message.role == "tool"
+    ] == ["bob"]
     caller = agent(calls_one)
-    caller.react.lm = ScriptedLM([native_step("t", "calls_one", {"question": "q"}), native_step("d", "finish", {"answer": "ok"})])
+    caller.react.lm = ScriptedLM(
+        [
+            native_step("t", "calls_one", {"question": "q"}),
+            native_step("d", "finish", {"answer": "ok"}),
+        ],
+    )
     caller(question="q", deps=SHOP)
     assert found == ["bob"]
 
@@ -256,7 +299,11 @@ class Desk(Module):
         self.agent = agent(owner)
 
     def forward(self, question: str) -> Prediction:
-        return self.agent(question=question) if self.own is None else self.agent(question=question, deps=self.own)
+        return (
+            self.agent(question=question)
+            if self.own is None
+            else self.agent(question=question, deps=self.own)
+        )
 
 
 def test_a_program_in_plain_python_passes_its_deps_on_or_others() -> None:
@@ -308,11 +355,15 @@ def test_an_input_called_deps_is_the_input_and_bind_passes_both() -> None:
     for door in ("call", "start", "stream"):
         program = Predict(Named)
         program.set_lm(lm := ScriptedLM([fields(answer="ok")]))
-        made: Any = {"call": program, "start": program.start, "stream": program.stream}[door](deps="the input")
+        made: Any = {"call": program, "start": program.start, "stream": program.stream}[door](
+            deps="the input",
+        )
         assert (made if door == "call" else made.prediction).answer == "ok"
         assert "the input" in lm.requests[0].messages[-1].text
     program = ReAct(Named, [owner], native=True)
-    program.set_lm(ScriptedLM([native_step("t", "owner"), native_step("d", "finish", {"answer": "ok"})] * 2))
+    program.set_lm(
+        ScriptedLM([native_step("t", "owner"), native_step("d", "finish", {"answer": "ok"})] * 2),
+    )
     assert seen(program.bind(deps="the input")(deps=SHOP)) == "bob"
     assert seen(program.bind(deps="the input").start(deps=SHOP).prediction) == "bob"
 
@@ -336,7 +387,9 @@ def test_a_waiting_run_that_is_resumed_without_its_deps_keeps_waiting_with_its_d
     assert kept.status == "waiting"
     assert asked(program) == 1
     assert seen(Run.load(store, "r", program, deps=SHOP).resume().prediction) == "sold by bob"
-    assert seen(Run.load(store, "r", program).prediction) == "sold by bob"  # a run that is done is only read
+    assert (
+        seen(Run.load(store, "r", program).prediction) == "sold by bob"
+    )  # a run that is done is only read
 
 
 # -- a `forward` with a `Context` ---------------------------------------------------------------------------------
@@ -359,7 +412,7 @@ class Last(Module):
 class OnlyAsync(Module):
     """An `aforward` with an annotation as text."""
 
-    async def aforward(self, question: str, ctx: "Context[Shop]") -> tuple[str, str]:  # noqa: UP037  as users write it
+    async def aforward(self, question: str, ctx: "Context[Shop]") -> tuple[str, str]:
         return question, ctx.deps.owner
 
 
@@ -367,7 +420,11 @@ class OnlyAsync(Module):
 def test_a_forward_takes_the_deps_in_a_context(kind: Any) -> None:
     program, shop = kind(), Shop("bo")
     assert program("?", deps=shop) == program(question="?", deps=shop) == ("?", "bo")
-    assert asyncio.run(program.acall("?", deps=shop)) == asyncio.run(program.acall(question="?", deps=shop)) == ("?", "bo")
+    assert (
+        asyncio.run(program.acall("?", deps=shop))
+        == asyncio.run(program.acall(question="?", deps=shop))
+        == ("?", "bo")
+    )
     assert program.start(question="?", deps=shop).prediction == ("?", "bo")
 
 
@@ -383,7 +440,11 @@ def test_the_context_of_a_forward_knows_the_run_and_is_not_stored() -> None:
 
 def test_an_event_names_the_positional_inputs_of_a_forward_with_a_context() -> None:
     started: list[Any] = []
-    with context(callbacks=[lambda event: started.append(event.inputs) if isinstance(event, RunStarted) else None]):
+    with context(
+        callbacks=[
+            lambda event: started.append(event.inputs) if isinstance(event, RunStarted) else None,
+        ],
+    ):
         First()("?", deps=Shop())
         Last()("?", deps=Shop())
     assert started == [{"question": "?"}] * 2
@@ -402,7 +463,10 @@ def test_a_program_inside_a_forward_gets_the_deps_or_others() -> None:
 
 def test_a_forward_without_its_deps_is_not_executed() -> None:
     for kind in (First, Last, OnlyAsync):
-        with pytest.raises(ConfigurationError, match=r"`\w+\.a?forward` declares `Context\[.*Shop\]`, and no `deps` were passed"):
+        with pytest.raises(
+            ConfigurationError,
+            match=r"`\w+\.a?forward` declares `Context\[.*Shop\]`, and no `deps` were passed",
+        ):
             kind()("?")
         with pytest.raises(ConfigurationError, match="of the type `int`"):
             kind()("?", deps=3)
@@ -470,7 +534,7 @@ ShopContext = Context[Shop]
 
 
 class ByAlias(Module):
-    def forward(self, question: str, ctx: "ShopContext") -> tuple[str, str]:  # noqa: UP037  as with `from __future__ import annotations`
+    def forward(self, question: str, ctx: "ShopContext") -> tuple[str, str]:
         return told(question, ctx)
 
 

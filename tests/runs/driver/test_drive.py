@@ -15,6 +15,8 @@ import pytest
 from agent_script import fields, text_step
 
 from ferrule import settings
+from ferrule.acts import AskPerson, CallCode, CallModel, CallTools, Once, Tell, Within
+from ferrule.approval.question import Question
 from ferrule.concurrency.offload import POOL_SIZE
 from ferrule.errors import (
     ConfigurationError,
@@ -26,6 +28,7 @@ from ferrule.errors import (
     ToolStop,
     UnavailableError,
 )
+from ferrule.events import Custom, Migrated
 from ferrule.models.model import BaseLM
 from ferrule.programs.predict import Predict
 from ferrule.programs.react import ReAct
@@ -38,12 +41,9 @@ from ferrule.testing.offline.model import AutoLM
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
-from ferrule.values.confirmation.question import Question
 from ferrule.values.conversation.exchange import Request, Response
 from ferrule.values.conversation.message import Message, Messages
-from ferrule.values.run.act import AskPerson, CallCode, CallModel, CallTools, Once, Tell, Within
-from ferrule.values.run.event import Custom, Migrated
-from ferrule.values.run.outcome import Prediction
+from ferrule.values.outcome import Prediction
 
 
 class Flow:
@@ -116,10 +116,19 @@ def lm_calls(lm: ScriptedLM) -> int:
 
 @pytest.mark.parametrize(
     ("act", "found"),
-    [(5, "found 5."), (None, "found None."), ("x", "found 'x'."), ((each for each in ()), "write `yield from` before a generator.")],
+    [
+        (5, "found 5."),
+        (None, "found None."),
+        ("x", "found 'x'."),
+        ((each for each in ()), "write `yield from` before a generator."),
+    ],
     ids=["number", "None", "text", "generator"],
 )
-def test_a_flow_that_yields_anything_but_an_act_fails_with_what_it_yielded(act: Any, found: str, driver: str) -> None:
+def test_a_flow_that_yields_anything_but_an_act_fails_with_what_it_yielded(
+    act: Any,
+    found: str,
+    driver: str,
+) -> None:
     def flow() -> Generator[Any, Any, Any]:
         yield act
 
@@ -132,7 +141,10 @@ def test_a_flow_that_yields_anything_but_an_act_fails_with_what_it_yielded(act: 
 def test_a_flow_that_is_no_generator_fails_with_what_it_returned(driver: str) -> None:
     error = started(lambda: Prediction(a=1), driver).error  # type: ignore[arg-type, return-value]
     assert isinstance(error, RunError)
-    assert "returned Prediction(a=1), which is no generator: write it as a generator that yields acts" in str(error)
+    assert (
+        "returned Prediction(a=1), which is no generator: write it as a generator that yields acts"
+        in str(error)
+    )
 
 
 @pytest.mark.parametrize("lm", [None, "openai/gpt-5-mini"])
@@ -155,8 +167,14 @@ class Strict(BaseLM):
 JUNK: dict[str, tuple[Any, str]] = {
     "text": (CallModel("hi", Strict()), "CallModel(Request(Messages([Message('user', text)]), "),  # type: ignore[arg-type]
     "text in a request": (CallModel(Request("hi"), Strict()), "CallModel(Request(Messages("),  # type: ignore[arg-type]
-    "dicts": (CallModel(Request(Messages([{"role": "user"}])), Strict()), "CallModel(Request(Messages("),  # type: ignore[list-item]
-    "functions": (CallModel(Request(Messages([Message("user", "hi")]), tools=[add]), Strict()), "CallModel("),  # type: ignore[arg-type]
+    "dicts": (
+        CallModel(Request(Messages([{"role": "user"}])), Strict()),
+        "CallModel(Request(Messages(",
+    ),  # type: ignore[list-item]
+    "functions": (
+        CallModel(Request(Messages([Message("user", "hi")]), tools=[add]), Strict()),
+        "CallModel(",
+    ),  # type: ignore[arg-type]
     "no calls": (CallTools("add"), "CallTools((checked_call, ...))"),  # type: ignore[arg-type]
     "unchecked calls": (CallTools((ToolCall(name="add"),)), "CallTools((checked_call, ...))"),  # type: ignore[arg-type]
     "no questions": (AskPerson("really?"), "AskPerson((Question(...), ...))"),  # type: ignore[arg-type]
@@ -167,7 +185,11 @@ JUNK: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("act", "form"), JUNK.values(), ids=JUNK)
-def test_an_act_that_holds_something_else_fails_with_its_form(act: Any, form: str, driver: str) -> None:
+def test_an_act_that_holds_something_else_fails_with_its_form(
+    act: Any,
+    form: str,
+    driver: str,
+) -> None:
     """Not with an error about an attribute, deep inside."""
 
     def flow() -> Generator[Any, Any, Any]:
@@ -265,10 +287,14 @@ def test_another_prompt_gets_the_recorded_answer_and_the_journal_says_so(driver:
     assert [entry.kind for entry in run.journal.entries] == ["model", "migrated", "model"]
     then, now = run.journal.entries[1].value["differs"]["model request"]
     assert (then, now) == (request("one").digest, request("two").digest)
-    assert [each.differs for each in events if isinstance(each, Migrated)] == [{"model request": (then, now)}]
+    assert [each.differs for each in events if isinstance(each, Migrated)] == [
+        {"model request": (then, now)},
+    ]
 
 
-def test_a_models_failure_is_thrown_into_the_flow_and_replayed_if_it_was_handled(driver: str) -> None:
+def test_a_models_failure_is_thrown_into_the_flow_and_replayed_if_it_was_handled(
+    driver: str,
+) -> None:
     """D21: a flow may mend a context overflow; the replay must take the same turn."""
     lm = ScriptedLM([ContextOverflowError("too long"), "short", "done"])
     crash = [True]
@@ -289,7 +315,9 @@ def test_a_models_failure_is_thrown_into_the_flow_and_replayed_if_it_was_handled
     assert len(lm.requests) == 2
 
 
-def test_a_models_failure_that_nobody_handles_fails_the_run_and_is_tried_again_on_resume(driver: str) -> None:
+def test_a_models_failure_that_nobody_handles_fails_the_run_and_is_tried_again_on_resume(
+    driver: str,
+) -> None:
     """Ours: a server that was down is asked again."""
     lm = ScriptedLM([UnavailableError("down"), "up"])
 
@@ -322,7 +350,9 @@ def test_a_question_without_an_answer_suspends_and_its_decision_resumes(driver: 
 
     def flow() -> Generator[Any, Any, Any]:
         yield CallModel(request(), lm)
-        decisions = yield AskPerson((Question("confirm", "Sure?", ToolCall(name="rm", args={"path": "x"})),))
+        decisions = yield AskPerson(
+            (Question("confirm", "Sure?", ToolCall(name="rm", args={"path": "x"})),),
+        )
         return Prediction(decision=decisions[0].kind)
 
     run = started(flow, driver)
@@ -335,11 +365,18 @@ def test_a_question_without_an_answer_suspends_and_its_decision_resumes(driver: 
     assert len(lm.requests) == 1
 
 
-def test_question_ids_are_the_same_when_the_run_waits_again_and_differ_between_runs(driver: str) -> None:
+def test_question_ids_are_the_same_when_the_run_waits_again_and_differ_between_runs(
+    driver: str,
+) -> None:
     """U94, U100, api.md 10."""
 
     def flow() -> Generator[Any, Any, Any]:
-        yield AskPerson((Question("confirm", "Sure?", ToolCall(name="rm")), Question("confirm", "Sure?", ToolCall(name="rm"))))
+        yield AskPerson(
+            (
+                Question("confirm", "Sure?", ToolCall(name="rm")),
+                Question("confirm", "Sure?", ToolCall(name="rm")),
+            ),
+        )
         return Prediction()
 
     run, other = started(flow, driver), started(flow, driver)
@@ -360,10 +397,18 @@ def test_observers_are_told_live_and_a_replay_is_silent(driver: str) -> None:
         yield Tell(Custom("after"))
         return Prediction()
 
-    run = started(flow, driver, observers=(lambda event: told.append(getattr(event, "name", type(event).__name__)),))
+    run = started(
+        flow,
+        driver,
+        observers=(lambda event: told.append(getattr(event, "name", type(event).__name__)),),
+    )
     assert told == ["RunStarted", "before", "ModelCalled", "ModelAnswered", "RunFinished"]
     crash[0], told[:] = False, []
-    carry(run, driver, observers=(lambda event: told.append(getattr(event, "name", type(event).__name__)),))
+    carry(
+        run,
+        driver,
+        observers=(lambda event: told.append(getattr(event, "name", type(event).__name__)),),
+    )
     assert told == ["Resumed", "after", "RunFinished"]
 
 
@@ -388,7 +433,9 @@ def test_calls_of_one_turn_run_at_once_and_results_keep_their_order(driver: str,
     tool = Tool(meet if kind == "sync tools" else ameet, "meet")
 
     def flow() -> Generator[Any, Any, Any]:
-        results: list[ToolResult] = yield CallTools(tuple(checked(tool, f"c{n}", n=n) for n in range(8)))
+        results: list[ToolResult] = yield CallTools(
+            tuple(checked(tool, f"c{n}", n=n) for n in range(8)),
+        )
         return Prediction(found=[(result.call_id, result.content) for result in results])
 
     assert started(flow, driver).prediction.found == [(f"c{n}", str(n)) for n in range(8)]
@@ -421,7 +468,11 @@ colour: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="
 
 @pytest.mark.parametrize("calls", [1, 2])
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_tools_see_the_callers_context_variables_and_leave_them_alone(driver: str, kind: str, calls: int) -> None:
+def test_tools_see_the_callers_context_variables_and_leave_them_alone(
+    driver: str,
+    kind: str,
+    calls: int,
+) -> None:
     """U60; architecture: one `copy_context()` a call."""
 
     def look() -> str:
@@ -508,14 +559,30 @@ def test_agents_that_tools_call_from_threads_of_their_own_never_wait_for_the_poo
 
     def ask() -> str:
         calls = tuple(ToolCall(name="inner", args={"number": i}) for i in range(2))
-        lm = ScriptedLM([Response(tool_calls=calls), Response(tool_calls=(ToolCall(name="finish", args={"answer": "a"}),))])
+        lm = ScriptedLM(
+            [
+                Response(tool_calls=calls),
+                Response(tool_calls=(ToolCall(name="finish", args={"answer": "a"}),)),
+            ],
+        )
         with ThreadPoolExecutor(1) as pool:
-            return pool.submit(ReAct("question -> answer", [inner], native=True), question="q", lm=lm).result().answer
+            return (
+                pool.submit(ReAct("question -> answer", [inner], native=True), question="q", lm=lm)
+                .result()
+                .answer
+            )
 
     outer = ReAct("question -> answer", [Tool(ask)], native=True)
     calls = tuple(ToolCall(name="ask", args={}) for _ in range(POOL_SIZE + 8))
-    lm = ScriptedLM([Response(tool_calls=calls), Response(tool_calls=(ToolCall(name="finish", args={"answer": "b"}),))])
-    assert [result.content for result in outer(question="q", lm=lm).trajectory.steps[0].results] == ["a"] * (POOL_SIZE + 8)
+    lm = ScriptedLM(
+        [
+            Response(tool_calls=calls),
+            Response(tool_calls=(ToolCall(name="finish", args={"answer": "b"}),)),
+        ],
+    )
+    assert [
+        result.content for result in outer(question="q", lm=lm).trajectory.steps[0].results
+    ] == ["a"] * (POOL_SIZE + 8)
 
 
 def test_a_cancelled_run_acts_no_more_and_can_go_on_later(driver: str) -> None:
@@ -624,7 +691,9 @@ def test_a_done_run_is_not_carried_again(driver: str) -> None:
 
 def test_calls_without_ids_get_ids_by_position(driver: str) -> None:
     """E32, U100: generated ids are unique in the message and the same in every replay."""
-    response = Response(tool_calls=(ToolCall(name="a"), ToolCall(name="b", id="x"), ToolCall(name="c", id="x")))
+    response = Response(
+        tool_calls=(ToolCall(name="a"), ToolCall(name="b", id="x"), ToolCall(name="c", id="x")),
+    )
 
     class Careless(BaseLM):
         def complete(self, request: Request) -> Response:
@@ -653,15 +722,27 @@ class LaterOnly:
 
 
 IN_TEXT = {
-    ReAct: [text_step("t", "clock"), text_step("t", "finish"), fields(reasoning="r", answer="well")],
-    Predict: [fields(tool_calls={"tool_calls": [{"name": "clock", "args": {}}]}), fields(answer="well")],
+    ReAct: [
+        text_step("t", "clock"),
+        text_step("t", "finish"),
+        fields(reasoning="r", answer="well"),
+    ],
+    Predict: [
+        fields(tool_calls={"tool_calls": [{"name": "clock", "args": {}}]}),
+        fields(answer="well"),
+    ],
 }
 
 
 @pytest.mark.parametrize("kind", [ReAct, Predict])
 @pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("store", [None, MemoryStore])
-def test_a_run_that_ended_leaves_nothing_to_the_garbage_collector(driver: str, kind: Any, native: bool, store: Any) -> None:
+def test_a_run_that_ended_leaves_nothing_to_the_garbage_collector(
+    driver: str,
+    kind: Any,
+    native: bool,
+    store: Any,
+) -> None:
     """F1, F4: its memory is given back with the last name of it."""
     held: list[weakref.ref[Any]] = []
 
@@ -670,7 +751,11 @@ def test_a_run_that_ended_leaves_nothing_to_the_garbage_collector(driver: str, k
         return "noon"
 
     def carried() -> None:
-        run = Run(kind("question -> answer", tools=[Tool(clock)], native=native), (), {"question": "q"})
+        run = Run(
+            kind("question -> answer", tools=[Tool(clock)], native=native),
+            (),
+            {"question": "q"},
+        )
         if store is not None:
             run.keep(store())
         with settings.context(lm=AutoLM("well") if native else ScriptedLM(IN_TEXT[kind])):

@@ -52,15 +52,23 @@ def add(x: int) -> str:
     return str(x + 1)
 
 
-CALLS = [{"name": "book", "args": {"hotel": "Ritz"}}, {"name": "add", "args": {"x": 1}}, {"name": "add", "args": {"x": "zz"}}]
+CALLS = [
+    {"name": "book", "args": {"hotel": "Ritz"}},
+    {"name": "add", "args": {"x": 1}},
+    {"name": "add", "args": {"x": "zz"}},
+]
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
-def test_a_turn_with_a_call_that_ran_one_that_did_not_fit_and_one_that_waits_goes_on(order: tuple[int, ...]) -> None:
+def test_a_turn_with_a_call_that_ran_one_that_did_not_fit_and_one_that_waits_goes_on(
+    order: tuple[int, ...],
+) -> None:
     """Two calls of one tool: the one that ran has two entries in the journal, and is still one call."""
     agent, store = ReAct("question -> answer", [book, add], native=True), MemoryStore()
     calls: list[dict[str, Any]] = [CALLS[k] for k in order]
-    with context(lm=ScriptedLM([{"tool_calls": calls}, {"name": "finish", "args": {"answer": "done"}}])):
+    with context(
+        lm=ScriptedLM([{"tool_calls": calls}, {"name": "finish", "args": {"answer": "done"}}]),
+    ):
         waiting = agent.start(question="q", store=store)
         run = Run.load(store, waiting.id, agent)
         run.answer(run.pending[0].approve())
@@ -89,13 +97,23 @@ def send(euros: int) -> str:
 
 def agent_of(*, parallel: bool, nested: bool) -> ReAct:
     agent = ReAct("question -> answer", [pay, send], native=True, parallel=parallel)
-    return ReAct("question -> answer", [agent.as_tool("desk"), send], native=True) if nested else agent
+    return (
+        ReAct("question -> answer", [agent.as_tool("desk"), send], native=True) if nested else agent
+    )
 
 
 PAY, SEND = ({"name": name, "args": {}} for name in ("desk_dot_pay", "send"))
 KINDS = [
-    *({**call, "args": {"euros": euros}} for call in (PAY, SEND, {"name": "desk.pay"}) for euros in (10, "10", 20, "ten")),
-    *(PAY, {"name": "user_clarification", "args": {"question": "which?"}}, {"name": "gone", "args": {"euros": 10}}),
+    *(
+        {**call, "args": {"euros": euros}}
+        for call in (PAY, SEND, {"name": "desk.pay"})
+        for euros in (10, "10", 20, "ten")
+    ),
+    *(
+        PAY,
+        {"name": "user_clarification", "args": {"question": "which?"}},
+        {"name": "gone", "args": {"euros": 10}},
+    ),
 ]
 HOW = ["approve", "deny", "edit", "edit twice"]
 
@@ -104,13 +122,21 @@ def decide(question: Question, first: int) -> Decision:
     """What a person says: the same to equal questions. An `edit twice` first gives what does not fit."""
     args = question.call.args
     if question.kind == "unknown":  # as if the call had ended before the crash
-        return question.reply(f"paid {args['euros']} {args['why']}" if "why" in args else f"sent {args['euros']}")
+        return question.reply(
+            f"paid {args['euros']} {args['why']}" if "why" in args else f"sent {args['euros']}",
+        )
     if question.kind == "clarify":
         return question.reply("this one")
     how = HOW[(first + args["euros"] // 10) % 4]
     if how == "edit twice" and not question.text.startswith("The edited"):
         return question.approve(euros=["no", "number"])
-    return question.deny("no") if how == "deny" else question.approve() if how == "approve" else question.approve(euros=args["euros"] + 1)
+    return (
+        question.deny("no")
+        if how == "deny"
+        else question.approve()
+        if how == "approve"
+        else question.approve(euros=args["euros"] + 1)
+    )
 
 
 def played(run: Run, first: int) -> Run:
@@ -131,13 +157,36 @@ turns = st.lists(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4), min_s
 
 
 @given(turns=turns, first=st.integers(0, 3), parallel=st.booleans(), nested=st.booleans())
-@example(turns=[[SEND | {"args": {"euros": "ten"}}, SEND | {"args": {"euros": "10"}}]], first=0, parallel=True, nested=False)
-@example(turns=[[{"name": "user_clarification", "args": {"question": "which?"}}] * 2], first=0, parallel=False, nested=False)
-@example(turns=[[PAY | {"args": {"euros": "10"}}, PAY | {"args": {"euros": 10}}]], first=0, parallel=True, nested=False)
+@example(
+    turns=[[SEND | {"args": {"euros": "ten"}}, SEND | {"args": {"euros": "10"}}]],
+    first=0,
+    parallel=True,
+    nested=False,
+)
+@example(
+    turns=[[{"name": "user_clarification", "args": {"question": "which?"}}] * 2],
+    first=0,
+    parallel=False,
+    nested=False,
+)
+@example(
+    turns=[[PAY | {"args": {"euros": "10"}}, PAY | {"args": {"euros": 10}}]],
+    first=0,
+    parallel=True,
+    nested=False,
+)
 @example(turns=[[SEND], [PAY | {"args": {"euros": 10}}]], first=3, parallel=True, nested=False)
-@example(turns=[[PAY | {"args": {"euros": 10}}, SEND], [PAY | {"args": {"euros": 20}}]], first=3, parallel=True, nested=True)
+@example(
+    turns=[[PAY | {"args": {"euros": 10}}, SEND], [PAY | {"args": {"euros": 20}}]],
+    first=3,
+    parallel=True,
+    nested=True,
+)
 def test_a_run_that_stopped_anywhere_ends_as_the_whole_run_and_does_nothing_twice(
-    turns: list[list[dict[str, Any]]], first: int, parallel: bool, nested: bool
+    turns: list[list[dict[str, Any]]],
+    first: int,
+    parallel: bool,
+    nested: bool,
 ) -> None:
     """The program is unchanged: the journal says which calls of a turn ran, without numbers of the calls."""
 
@@ -145,9 +194,20 @@ def test_a_run_that_stopped_anywhere_ends_as_the_whole_run_and_does_nothing_twic
         is_inner = "desk" not in [each["function"]["name"] for each in request.tools]
         at = sum(bool(message.tool_calls) for message in request.messages)
         if nested and not is_inner:
-            return {"name": "finish", "args": {"answer": "x"}} if at else {"name": "desk", "args": {"question": "q"}}
+            return (
+                {"name": "finish", "args": {"answer": "x"}}
+                if at
+                else {"name": "desk", "args": {"question": "q"}}
+            )
         ended = {"name": "finish", "args": {"answer": "done"}}
-        return Response(None, tuple([ToolCall(**each, id=f"call_{k}") for k, each in enumerate(turns[at])])) if at < len(turns) else ended
+        return (
+            Response(
+                None,
+                tuple([ToolCall(**each, id=f"call_{k}") for k, each in enumerate(turns[at])]),
+            )
+            if at < len(turns)
+            else ended
+        )
 
     agent = agent_of(parallel=parallel, nested=nested)
     with context(lm=ScriptedLM(by=answer)):
@@ -160,18 +220,29 @@ def test_a_run_that_stopped_anywhere_ends_as_the_whole_run_and_does_nothing_twic
             HAPPENED.clear()
             cut = {**stored, "journal": journal[:n], "status": "running", "error": None}
             run = played(Run.from_json(json.dumps(cut), agent).resume(), first)
-            begun = sum(each["kind"] == "begun" and not each["digest"].startswith("desk {") for each in journal[:n])
-            assert (contents(run), len(HAPPENED)) == (contents(whole), happened - begun), journal[:n]
+            begun = sum(
+                each["kind"] == "begun" and not each["digest"].startswith("desk {")
+                for each in journal[:n]
+            )
+            assert (contents(run), len(HAPPENED)) == (contents(whole), happened - begun), journal[
+                :n
+            ]
 
 
 def test_ids_of_calls_may_come_again_in_a_later_turn() -> None:
     """In text every turn numbers its calls from 0: a question about a call of one turn says nothing of the other turns."""
     agent = Predict("question -> answer", tools=[send, pay], native=False)
-    turns = [{"outputs": {"tool_calls": [{"name": "send", "args": {"euros": "ten"}}]}}, {"outputs": {"tool_calls": [KINDS[8]]}}]
+    turns = [
+        {"outputs": {"tool_calls": [{"name": "send", "args": {"euros": "ten"}}]}},
+        {"outputs": {"tool_calls": [KINDS[8]]}},
+    ]
     with context(lm=ScriptedLM([*turns, {"outputs": {"answer": "done"}}])):
         run = played(agent.start(question="q"), 3)
         assert contents(Run.from_json(run.to_json(), agent)) == contents(run)
-    assert [[call.id for call in step.calls] for step in run.prediction.trajectory.steps] == [["call_0"], ["call_0"]]
+    assert [[call.id for call in step.calls] for step in run.prediction.trajectory.steps] == [
+        ["call_0"],
+        ["call_0"],
+    ]
 
 
 def test_an_agent_that_was_refused_as_a_tool_has_spent_nothing() -> None:
@@ -182,7 +253,10 @@ def test_an_agent_that_was_refused_as_a_tool_has_spent_nothing() -> None:
     with context(lm=ScriptedLM([turn, {"outputs": {"reasoning": "r", "answer": "done"}}])):
         run = agent.start(question="q")
         assert contents(Run.from_json(run.to_json(), agent)) == contents(run)
-    assert "the limit of tool calls is reached" in run.prediction.trajectory.steps[0].results[1].content
+    assert (
+        "the limit of tool calls is reached"
+        in run.prediction.trajectory.steps[0].results[1].content
+    )
 
 
 def test_a_call_that_began_before_a_crash_is_not_refused_over_a_limit() -> None:
@@ -193,20 +267,34 @@ def test_a_call_that_began_before_a_crash_is_not_refused_over_a_limit() -> None:
         stored = json.loads(agent.start(question="q").to_json())
         begun = [each for each in stored["journal"] if each["kind"] != "result"][:3]
         cut = {**stored, "journal": begun, "status": "running", "error": None}
-        run = Run.from_json(json.dumps(cut), ReAct("question -> answer", [send], native=True, limits=Limits(tool_calls=1)))
+        run = Run.from_json(
+            json.dumps(cut),
+            ReAct("question -> answer", [send], native=True, limits=Limits(tool_calls=1)),
+        )
         run.resume()
-    assert [(question.kind, question.call.args["euros"]) for question in run.pending] == [("unknown", 10), ("unknown", 20)]
+    assert [(question.kind, question.call.args["euros"]) for question in run.pending] == [
+        ("unknown", 10),
+        ("unknown", 20),
+    ]
 
 
 @pytest.mark.parametrize("amounts", [("10", 10), (10, "10")], ids=str)
-def test_decisions_about_a_tool_that_is_gone_stay_with_their_calls(amounts: tuple[Any, ...]) -> None:
+def test_decisions_about_a_tool_that_is_gone_stay_with_their_calls(
+    amounts: tuple[Any, ...],
+) -> None:
     """The second call is written as the journal has the arguments of both: the first decision is still about the first call."""
     calls = [{"name": "desk.pay", "args": {"euros": euros}} for euros in amounts]
     with context(lm=ScriptedLM([calls, {"name": "finish", "args": {"answer": "done"}}])):
         run = played(ReAct("question -> answer", [pay, send], native=True).start(question="q"), 0)
-        again = Run.from_json(run.to_json(), ReAct("question -> answer", [send], native=True), migrate=True)
+        again = Run.from_json(
+            run.to_json(),
+            ReAct("question -> answer", [send], native=True),
+            migrate=True,
+        )
         assert contents(again) == contents(run)
-    assert [str(content).partition(";")[0] for content in contents(run)[0]] == ["A person decided against this call"] * 2
+    assert [str(content).partition(";")[0] for content in contents(run)[0]] == [
+        "A person decided against this call",
+    ] * 2
 
 
 def paid(euros: int) -> str:
@@ -245,10 +333,18 @@ def payer(function: Any, *, asks: bool = True) -> ReAct:
     return ReAct("question -> answer", [*tools, book], native=True)
 
 
-@pytest.mark.parametrize("edit", [{"euros": 4}, {"note": "for tea"}], ids=["a value", "an argument"])
+@pytest.mark.parametrize(
+    "edit",
+    [{"euros": 4}, {"note": "for tea"}],
+    ids=["a value", "an argument"],
+)
 @pytest.mark.parametrize("version", [pay_once, pay_less, pay_more, pay_or_not, pay_five, None])
 @pytest.mark.parametrize("asks", [True, False])
-def test_a_call_that_ran_with_changed_arguments_keeps_its_result_in_any_version(version: Any, asks: bool, edit: dict[str, Any]) -> None:
+def test_a_call_that_ran_with_changed_arguments_keeps_its_result_in_any_version(
+    version: Any,
+    asks: bool,
+    edit: dict[str, Any],
+) -> None:
     HAPPENED.clear()
     turns = [
         {"name": "pay", "args": {"euros": 5}},
@@ -264,7 +360,10 @@ def test_a_call_that_ran_with_changed_arguments_keeps_its_result_in_any_version(
         again.resume()
     assert again.status == "done", again.error
     assert len(HAPPENED) == 1
-    assert [content.rpartition("\n")[2] for [content] in contents(again)[:2]] == ["paid", "booked Ritz"]
+    assert [content.rpartition("\n")[2] for [content] in contents(again)[:2]] == [
+        "paid",
+        "booked Ritz",
+    ]
     assert "A person changed the arguments to" in contents(again)[0][0]
 
 
@@ -276,7 +375,9 @@ def test_a_changed_call_that_was_cut_off_and_no_longer_fits_is_asked_about(versi
         run = payer(pay_once).start(question="q")
         run.answer(run.pending[0].edit({"euros": 4}))
         stored = json.loads(run.resume().to_json())
-        journal = [entry for entry in stored["journal"] if entry["kind"] != "result"][:-1]  # and without the model's last answer
+        journal = [entry for entry in stored["journal"] if entry["kind"] != "result"][
+            :-1
+        ]  # and without the model's last answer
         cut = json.dumps({**stored, "journal": journal, "status": "running", "error": None})
         again = Run.from_json(cut, payer(version)).resume()
     [question] = again.pending
@@ -288,7 +389,11 @@ def test_a_changed_call_that_was_cut_off_and_no_longer_fits_is_asked_about(versi
 
 def test_an_edit_that_did_not_fit_is_still_refused_by_a_version_that_it_fits() -> None:
     HAPPENED.clear()
-    with context(lm=ScriptedLM([{"name": "pay", "args": {"euros": 5}}, {"name": "finish", "args": {"answer": "done"}}])):
+    with context(
+        lm=ScriptedLM(
+            [{"name": "pay", "args": {"euros": 5}}, {"name": "finish", "args": {"answer": "done"}}],
+        ),
+    ):
         run = payer(pay_five).start(question="q")
         run.answer(run.pending[0].edit({"euros": 4}))
         run.resume()
@@ -303,7 +408,11 @@ def test_an_edit_that_did_not_fit_is_still_refused_by_a_version_that_it_fits() -
 def test_a_version_that_comes_back_forgets_the_answers_to_the_one_between(edits: int) -> None:
     """The version between had no such tool: it asked again after each edit."""
     HAPPENED.clear()
-    with context(lm=ScriptedLM([{"name": "pay", "args": {"euros": 5}}, {"name": "finish", "args": {"answer": "done"}}])):
+    with context(
+        lm=ScriptedLM(
+            [{"name": "pay", "args": {"euros": 5}}, {"name": "finish", "args": {"answer": "done"}}],
+        ),
+    ):
         run = payer(pay_once).start(question="q")
         run = Run.from_json(run.to_json(), payer(None)).resume()
         for euros in range(edits):
@@ -315,7 +424,10 @@ def test_a_version_that_comes_back_forgets_the_answers_to_the_one_between(edits:
         back.resume()
         assert back.status == "done", back.error
         assert HAPPENED == ["paid 5"]
-        assert contents(Run.from_json(back.to_json(), payer(pay_once))) == [["paid"], *contents(back)[1:]]
+        assert contents(Run.from_json(back.to_json(), payer(pay_once))) == [
+            ["paid"],
+            *contents(back)[1:],
+        ]
 
 
 @pytest.mark.parametrize("rule", ["the tool asks", "a policy asks", "a policy denies"])
@@ -325,12 +437,22 @@ def test_a_call_that_began_is_not_ruled_again(rule: str, migrate: bool) -> None:
     rules = {"a policy asks": Policy([ask("send")]), "a policy denies": Policy([deny("send")])}
     turn = [{"name": "send", "args": {"euros": 10}}, {"name": "finish", "args": {"answer": "done"}}]
     with context(lm=ScriptedLM(turn)):
-        stored = json.loads(ReAct("question -> answer", [send], native=True).start(question="q").to_json())
-    cut = json.dumps({**stored, "journal": stored["journal"][:2], "status": "running", "error": None})
+        stored = json.loads(
+            ReAct("question -> answer", [send], native=True).start(question="q").to_json(),
+        )
+    cut = json.dumps(
+        {**stored, "journal": stored["journal"][:2], "status": "running", "error": None},
+    )
     changed = Tool(send.func, "send", require_confirmation=rule == "the tool asks")
     with context(lm=ScriptedLM(turn[1:]), policy=rules.get(rule)):
-        run = Run.from_json(cut, ReAct("question -> answer", [changed], native=True), migrate=migrate).resume()
-    assert [(question.kind, question.call.args) for question in run.pending] == [("unknown", {"euros": 10})]
+        run = Run.from_json(
+            cut,
+            ReAct("question -> answer", [changed], native=True),
+            migrate=migrate,
+        ).resume()
+    assert [(question.kind, question.call.args) for question in run.pending] == [
+        ("unknown", {"euros": 10}),
+    ]
 
 
 @pytest.mark.parametrize("known", [2, 3], ids=["began", "ended"])
@@ -338,15 +460,23 @@ def test_a_call_that_fits_only_now_is_asked_about(known: int) -> None:
     """The run acted on the call beside it, without a question: that says nothing about this one."""
     turn = [{"name": "send", "args": {"euros": 10}}, {"name": "desk.pay", "args": {"euros": "ten"}}]
     with context(lm=ScriptedLM([turn, {"name": "finish", "args": {"answer": "done"}}])):
-        stored = json.loads(ReAct("question -> answer", [pay, send], native=True).start(question="q").to_json())
-    cut = json.dumps({**stored, "journal": stored["journal"][:known], "status": "running", "error": None})
+        stored = json.loads(
+            ReAct("question -> answer", [pay, send], native=True).start(question="q").to_json(),
+        )
+    cut = json.dumps(
+        {**stored, "journal": stored["journal"][:known], "status": "running", "error": None},
+    )
 
     def pay_any(euros: str) -> str:
         """Pay."""
         HAPPENED.append(f"paid {euros}")
         return "paid"
 
-    changed = ReAct("question -> answer", [Tool(pay_any, "desk.pay", require_confirmation=True), send], native=True)
+    changed = ReAct(
+        "question -> answer",
+        [Tool(pay_any, "desk.pay", require_confirmation=True), send],
+        native=True,
+    )
     HAPPENED.clear()
     with context(lm=ScriptedLM([{"name": "finish", "args": {"answer": "done"}}])):
         run = Run.from_json(cut, changed)
@@ -366,11 +496,17 @@ def test_a_call_that_fits_only_now_is_asked_about(known: int) -> None:
 
 def books(request: Request) -> dict[str, Any]:
     has_called = any(message.tool_calls for message in request.messages)
-    return {"name": "finish", "args": {"answer": "done"}} if has_called else {"name": "book", "args": {"hotel": "Ritz"}}
+    return (
+        {"name": "finish", "args": {"answer": "done"}}
+        if has_called
+        else {"name": "book", "args": {"hotel": "Ritz"}}
+    )
 
 
 @pytest.mark.parametrize("is_nested", [False, True])
-def test_a_forward_that_calls_a_program_with_other_inputs_when_it_goes_on_ends_with_an_error(is_nested: bool) -> None:
+def test_a_forward_that_calls_a_program_with_other_inputs_when_it_goes_on_ends_with_an_error(
+    is_nested: bool,
+) -> None:
     """R3: it asked again for what was approved, in every execution."""
     clock = count()
 
@@ -407,7 +543,12 @@ def test_a_forward_that_asks_for_one_input_after_the_other_goes_on(gathers: Any)
 
         async def aforward(self, questions: list[str]) -> Prediction:
             first = await self.agent.acall(question="first")
-            return Prediction(found=[first, *await gathers(*(self.agent.acall(question=each) for each in questions))])
+            return Prediction(
+                found=[
+                    first,
+                    *await gathers(*(self.agent.acall(question=each) for each in questions)),
+                ],
+            )
 
     with context(lm=ScriptedLM(by=books)):
         run = Desks().start(questions=["a", "b"])
@@ -418,18 +559,36 @@ def test_a_forward_that_asks_for_one_input_after_the_other_goes_on(gathers: Any)
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_a_version_that_comes_back_asks_a_question_that_can_be_decided(is_kept: bool, tmp_path: Path) -> None:
+def test_a_version_that_comes_back_asks_a_question_that_can_be_decided(
+    is_kept: bool,
+    tmp_path: Path,
+) -> None:
     """V3, V5: a decision of the version in between stands in the journal after its own, which counts no more."""
     ran: list[str] = []
 
     def version(text: str) -> ReAct:
-        pay = Tool(lambda to: ran.append(f"{text} {to}") or "paid", "pay", text, {"to": {"type": "string"}}, require_confirmation=True)
+        pay = Tool(
+            lambda to: ran.append(f"{text} {to}") or "paid",
+            "pay",
+            text,
+            {"to": {"type": "string"}},
+            require_confirmation=True,
+        )
         turn = Response("", tuple(ToolCall(name="pay", args={"to": to}, id=to) for to in "AB"))
         end = Response("", (ToolCall(name="finish", args={"answer": "ok"}),))
-        return ReAct("task -> answer", [pay], native=True, lm=ScriptedLM(by=lambda request: [turn, end][len(request.messages) > 3]))
+        return ReAct(
+            "task -> answer",
+            [pay],
+            native=True,
+            lm=ScriptedLM(by=lambda request: [turn, end][len(request.messages) > 3]),
+        )
 
     def load(text: str, run: Run) -> Run:
-        return Run.load(store, run.id, version(text)) if store is not None else Run.from_json(run.to_json(), version(text))
+        return (
+            Run.load(store, run.id, version(text))
+            if store is not None
+            else Run.from_json(run.to_json(), version(text))
+        )
 
     store = SQLiteStore(tmp_path / "runs.db") if is_kept else None
     run = version("one").start(task="x", **({"store": store} if store is not None else {}))
@@ -445,7 +604,11 @@ def test_a_version_that_comes_back_asks_a_question_that_can_be_decided(is_kept: 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=str)
 @pytest.mark.parametrize("runs_first", [False, True])
-def test_equal_calls_of_a_turn_that_no_longer_fit_are_decided_in_any_order(order: tuple[int, int], *, runs_first: bool) -> None:
+def test_equal_calls_of_a_turn_that_no_longer_fit_are_decided_in_any_order(
+    order: tuple[int, int],
+    *,
+    runs_first: bool,
+) -> None:
     """The decision on the second one counted as that on the first: the run failed, in every execution from then on."""
     ran: list[int] = []
 
@@ -456,8 +619,14 @@ def test_equal_calls_of_a_turn_that_no_longer_fit_are_decided_in_any_order(order
 
     waits, store = Tool(lambda: "booked", "book", "Book.", require_confirmation=True), MemoryStore()
     calls = [{"name": "add", "args": {"x": 1}}] * runs_first + [{"name": "book", "args": {}}] * 2
-    with context(lm=ScriptedLM([{"tool_calls": calls}, {"name": "finish", "args": {"answer": "done"}}])):
-        ReAct("question -> answer", [waits, add], native=True).start(question="q", store=store, run_id="r")
+    with context(
+        lm=ScriptedLM([{"tool_calls": calls}, {"name": "finish", "args": {"answer": "done"}}]),
+    ):
+        ReAct("question -> answer", [waits, add], native=True).start(
+            question="q",
+            store=store,
+            run_id="r",
+        )
         changed = ReAct("question -> answer", [book_rooms, add], native=True)
         questions = Run.load(store, "r", changed).resume().pending
         assert [each.kind for each in questions] == ["migration"] * 2
@@ -503,5 +672,9 @@ def test_a_forward_that_catches_a_mismatch_does_nothing_more() -> None:
         waiting = Catching(is_timed=False).start(question="q", store=store, run_id="r")
         waiting.answer(waiting.pending[0].approve())
         run = Run.load(store, "r", Catching(is_timed=True)).resume()
-        assert (type(run.error), store.summary("r").status, told) == (ReplayMismatchError, "waiting", [])
+        assert (type(run.error), store.summary("r").status, told) == (
+            ReplayMismatchError,
+            "waiting",
+            [],
+        )
         assert Run.load(store, "r", Catching(is_timed=False)).resume().prediction.answer == "done"

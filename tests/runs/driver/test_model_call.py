@@ -22,10 +22,10 @@ from ferrule import (
     Response,
     ScriptedLM,
     UnavailableError,
+    events,
     inspect_history,
 )
 from ferrule.values.conversation.exchange import Delta, exchanges
-from ferrule.values.run import event as events
 
 
 class Odd(BaseLM):
@@ -75,17 +75,29 @@ ways = pytest.mark.parametrize("ask", WAYS.values(), ids=WAYS.keys())
 
 @ways
 @pytest.mark.parametrize("kind", [Odd, OddStream])
-@pytest.mark.parametrize("answer", ["[[ ## a ## ]]\nx", None, {"text": "x"}, Response(5), Response(b"x")], ids=repr)  # pyright: ignore[reportArgumentType]  as users do
+@pytest.mark.parametrize(
+    "answer",
+    ["[[ ## a ## ]]\nx", None, {"text": "x"}, Response(5), Response(b"x")],
+    ids=repr,
+)  # pyright: ignore[reportArgumentType]  as users do
 def test_a_model_that_answers_with_no_response_is_named_and_told_what_to_return(
-    ask: Callable[..., Any], kind: type[Odd], answer: Any
+    ask: Callable[..., Any],
+    kind: type[Odd],
+    answer: Any,
 ) -> None:
     """Ours: it was a raw `AttributeError`."""
-    with pytest.raises(ConfigurationError, match=rf"`{kind.__name__}` answered with .*return a `Response`"):
+    with pytest.raises(
+        ConfigurationError,
+        match=rf"`{kind.__name__}` answered with .*return a `Response`",
+    ):
         ask(Predict("q -> a"), q="hi", lm=kind(answer))
 
 
 @pytest.mark.parametrize("ask", [WAYS["sync"], WAYS["async"]], ids=["sync", "async"])
-def test_the_models_class_is_named_through_what_the_house_puts_around_it(ask: Callable[..., Any], tmp_path: Any) -> None:
+def test_the_models_class_is_named_through_what_the_house_puts_around_it(
+    ask: Callable[..., Any],
+    tmp_path: Any,
+) -> None:
     """Ours."""
     with pytest.raises(ConfigurationError, match="`Odd` answered with 'x'"):
         ask(Predict("q -> a"), q="hi", lm=RecordLM(Odd("x"), tmp_path / "kept.jsonl"))
@@ -104,7 +116,10 @@ def test_a_subclass_of_response_is_a_response(ask: Callable[..., Any]) -> None:
 
 
 @ways
-def test_a_call_that_failed_is_in_the_history_with_its_error(ask: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_call_that_failed_is_in_the_history_with_its_error(
+    ask: Callable[..., Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """Ours: the history left it out."""
     with pytest.raises(UnavailableError):
         ask(Predict("q -> a"), q="what was asked", lm=Odd(UnavailableError("the line is cut")))
@@ -116,7 +131,9 @@ def test_a_call_that_failed_is_in_the_history_with_its_error(ask: Callable[..., 
     assert "--- answer" not in shown
 
 
-def test_a_failure_that_a_later_call_mends_stands_before_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_that_a_later_call_mends_stands_before_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """Ours."""
     with pytest.raises(UnavailableError):
         Predict("q -> a")(q="hi", lm=Odd(UnavailableError("the line is cut")))
@@ -158,7 +175,9 @@ def test_the_history_keeps_no_frames_of_a_failure_alive() -> None:
 
 
 @pytest.mark.parametrize("ask", [streamed, astreamed], ids=["streamed", "streamed_async"])
-def test_a_stream_that_ends_without_a_response_is_a_fault_of_the_model(ask: Callable[..., Any]) -> None:
+def test_a_stream_that_ends_without_a_response_is_a_fault_of_the_model(
+    ask: Callable[..., Any],
+) -> None:
     """Ours: the error says what a model's `stream` must yield."""
     program = Predict("question -> answer")
     program.set_lm(OddStream(Delta("par")))

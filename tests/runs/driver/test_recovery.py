@@ -17,6 +17,8 @@ import pytest
 from pydantic import BaseModel, Field
 
 from ferrule import MemoryStore, ReAct, ScriptedLM, UnknownOutcomeError, context, is_cancelled
+from ferrule.acts import CallTools
+from ferrule.approval.question import Decision
 from ferrule.concurrency.offload import run_blocking
 from ferrule.errors import ConfigurationError, DecisionError, RunError, StoreError, ToolError
 from ferrule.runs.driver.execution import aexecute, execute
@@ -28,8 +30,6 @@ from ferrule.runs.run import Run
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
 from ferrule.values.calls.context import Context, NotDone, Unknown
-from ferrule.values.confirmation.question import Decision
-from ferrule.values.run.act import CallTools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -136,12 +136,24 @@ class TestWhatMayRunAgain:
         world.kill = {"t": "after"}
         old = killed(Program([call(world.tool("t", effect="once"))]), driver)
         run = carry(again(old, Program([call(world.tool("t", effect="read"))])), driver)
-        assert (run.status, [question.kind for question in run.pending], world.done) == ("waiting", ["unknown"], ["t"])
+        assert (run.status, [question.kind for question in run.pending], world.done) == (
+            "waiting",
+            ["unknown"],
+            ["t"],
+        )
 
     def test_is_run_when_it_never_began(self, world: World, driver: str) -> None:
         """R4: unknown only between intent and record."""
         world.kill = {"a": "after"}
-        run = carry(again(killed(Program([call(world.tool("a", effect="read"))], [call(world.tool("b"))]), driver)), driver)
+        run = carry(
+            again(
+                killed(
+                    Program([call(world.tool("a", effect="read"))], [call(world.tool("b"))]),
+                    driver,
+                ),
+            ),
+            driver,
+        )
         assert run.prediction == ["a 1", "b 1"]
 
 
@@ -178,7 +190,12 @@ class TestOnce:
         assert carry(run, driver).prediction == ["order 17"]
         assert len(world.done) == count
 
-    def test_is_left_alone_when_a_person_denies_it(self, left: Run, world: World, driver: str) -> None:
+    def test_is_left_alone_when_a_person_denies_it(
+        self,
+        left: Run,
+        world: World,
+        driver: str,
+    ) -> None:
         count = len(world.done)
         run = carry(again(left), driver)
         run.answer(run.pending[0].deny("leave it"))
@@ -204,7 +221,12 @@ class TestOnce:
         assert "not run again" in carry(run, driver).prediction[0]
         assert len(world.done) == count
 
-    def test_is_asked_about_anew_when_it_is_cut_off_again(self, left: Run, world: World, driver: str) -> None:
+    def test_is_asked_about_anew_when_it_is_cut_off_again(
+        self,
+        left: Run,
+        world: World,
+        driver: str,
+    ) -> None:
         """V4: the first approval was for the first second try."""
         run = carry(again(left), driver)
         first = run.pending[0]
@@ -228,7 +250,12 @@ class TestOnce:
         carry(run, driver)
         assert carry(again(run), driver).prediction == ["17"]
 
-    def test_counts_the_decision_of_an_earlier_process_once(self, left: Run, world: World, driver: str) -> None:
+    def test_counts_the_decision_of_an_earlier_process_once(
+        self,
+        left: Run,
+        world: World,
+        driver: str,
+    ) -> None:
         """V4: killed between the decision and the call, the decision still holds; nobody is asked again."""
         run = carry(again(left), driver)
         run.answer(run.pending[0].approve())
@@ -248,11 +275,20 @@ class TestOnce:
         assert len(world.done) == count + 1
         assert [decision.kind for decision in resumed.decisions] == ["approve"]
 
-    def test_is_logged_until_a_person_knows_of_it(self, left: Run, driver: str, caplog: pytest.LogCaptureFixture) -> None:
+    def test_is_logged_until_a_person_knows_of_it(
+        self,
+        left: Run,
+        driver: str,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
         """O18."""
         run = carry(again(left), driver)
         [record] = caplog.records
-        assert (record.name, record.levelname, record.getMessage()) == ("ferrule.tools", "WARNING", "It is not known whether t ran.")
+        assert (record.name, record.levelname, record.getMessage()) == (
+            "ferrule.tools",
+            "WARNING",
+            "It is not known whether t ran.",
+        )
         run.answer(run.pending[0].reply("done"))
         carry(run, driver)
         assert caplog.records == [record]
@@ -260,14 +296,20 @@ class TestOnce:
     def test_tells_the_model_where_the_tool_says_so(self, world: World, driver: str) -> None:
         """R9."""
         world.kill = {"t": "after"}
-        (said,) = carry(again(killed(Program([call(world.tool("t", unknown="tell"))]), driver)), driver).prediction
+        (said,) = carry(
+            again(killed(Program([call(world.tool("t", unknown="tell"))]), driver)),
+            driver,
+        ).prediction
         assert "not known" in said
         assert world.done == ["t"]
 
     def test_fails_where_the_tool_says_so(self, world: World, driver: str) -> None:
         """R9."""
         world.kill = {"t": "after"}
-        run = carry(again(killed(Program([call(world.tool("t", unknown="fail"), n=7)]), driver)), driver)
+        run = carry(
+            again(killed(Program([call(world.tool("t", unknown="fail"), n=7)]), driver)),
+            driver,
+        )
         assert run.status == "failed"
         with pytest.raises(RunError, match=r"`t` ran with \{\"n\":7\}"):
             _ = run.prediction
@@ -280,13 +322,25 @@ class TestOnce:
             if any(message.tool_calls for message in request.messages):
                 return {"name": "finish", "args": {"answer": "done"}}
             names = [each["function"]["name"] for each in request.tools]
-            return {"name": "sub", "args": {"question": "q"}} if "sub" in names else {"name": "wire", "args": {}}
+            return (
+                {"name": "sub", "args": {"question": "q"}}
+                if "sub" in names
+                else {"name": "wire", "args": {}}
+            )
 
         wire = Tool(lambda: "wired", "wire", "Wire money.", unknown="fail")
-        agent = ReAct("question -> answer", [ReAct("question -> answer", [wire], native=True).as_tool("sub")], native=True)
+        agent = ReAct(
+            "question -> answer",
+            [ReAct("question -> answer", [wire], native=True).as_tool("sub")],
+            native=True,
+        )
         with context(lm=ScriptedLM(by=answer)):
             kept = json.loads(agent.start(question="q").to_json())
-            at = next(k for k, entry in enumerate(kept["journal"]) if entry["kind"] == "begun" and entry["digest"].startswith("wire"))
+            at = next(
+                k
+                for k, entry in enumerate(kept["journal"])
+                if entry["kind"] == "begun" and entry["digest"].startswith("wire")
+            )
             cut = {**kept, "journal": kept["journal"][: at + 1], "status": "running"}
             run = Run.from_json(json.dumps(cut), agent).resume()
         assert run.status == "failed"
@@ -295,7 +349,10 @@ class TestOnce:
 
     def test_is_what_a_tool_is_that_says_nothing(self) -> None:
         """R8."""
-        assert Tool("remote", "A tool of a server.", None, {"type": "object", "properties": {}}).effect == "once"
+        assert (
+            Tool("remote", "A tool of a server.", None, {"type": "object", "properties": {}}).effect
+            == "once"
+        )
 
     def test_runs_once_in_one_execution(self) -> None:
         """R4: the claim on a call is taken, not looked up: of many who dispatch it at once one may go on."""
@@ -357,7 +414,11 @@ class TestReconcile:
         assert carry(again(run), driver).prediction == ['{"order":17}']
         assert len(asked) == 1
 
-    def test_one_that_is_late_sees_that_its_result_is_not_needed(self, world: World, driver: str) -> None:
+    def test_one_that_is_late_sees_that_its_result_is_not_needed(
+        self,
+        world: World,
+        driver: str,
+    ) -> None:
         """Its thread asks `is_cancelled`, as a tool's does."""
         told = threading.Event()
 
@@ -369,12 +430,16 @@ class TestReconcile:
                 time.sleep(0.01)
             return "late"
 
-        assert self.cut_off(world, driver, check, timeout_s=0.05, effect="read").prediction == ["t 5"]
+        assert self.cut_off(world, driver, check, timeout_s=0.05, effect="read").prediction == [
+            "t 5",
+        ]
         assert told.wait(60)
 
     def test_its_result_is_written_without_blocking_the_loop(self, world: World) -> None:
         world.kill = {"t": "after"}
-        run = again(killed(Program([call(world.tool("t", reconcile=lambda key, n: "found"))]), "async"))
+        run = again(
+            killed(Program([call(world.tool("t", reconcile=lambda key, n: "found"))]), "async"),
+        )
         written: list[str] = []
 
         class Later:
@@ -388,12 +453,24 @@ class TestReconcile:
         assert carry(run, "async").prediction == ["found"]
         assert written == ["result"]
 
-    def test_may_take_the_key_alone_or_some_of_the_arguments(self, world: World, driver: str) -> None:
+    def test_may_take_the_key_alone_or_some_of_the_arguments(
+        self,
+        world: World,
+        driver: str,
+    ) -> None:
         """R7: a service is usually asked by the key."""
         assert self.cut_off(world, driver, lambda key: "found").prediction == ["found"]
-        assert self.cut_off(world, driver, lambda key, *, m=3: f"found {m}").prediction == ["found 3"]
-        assert self.cut_off(world, driver, lambda key, **arguments: f"found {arguments}").prediction == ["found {'n': 5}"]
-        assert self.cut_off(world, driver, "found {}".format).prediction == [f"found {world.keys[0]}"]
+        assert self.cut_off(world, driver, lambda key, *, m=3: f"found {m}").prediction == [
+            "found 3",
+        ]
+        assert self.cut_off(
+            world,
+            driver,
+            lambda key, **arguments: f"found {arguments}",
+        ).prediction == ["found {'n': 5}"]
+        assert self.cut_off(world, driver, "found {}".format).prediction == [
+            f"found {world.keys[0]}",
+        ]
 
     @pytest.mark.parametrize("said", [NotDone, NotDone()], ids=["class", "instance"])
     def test_what_was_not_done_is_run(self, world: World, driver: str, said: Any) -> None:
@@ -402,7 +479,12 @@ class TestReconcile:
         assert world.done == ["t", "t"]
 
     @pytest.mark.parametrize("said", [Unknown, Unknown()], ids=["class", "instance"])
-    def test_what_it_does_not_know_is_asked_of_a_person(self, world: World, driver: str, said: Any) -> None:
+    def test_what_it_does_not_know_is_asked_of_a_person(
+        self,
+        world: World,
+        driver: str,
+        said: Any,
+    ) -> None:
         run = self.cut_off(world, driver, lambda key, n: said)
         assert [question.kind for question in run.pending] == ["unknown"]
         assert world.done == ["t"]
@@ -411,7 +493,9 @@ class TestReconcile:
         def check(key: str, n: int) -> str:
             raise OSError(key)
 
-        assert [question.kind for question in self.cut_off(world, driver, check).pending] == ["unknown"]
+        assert [question.kind for question in self.cut_off(world, driver, check).pending] == [
+            "unknown",
+        ]
 
     def test_may_be_async(self, world: World, driver: str) -> None:
         async def check(key: str, n: int) -> str:
@@ -444,7 +528,12 @@ class TestReconcile:
 class TestSeveralAtOnce:
     def test_each_call_has_its_own_fate(self, world: World, driver: str) -> None:
         """R10: three in flight, one done; results stay in the order of the calls."""
-        tools = [world.tool("read", effect="read"), world.tool("once"), world.tool("done"), world.tool("never")]
+        tools = [
+            world.tool("read", effect="read"),
+            world.tool("once"),
+            world.tool("done"),
+            world.tool("never"),
+        ]
         batch = [call(tool, n=k) for k, tool in enumerate(tools)]
         digests = [f'{tool.name} {{"n":{k}}}' for k, tool in enumerate(tools)]
         entries = [
@@ -466,7 +555,9 @@ class TestSeveralAtOnce:
         """A12: each is answered by its id; what was decided first waits for the others."""
         batch = [call(world.tool("a")), call(world.tool("b"))]
         run = Run(Program(batch), (), {})
-        run.journal = Journal([Entry("0.0", "begun", 'a {"n":1}'), Entry("0.1", "begun", 'b {"n":1}')])
+        run.journal = Journal(
+            [Entry("0.0", "begun", 'a {"n":1}'), Entry("0.1", "begun", 'b {"n":1}')],
+        )
         first, second = carry(run, driver).pending
         run.answer(second.reply("B"))
         assert [question.id for question in carry(run, driver).pending] == [first.id]
@@ -541,13 +632,21 @@ class TestTransactional:
         assert carry(again(run), driver).prediction == ["order 1"]
         assert rows.count("orders") == 1
 
-    def test_is_undone_where_the_tool_fails_and_the_model_is_told(self, rows: Rows, driver: str) -> None:
+    def test_is_undone_where_the_tool_fails_and_the_model_is_told(
+        self,
+        rows: Rows,
+        driver: str,
+    ) -> None:
         run = Run(Program([call(self.order(["no stock"]))]), (), {})
         run.journal.sink = rows
         assert "no stock" in carry(run, driver).prediction[0]
         assert (rows.count("orders"), rows.count("entries")) == (0, 2)
 
-    def test_is_not_in_the_journal_where_it_could_not_be_committed(self, rows: Rows, driver: str) -> None:
+    def test_is_not_in_the_journal_where_it_could_not_be_committed(
+        self,
+        rows: Rows,
+        driver: str,
+    ) -> None:
         rows.fails_to_commit = True
         run = Run(Program([call(self.order([]))]), (), {})
         run.journal.sink = rows
@@ -613,7 +712,11 @@ class TestTransactional:
         assert gone.wait(60)
         assert (rows.count("orders"), rows.count("entries")) == (0, 2)
 
-    def test_a_statement_that_undoes_the_transaction_fails_the_call(self, rows: Rows, driver: str) -> None:
+    def test_a_statement_that_undoes_the_transaction_fails_the_call(
+        self,
+        rows: Rows,
+        driver: str,
+    ) -> None:
         """A10: also where the tool catches what the statement raised, and returns as if nothing were."""
 
         def order(ctx: Context, again: bool) -> str:
@@ -627,7 +730,11 @@ class TestTransactional:
 
         rows.db.execute("CREATE UNIQUE INDEX once_each ON orders (n)")
         tool = Tool(order, effect="transactional")
-        run = Run(Program([call(tool, again=True)], [call(tool, again=False)], [call(self.order([]))]), (), {})
+        run = Run(
+            Program([call(tool, again=True)], [call(tool, again=False)], [call(self.order([]))]),
+            (),
+            {},
+        )
         run.journal.sink = rows
         *undone, kept = carry(run, driver).prediction
         assert all("has rolled back its transaction" in each for each in undone)

@@ -10,12 +10,30 @@ from typing import Any
 import pytest
 from agent_script import fields, native_step
 
-from ferrule import Context, Grant, Limits, Policy, ReAct, Response, Run, ScriptedLM, Tool, ToolCall, allow, ask, context, deny, tool
+from ferrule import (
+    Context,
+    Grant,
+    Limits,
+    Policy,
+    ReAct,
+    Response,
+    Run,
+    ScriptedLM,
+    Tool,
+    ToolCall,
+    allow,
+    ask,
+    context,
+    deny,
+    tool,
+)
 from ferrule.errors import UnavailableError
 from ferrule.runs.store.sqlite import MemoryStore
 
 LOOK, PAY = native_step("l", "look", {"room": 7}), native_step("p", "pay", {"room": 7})
-TWO_LOOKS = Response(tool_calls=tuple(ToolCall(name="look", args={"room": n}, id=f"l{n}") for n in range(2)))
+TWO_LOOKS = Response(
+    tool_calls=tuple(ToolCall(name="look", args={"room": n}, id=f"l{n}") for n in range(2)),
+)
 FINISH = native_step("f", "finish", {"answer": "yes"})
 
 
@@ -126,7 +144,12 @@ def test_decisions_by_a_grant(store: SlowStore) -> None:
 
 def test_a_question_that_expires(store: SlowStore) -> None:
     """Ours."""
-    agent = ReAct("task -> answer", [look], native=True, policy=Policy([ask("look", expires_s=1e-9)]))
+    agent = ReAct(
+        "task -> answer",
+        [look],
+        native=True,
+        policy=Policy([ask("look", expires_s=1e-9)]),
+    )
     run = store.start(agent, LOOK)
     assert store.resume(run, FINISH).prediction.answer == "yes"
 
@@ -140,7 +163,10 @@ def test_rulings_of_a_policy(store: SlowStore) -> None:
 def test_calls_that_a_limit_refuses(store: SlowStore) -> None:
     """Ours."""
     agent = ReAct("task -> answer", [look], native=True, limits=Limits(tool_calls=1))
-    assert store.start(agent, TWO_LOOKS, FINISH, fields(reasoning="r", answer="yes")).prediction.answer == "yes"
+    assert (
+        store.start(agent, TWO_LOOKS, FINISH, fields(reasoning="r", answer="yes")).prediction.answer
+        == "yes"
+    )
 
 
 def test_a_program_that_is_called_as_a_tool(store: SlowStore) -> None:
@@ -148,7 +174,16 @@ def test_a_program_that_is_called_as_a_tool(store: SlowStore) -> None:
     worker = ReAct("job -> outcome", [look], native=True).as_tool("worker")
     outer = ReAct("task -> answer", [worker], native=True)
     inner_end = native_step("f", "finish", {"outcome": "seen"})
-    assert store.start(outer, native_step("w", "worker", {"job": "j"}), LOOK, inner_end, FINISH).prediction.answer == "yes"
+    assert (
+        store.start(
+            outer,
+            native_step("w", "worker", {"job": "j"}),
+            LOOK,
+            inner_end,
+            FINISH,
+        ).prediction.answer
+        == "yes"
+    )
 
 
 def test_a_call_that_a_crash_cut_off(store: SlowStore) -> None:

@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 from agent_script import fields, native_step
 
-from ferrule import Limits, Predict, ReAct, ReplayMismatchError, Response, RunCancelledError, ScriptedLM, Tool, context
+from ferrule import (
+    Limits,
+    Predict,
+    ReAct,
+    ReplayMismatchError,
+    Response,
+    RunCancelledError,
+    ScriptedLM,
+    Tool,
+    context,
+)
 from ferrule.runs.driver.subprogram import recount
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
@@ -31,7 +41,11 @@ def rewound(*entries: Entry) -> Journal:
 
 def test_what_lies_below_a_call_with_a_result_is_not_asked_for_again() -> None:
     """A11, A16: a replay takes the result alone."""
-    inner = [Entry("1.0/cashier/0", "model", "d"), Entry("1.0/cashier/1.0", "result", "d"), Entry("1.0.spent", "once", "spent", {})]
+    inner = [
+        Entry("1.0/cashier/0", "model", "d"),
+        Entry("1.0/cashier/1.0", "result", "d"),
+        Entry("1.0.spent", "once", "spent", {}),
+    ]
     journal = rewound(Entry("1.0", "begun", "d"), *inner, Entry("1.0", "result", "d", "found"))
     assert journal.take("1.0", "result", "d") is not None
     assert journal.take("1.0.spent", "once", "spent") is not None
@@ -40,7 +54,11 @@ def test_what_lies_below_a_call_with_a_result_is_not_asked_for_again() -> None:
 
 def test_what_lies_below_a_call_without_a_result_is() -> None:
     """A16, R3; `1.0` is no beginning of `1.01`."""
-    journal = rewound(Entry("1.0", "begun", "d"), Entry("1.0/cashier/0", "model", "d"), Entry("1.01", "result", "d"))
+    journal = rewound(
+        Entry("1.0", "begun", "d"),
+        Entry("1.0/cashier/0", "model", "d"),
+        Entry("1.01", "result", "d"),
+    )
     assert journal.has_begun("1.0")
     assert not journal.has_begun("1.1")
     assert journal.take("1.0/cashier/0", "model", "d") is not None
@@ -68,7 +86,12 @@ def test_what_was_spent_inside_is_counted_again_in_a_replay() -> None:
     """A14, A16."""
     run = Run(Predict("a -> b"), (), {})
     run.journal = rewound(
-        Entry("1.0.spent", "once", "spent", {"usage": [5, 1, 0, 2], "steps": 2, "tool_calls": 1, "tokens": 6, "cost": 0.5})
+        Entry(
+            "1.0.spent",
+            "once",
+            "spent",
+            {"usage": [5, 1, 0, 2], "steps": 2, "tool_calls": 1, "tokens": 6, "cost": 0.5},
+        ),
     )
     frame = run.begin(Execution(), None, wants_deltas=False)
     from ferrule.runs.limits import Budget
@@ -90,11 +113,17 @@ def test_a_program_that_a_function_calls_spends_from_the_same_budget(driver: str
     def answer(request: Any) -> Response:
         if "word ## ]]" in request.messages[1].text:
             return Response(fields(upper="A"), usage=Usage(50, 50, 0, 1))
-        return native_step("s", "shout", {"word": "a"}) if len(request.tools) else Response(fields(reasoning="r", answer="x"))
+        return (
+            native_step("s", "shout", {"word": "a"})
+            if len(request.tools)
+            else Response(fields(reasoning="r", answer="x"))
+        )
 
     agent = ReAct("question -> answer", [Tool(shout)], native=True, limits=Limits(tokens=100))
     with context(lm=ScriptedLM(by=answer)):
-        prediction = asyncio.run(agent.acall(question="q")) if driver == "async" else agent(question="q")
+        prediction = (
+            asyncio.run(agent.acall(question="q")) if driver == "async" else agent(question="q")
+        )
     assert (prediction.reason, len(prediction.trajectory.steps)) == ("limits.tokens", 1)
 
 
@@ -119,7 +148,11 @@ def test_a_function_that_was_given_up_calls_no_further_program() -> None:
         if request.messages[-1].role == "tool":  # the run goes on, and so does the thread
             release.set()
             assert stopped.wait(60)
-        return native_step("e", "finish", {"answer": "x"}) if request.messages[-1].role == "tool" else native_step("s", "slow")
+        return (
+            native_step("e", "finish", {"answer": "x"})
+            if request.messages[-1].role == "tool"
+            else native_step("s", "slow")
+        )
 
     agent = ReAct("question -> answer", [Tool(slow, timeout_s=0.05)], native=True)
     with context(lm=ScriptedLM(by=answer)):
@@ -138,12 +171,26 @@ def test_what_was_spent_is_written_before_the_result_and_without_blocking_the_lo
         async def later(self, entry: Entry) -> None:
             written.append(f"{entry.slot} {entry.kind}")
 
-    cashier = ReAct("bill -> receipt", [Tool(lambda: "ok", "pay")], native=True).as_tool("cashier", "Pays.")
+    cashier = ReAct("bill -> receipt", [Tool(lambda: "ok", "pay")], native=True).as_tool(
+        "cashier",
+        "Pays.",
+    )
     agent = ReAct("task -> answer", [cashier], native=True)
-    steps = [("", "cashier", {"bill": "1"}), ("", "finish", {"receipt": "r"}), ("", "finish", {"answer": "a"})]
+    steps = [
+        ("", "cashier", {"bill": "1"}),
+        ("", "finish", {"receipt": "r"}),
+        ("", "finish", {"answer": "a"}),
+    ]
     with context(lm=ScriptedLM([native_step(*each) for each in steps])):
         run = Run(agent, (), {"task": "x"})
         run.journal.sink = Later()
         asyncio.run(run.aresume())
     assert run.prediction.answer == "a"
-    assert written == ["0 model", "1.0 begun", "1.0/cashier/0 model", "1.0.spent once", "1.0 result", "2 model"]
+    assert written == [
+        "0 model",
+        "1.0 begun",
+        "1.0/cashier/0 model",
+        "1.0.spent once",
+        "1.0 result",
+        "2 model",
+    ]

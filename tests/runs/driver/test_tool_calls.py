@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 from agent_script import native_step
 
-from ferrule import settings
+from ferrule import events, settings
 from ferrule.errors import RunCancelledError
 from ferrule.programs.react import ReAct
 from ferrule.runs.run import Run
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.context import Context
-from ferrule.values.run import event as events
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -47,7 +46,10 @@ def test_a_tool_is_given_the_call_it_is_in(driver: str, is_async: bool) -> None:
     async def later(city: str, ctx: Context[dict[str, str]]) -> str:
         return plain(city, ctx)
 
-    program = agent(Tool(later if is_async else plain, "look"), steps=[native_step("t", "look", {"city": "Ulm"})])
+    program = agent(
+        Tool(later if is_async else plain, "look"),
+        steps=[native_step("t", "look", {"city": "Ulm"})],
+    )
     run = carried(program, driver, run_id="r1", deps={"user": "ann"})
     assert run.prediction.trajectory.steps[0].results[0].content == "Ulm for ann"
     (context,) = seen
@@ -65,7 +67,10 @@ def test_a_key_tells_two_equal_calls_apart(driver: str) -> None:
         keys.append(ctx.key)
         return "bought"
 
-    program = agent(Tool(buy, effect="idempotent"), steps=[native_step("t", "buy", {"n": 1}), native_step("t", "buy", {"n": 1})])
+    program = agent(
+        Tool(buy, effect="idempotent"),
+        steps=[native_step("t", "buy", {"n": 1}), native_step("t", "buy", {"n": 1})],
+    )
     run = carried(program, driver)
     assert len(set(keys)) == 2
     begun = [entry.value for entry in run.journal.entries if entry.kind == "begun"]

@@ -38,10 +38,19 @@ def test_a_statement_gives_its_rows(db: sqlite3.Connection) -> None:
     database = Database(db)
     made = database.execute("INSERT INTO orders VALUES (:n)", {"n": 5})
     assert (made.rowcount, made.lastrowid, made.description) == (1, 5, None)
-    assert database.executemany("INSERT INTO orders VALUES (?)", [(6,), (7,), (8,), (9,)]).rowcount == 4
+    assert (
+        database.executemany("INSERT INTO orders VALUES (?)", [(6,), (7,), (8,), (9,)]).rowcount
+        == 4
+    )
     found = database.execute("SELECT n FROM orders ORDER BY n")
     assert found.description[0][0] == "n"
-    assert (found.fetchone(), found.fetchmany(2), next(iter(found)), found.fetchall(), list(found)) == (
+    assert (
+        found.fetchone(),
+        found.fetchmany(2),
+        next(iter(found)),
+        found.fetchall(),
+        list(found),
+    ) == (
         (5,),
         [(6,), (7,)],
         (8,),
@@ -51,10 +60,19 @@ def test_a_statement_gives_its_rows(db: sqlite3.Connection) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 2, 3, 7])
-def test_many_sets_of_parameters_are_all_written_and_counted(db: sqlite3.Connection, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_sets_of_parameters_are_all_written_and_counted(
+    db: sqlite3.Connection,
+    size: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Ours: whatever pieces they go in."""
     monkeypatch.setattr(module, "_AT_ONCE", 3)
-    assert Database(db).executemany("INSERT INTO orders VALUES (?)", ((n,) for n in range(size))).rowcount == size
+    assert (
+        Database(db)
+        .executemany("INSERT INTO orders VALUES (?)", ((n,) for n in range(size)))
+        .rowcount
+        == size
+    )
     assert count(db) == size
 
 
@@ -92,7 +110,12 @@ def test_nothing_is_done_after_the_end(db: sqlite3.Connection) -> None:
     database = Database(db)
     rows = database.execute("SELECT 1")
     database.end()
-    for late in (lambda: database.execute("SELECT 1"), lambda: database.executemany("SELECT 1", []), rows.fetchone, rows.fetchall):
+    for late in (
+        lambda: database.execute("SELECT 1"),
+        lambda: database.executemany("SELECT 1", []),
+        rows.fetchone,
+        rows.fetchall,
+    ):
         with pytest.raises(ToolError, match="has ended"):
             late()
 
@@ -146,7 +169,9 @@ def test_the_end_stops_a_statement_that_runs_and_waits_until_it_is_out() -> None
     assert done == ["out", "ended"]
 
 
-def test_nothing_is_written_behind_a_statement_that_has_undone_the_transaction(db: sqlite3.Connection) -> None:
+def test_nothing_is_written_behind_a_statement_that_has_undone_the_transaction(
+    db: sqlite3.Connection,
+) -> None:
     """A10: it would be written for good, at once."""
     database = Database(db)
     database.execute("INSERT INTO orders VALUES (1)")
@@ -154,7 +179,10 @@ def test_nothing_is_written_behind_a_statement_that_has_undone_the_transaction(d
     with pytest.raises(sqlite3.IntegrityError):
         database.execute("INSERT OR ROLLBACK INTO orders VALUES (1)")
     assert database.undone
-    for more in (lambda: database.execute("INSERT INTO orders VALUES (2)"), lambda: database.executemany("INSERT ...", [(3,)])):
+    for more in (
+        lambda: database.execute("INSERT INTO orders VALUES (2)"),
+        lambda: database.executemany("INSERT ...", [(3,)]),
+    ):
         with pytest.raises(ToolError, match="has rolled back its transaction"):
             more()
     assert count(db) == 0
@@ -162,7 +190,9 @@ def test_nothing_is_written_behind_a_statement_that_has_undone_the_transaction(d
 
 @pytest.mark.parametrize("uses", [True, False])
 def test_a_transactional_tool_that_did_not_use_its_database_is_named_in_the_log(
-    uses: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    uses: bool,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Written to a file, the same line would be written again after a crash, and nobody would be asked."""
 
@@ -172,7 +202,11 @@ def test_a_transactional_tool_that_did_not_use_its_database_is_named_in_the_log(
         return "lent"
 
     agent = ReAct("task -> answer", [Tool(lend, effect="transactional")], native=True)
-    script = ScriptedLM([{"name": "lend", "args": {}}, {"name": "finish", "args": {"answer": "lent"}}])
+    script = ScriptedLM(
+        [{"name": "lend", "args": {}}, {"name": "finish", "args": {"answer": "lent"}}],
+    )
     with closing(SQLiteStore(tmp_path / "runs.db")) as store, context(lm=script):
         assert agent.start(store=store, task="?").status == "done"
-    assert ["lend has effect='transactional' and did not use ctx.db" in each for each in caplog.messages] == [True] * (not uses)
+    assert [
+        "lend has effect='transactional' and did not use ctx.db" in each for each in caplog.messages
+    ] == [True] * (not uses)

@@ -9,25 +9,57 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ferrule.approval.question import Decision
 from ferrule.errors import LMError, RateLimitError, RunCancelledError, RunError, StoreError
 from ferrule.runs.journal.encode import entry_text, error_facts, read_entry, read_error
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
+from ferrule.text_calls.shapes import CallFault
 from ferrule.values.calls.call import ToolCall, ToolResult
-from ferrule.values.calls.shapes import CallFault
-from ferrule.values.confirmation.question import Decision
 from ferrule.values.content.parts import Image, Text
 from ferrule.values.conversation.exchange import Response, Usage
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "journal_1.jsonl"
 FAULT = CallFault("invalid_tool_call_arguments", "no JSON", "{", 0)
-CALL = ToolCall(name="add", args={"a": 1, "b": [None, "ü"]}, id="c1", intention="to know", fault=FAULT, repairs=("quotes",))
+CALL = ToolCall(
+    name="add",
+    args={"a": 1, "b": [None, "ü"]},
+    id="c1",
+    intention="to know",
+    fault=FAULT,
+    repairs=("quotes",),
+)
 ENTRIES = [
-    Entry("0", "model", "d0", Response("hi", (CALL,), "hm", "tool_calls", usage=Usage(1, 2, 3, 1), model="m", cost=0.5, extra={"x": [1]})),
+    Entry(
+        "0",
+        "model",
+        "d0",
+        Response(
+            "hi",
+            (CALL,),
+            "hm",
+            "tool_calls",
+            usage=Usage(1, 2, 3, 1),
+            model="m",
+            cost=0.5,
+            extra={"x": [1]},
+        ),
+    ),
     Entry("1.0", "begun", "add {}"),
     Entry("1.1", "begun", "pay {}", {"key": "k", "effect": "idempotent"}),
     Entry("1.0", "result", "add {}", ToolResult("add", "3", "c1")),
-    Entry("1.1", "result", "pay {}", ToolResult("pay", (Text(text="see"), Image(data="QQ==")), "c2", is_error=True, is_fault=True)),
+    Entry(
+        "1.1",
+        "result",
+        "pay {}",
+        ToolResult(
+            "pay",
+            (Text(text="see"), Image(data="QQ==")),
+            "c2",
+            is_error=True,
+            is_fault=True,
+        ),
+    ),
     Entry("2.0", "decision", "confirm add {}", Decision("q", "edit", "why", {"a": 2})),
     Entry("3", "once", "clock", {"at": 7.5}),
     Entry("qa:1f#0/4", "limit", "d4", {"name": "steps", "limit": 3}),
@@ -46,7 +78,10 @@ def test_what_only_this_process_can_hold_is_left_out() -> None:
     response = read_entry(entry_text(Entry("0", "model", "d", Response("x", raw=object()))))
     assert response.value == Response("x")
     result = ToolResult("add", "3", value=object(), error=ValueError("x"))
-    assert read_entry(entry_text(Entry("0.0", "result", "d", result))).value == ToolResult("add", "3")
+    assert read_entry(entry_text(Entry("0.0", "result", "d", result))).value == ToolResult(
+        "add",
+        "3",
+    )
 
 
 def test_a_models_failure_comes_back_as_its_class_with_what_the_provider_said() -> None:
@@ -54,7 +89,13 @@ def test_a_models_failure_comes_back_as_its_class_with_what_the_provider_said() 
     first = RateLimitError("slow down", provider="p", status=429, request_id="r", retry_after_s=2.0)
     again = read_entry(entry_text(Entry("0", "failure", "d", first))).value
     assert type(again) is RateLimitError
-    assert (str(again), again.provider, again.status, again.retry_after_s, again.raw) == (str(first), "p", 429, 2.0, None)
+    assert (str(again), again.provider, again.status, again.retry_after_s, again.raw) == (
+        str(first),
+        "p",
+        429,
+        2.0,
+        None,
+    )
     assert error_facts(again) == error_facts(first)
 
 
@@ -83,14 +124,32 @@ def test_a_value_that_json_would_change_is_refused_when_it_is_written() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        pytest.param(pickle.dumps({"v": 1}), "not an entry of a journal, which is a JSON object", id="a pickle"),
+        pytest.param(
+            pickle.dumps({"v": 1}),
+            "not an entry of a journal, which is a JSON object",
+            id="a pickle",
+        ),
         pytest.param("{", "not an entry of a journal, which is JSON text", id="half a line"),
         pytest.param("[1]", "which is a JSON object", id="a list"),
-        pytest.param('{"v":2}', "has version 2; this ferrule reads version 1", id="a newer version"),
-        pytest.param('{"v":1,"slot":"0"}', "An entry of a journal, .* cannot be read", id="fields missing"),
-        pytest.param('{"v":1,"slot":"0","kind":"once","digest":null,"value":1}', "`digest` is None, not str", id="no digest"),
         pytest.param(
-            '{"v":1,"slot":"0","kind":"model","digest":"d","value":[]}', "An entry of a journal, .* cannot be read", id="another value"
+            '{"v":2}',
+            "has version 2; this ferrule reads version 1",
+            id="a newer version",
+        ),
+        pytest.param(
+            '{"v":1,"slot":"0"}',
+            "An entry of a journal, .* cannot be read",
+            id="fields missing",
+        ),
+        pytest.param(
+            '{"v":1,"slot":"0","kind":"once","digest":null,"value":1}',
+            "`digest` is None, not str",
+            id="no digest",
+        ),
+        pytest.param(
+            '{"v":1,"slot":"0","kind":"model","digest":"d","value":[]}',
+            "An entry of a journal, .* cannot be read",
+            id="another value",
         ),
         pytest.param(
             '{"v":1,"slot":"0","kind":"model","digest":"d","value":{"text":"","tool_calls":[{"name":"a","args":[1],"id":null}],"usage":[0,0,0,0]}}',
@@ -111,13 +170,25 @@ def test_what_is_no_entry_is_refused_by_name(line: str, said: str) -> None:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**60), 2**60)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 NAMES = st.text(min_size=1, max_size=8)
 OPTIONAL = st.none() | st.text(max_size=8)
-CALLS = st.builds(ToolCall, name=NAMES, args=st.dictionaries(NAMES, JSON, max_size=3), id=OPTIONAL, intention=OPTIONAL)
+CALLS = st.builds(
+    ToolCall,
+    name=NAMES,
+    args=st.dictionaries(NAMES, JSON, max_size=3),
+    id=OPTIONAL,
+    intention=OPTIONAL,
+)
 RESPONSES = st.builds(
     Response,
     text=OPTIONAL,
@@ -127,27 +198,45 @@ RESPONSES = st.builds(
     extra=st.none() | st.dictionaries(NAMES, JSON, max_size=2),
 )
 RESULTS = st.builds(
-    ToolResult, NAMES, st.text() | st.lists(st.builds(Text, text=st.text())).map(tuple), OPTIONAL, st.booleans(), st.booleans()
+    ToolResult,
+    NAMES,
+    st.text() | st.lists(st.builds(Text, text=st.text())).map(tuple),
+    OPTIONAL,
+    st.booleans(),
+    st.booleans(),
 )
-DECISIONS = st.builds(Decision, NAMES, st.sampled_from(["approve", "deny", "reply"]), st.text(), at=st.none() | st.floats(0, 1e12))
+DECISIONS = st.builds(
+    Decision,
+    NAMES,
+    st.sampled_from(["approve", "deny", "reply"]),
+    st.text(),
+    at=st.none() | st.floats(0, 1e12),
+)
 VALUES = {"model": RESPONSES, "begun": JSON, "result": RESULTS, "decision": DECISIONS, "once": JSON}
 PLACES = st.from_regex(r"(?:[a-z]{1,3}#[0-9]/){0,2}[0-9]{1,2}(?:\.[0-9])?", fullmatch=True)
 
 
 def entries_at(slots: st.SearchStrategy[str]) -> st.SearchStrategy[Entry]:
-    return st.sampled_from(sorted(VALUES)).flatmap(lambda kind: st.builds(Entry, slots, st.just(kind), st.text(), VALUES[kind]))
+    return st.sampled_from(sorted(VALUES)).flatmap(
+        lambda kind: st.builds(Entry, slots, st.just(kind), st.text(), VALUES[kind]),
+    )
 
 
 def test_sets_in_the_arguments_of_a_model_in_python_are_written_in_order() -> None:
     """In every process: so a journal is the same, whatever the hashes of its texts are."""
     names = {f"n{i}" for i in range(20)}
-    calls = ToolCall(name="t", args={"tags": names}), ToolCall(name="t", args={"deep": [{"tags": names}]})
+    calls = (
+        ToolCall(name="t", args={"tags": names}),
+        ToolCall(name="t", args={"deep": [{"tags": names}]}),
+    )
     for answer in (
         *[Response(tool_calls=(call,)) for call in calls],
         Response(extra={"p": names}),
         Response(others=(Response("x", calls),)),
     ):
-        assert str(sorted(names)).replace("'", '"').replace(" ", "") in entry_text(Entry("0", "model", "d", answer))
+        assert str(sorted(names)).replace("'", '"').replace(" ", "") in entry_text(
+            Entry("0", "model", "d", answer),
+        )
 
 
 @given(entries_at(st.text(max_size=9)))

@@ -32,14 +32,24 @@ def test_the_digest_does_not_keep_the_request_alive():
 
 def test_a_digest_covers_the_messages_up_to_its_own_request():
     messages = Messages([Message("user", "hi")])
-    entry, expected = Entry("0", "model", Request(messages)), Request(Messages([Message("user", "hi")])).digest
+    entry, expected = (
+        Entry("0", "model", Request(messages)),
+        Request(Messages([Message("user", "hi")])).digest,
+    )
     messages.then(Message("assistant", "yes"))
     assert entry.digest == expected
 
 
 def test_an_entry_of_a_call_has_the_digest_of_the_call():
-    checked = CheckedCall(ToolCall(name="add", args={"a": 1}), Tool(lambda a: a, "add"), CheckedArguments((), {"a": 1}, {"a": 1}))
-    entry, written = Entry("0.0", "result", checked.question, None), Entry("0.0", "result", checked.digest, None)
+    checked = CheckedCall(
+        ToolCall(name="add", args={"a": 1}),
+        Tool(lambda a: a, "add"),
+        CheckedArguments((), {"a": 1}, {"a": 1}),
+    )
+    entry, written = (
+        Entry("0.0", "result", checked.question, None),
+        Entry("0.0", "result", checked.digest, None),
+    )
     assert entry.digest == checked.digest == 'add {"a":1}'
     assert entry == written
     assert isinstance(entry.question, str)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ferrule.approval.policy import Policy, deny
 from ferrule.concurrency.completion import Completion, completed
 from ferrule.errors import ReplayMismatchError
 from ferrule.programs.react import ReAct
@@ -17,7 +18,6 @@ from ferrule.runs.run import Run
 from ferrule.settings import context
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.tool import Tool
-from ferrule.values.confirmation.policy import Policy, deny
 
 
 def test_a_live_journal_has_nothing_to_hand_back() -> None:
@@ -48,11 +48,17 @@ def test_begun_without_a_result_is_no_answer() -> None:
 
 
 @pytest.mark.parametrize(("kind", "digest"), [("model", "clock"), ("once", "dice")])
-def test_another_question_at_a_recorded_place_is_a_mismatch_that_shows_both(kind: str, digest: str) -> None:
+def test_another_question_at_a_recorded_place_is_a_mismatch_that_shows_both(
+    kind: str,
+    digest: str,
+) -> None:
     """A11, R13: non-determinism fails closed."""
     journal = Journal([Entry("3", "once", "clock", 7)])
     journal.rewind()
-    with pytest.raises(ReplayMismatchError, match=r"at act 3: recorded once clock, now " + f"{kind} {digest}"):
+    with pytest.raises(
+        ReplayMismatchError,
+        match=r"at act 3: recorded once clock, now " + f"{kind} {digest}",
+    ):
         journal.take("3", kind, digest)  # type: ignore[arg-type]
 
 
@@ -77,7 +83,10 @@ def test_journals_are_equal_by_slot_whatever_the_order_calls_of_a_turn_ended_in(
     [("1", "0.0"), ("0", "0.0"), ("2.0", "1"), ("a#0/3", "a#0/2.1"), ("1p", "0")],
     ids=["later", "another_kind", "later_call", "in_a_child", "later_policy"],
 )
-def test_an_act_that_was_not_there_is_found_out_before_it_is_done(recorded: str, asked: str) -> None:
+def test_an_act_that_was_not_there_is_found_out_before_it_is_done(
+    recorded: str,
+    asked: str,
+) -> None:
     """R13: where a later act of a frame was answered, an earlier one without an answer is none of that program."""
     journal = Journal([Entry(recorded, "model", "old", 1)])
     journal.rewind()
@@ -87,7 +96,14 @@ def test_an_act_that_was_not_there_is_found_out_before_it_is_done(recorded: str,
 
 @pytest.mark.parametrize(
     ("recorded", "asked"),
-    [("1.0", "1.1"), ("0", "1"), ("b#0/5", "a#0/2"), ("gather#0.1/5", "gather#0.0/2"), ("5", "a#0/2"), ("2.0/7", "2.1")],
+    [
+        ("1.0", "1.1"),
+        ("0", "1"),
+        ("b#0/5", "a#0/2"),
+        ("gather#0.1/5", "gather#0.0/2"),
+        ("5", "a#0/2"),
+        ("2.0/7", "2.1"),
+    ],
     ids=["another_call", "earlier", "another_child", "another_branch", "a_parent", "inside_a_call"],
 )
 def test_an_answer_that_is_not_there_yet_is_no_mismatch(recorded: str, asked: str) -> None:
@@ -128,7 +144,11 @@ def test_a_write_that_is_cancelled_is_waited_for() -> None:
         asyncio.get_running_loop().call_soon(sink.go.set_result, None)
         with pytest.raises(asyncio.CancelledError):
             await writing
-        assert [entry.slot for entry in sink.written] == [entry.slot for entry in journal.entries] == ["0"]
+        assert (
+            [entry.slot for entry in sink.written]
+            == [entry.slot for entry in journal.entries]
+            == ["0"]
+        )
 
     asyncio.run(main())
 
@@ -150,7 +170,11 @@ class Counted(dict[str, Any]):
 def test_looking_ahead_all_the_way_looks_at_each_entry_a_few_times() -> None:
     """Architecture: the thousandth step costs what the first one did, in a replay too."""
     count = 300
-    places = [f"{path}{act}{call}" for act in range(count) for path, call in (("", ""), ("a#0/", ".0"), ("a#1/", "p"))]
+    places = [
+        f"{path}{act}{call}"
+        for act in range(count)
+        for path, call in (("", ""), ("a#0/", ".0"), ("a#1/", "p"))
+    ]
     journal = Journal(Entry(slot, "once", "x") for slot in places)
     journal.rewind()
     journal._unread = unread = Counted(journal._unread)
@@ -174,12 +198,23 @@ def test_what_is_missing_is_told_with_the_next_act_that_was_answered() -> None:
 
 
 @pytest.mark.parametrize("policy", [None, Policy([deny("wipe")])], ids=["no policy", "a policy"])
-def test_a_replay_looks_at_each_entry_a_few_times(policy: Policy | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_looks_at_each_entry_a_few_times(
+    policy: Policy | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Architecture: a run of twice as many steps takes twice the work to replay."""
     count = 60
-    agent = ReAct("task -> answer", [Tool(lambda i: "x", "look", effect="read")], native=True, max_iters=count + 2)
+    agent = ReAct(
+        "task -> answer",
+        [Tool(lambda i: "x", "look", effect="read")],
+        native=True,
+        max_iters=count + 2,
+    )
     turns = [{"name": "look", "args": {"i": i}} for i in range(count)]
-    with context(lm=ScriptedLM([*turns, {"name": "finish", "args": {"answer": "done"}}]), policy=policy):
+    with context(
+        lm=ScriptedLM([*turns, {"name": "finish", "args": {"answer": "done"}}]),
+        policy=policy,
+    ):
         first = Run(agent, (), {"task": "x"}).resume()
         again = Run(agent, (), {"task": "x"})
         again.journal.entries += first.journal.entries
@@ -205,7 +240,10 @@ def test_a_replay_looks_at_each_entry_a_few_times(policy: Policy | None, monkeyp
     ],
     ids=["begun", "turn", "drop"],
 )
-def test_a_look_at_what_is_left_is_not_disturbed_by_a_branch_in_another_thread(look: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_at_what_is_left_is_not_disturbed_by_a_branch_in_another_thread(
+    look: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Branches of a resumed run take their entries meanwhile: Python then refuses to go on through the dict."""
     begun = [Entry(f"b/{k}.0", "begun", "add {}") for k in range(3)]
     journal = Journal([*begun, *(Entry(f"b/{k}", "once", "clock", k) for k in range(3, 6))])

@@ -19,17 +19,32 @@ def pay(to: str) -> str:
 
 
 def program() -> ReAct:
-    return ReAct("question -> answer", [ReAct("job -> outcome", [pay], native=True).as_tool("sub")], native=True)
+    return ReAct(
+        "question -> answer",
+        [ReAct("job -> outcome", [pay], native=True).as_tool("sub")],
+        native=True,
+    )
 
 
 def script(request: Any) -> Any:
     is_inside = "job ## ]]" in request.messages[1].text
     if request.messages[-1].role == "tool":
         return native_step("e", "finish", {"outcome": "O"} if is_inside else {"answer": "A"})
-    return native_step("p", "pay", {"to": "ann"}) if is_inside else native_step("s", "sub", {"job": "a"})
+    return (
+        native_step("p", "pay", {"to": "ann"})
+        if is_inside
+        else native_step("s", "sub", {"job": "a"})
+    )
 
 
-TELLING = {"RunStarted", "ModelAnswered", "CallStarted", "CallFinished", "QuestionAsked", "RunFinished"}
+TELLING = {
+    "RunStarted",
+    "ModelAnswered",
+    "CallStarted",
+    "CallFinished",
+    "QuestionAsked",
+    "RunFinished",
+}
 
 
 def shown(event: Event) -> tuple[str, str, int]:
@@ -42,13 +57,24 @@ def test_a_kept_run_is_told_as_it_happened(tmp_path: Path) -> None:
         run = program().start(store=store, question="q")
         again = Run.load(store, run.id, program())
         waiting = [shown(event) for event in again.events()]
-        live = [shown(event) for event in told if event.type in TELLING and (event.depth == 0 or event.type[:3] != "Run")]
-        assert waiting == [("QuestionAsked", "1.0/sub", 1) if each[0] == "QuestionAsked" else each for each in live]
+        live = [
+            shown(event)
+            for event in told
+            if event.type in TELLING and (event.depth == 0 or event.type[:3] != "Run")
+        ]
+        assert waiting == [
+            ("QuestionAsked", "1.0/sub", 1) if each[0] == "QuestionAsked" else each for each in live
+        ]
         run.answer(run.pending[0].approve())
         run.resume()
         again = Run.load(store, run.id, program())
         recalled = again.events()
-    ended = [event for event in told if event.type in TELLING - {"QuestionAsked"} and (event.depth == 0 or event.type[:3] != "Run")]
+    ended = [
+        event
+        for event in told
+        if event.type in TELLING - {"QuestionAsked"}
+        and (event.depth == 0 or event.type[:3] != "Run")
+    ]
     ended = [event for event in ended if getattr(event, "status", "") != "waiting"]
     assert [shown(event) for event in recalled] == [shown(event) for event in ended]
     left_out = {"at", "number", "parent_id", "response"}
@@ -57,7 +83,9 @@ def test_a_kept_run_is_told_as_it_happened(tmp_path: Path) -> None:
         assert {name: value for name, value in found_json.items() if name not in left_out} == {
             name: value for name, value in live_json.items() if name not in left_out
         }
-    assert json.loads(json.dumps([event.as_json() for event in recalled]))[-1]["prediction"]["outputs"] == {"answer": "A"}
+    assert json.loads(json.dumps([event.as_json() for event in recalled]))[-1]["prediction"][
+        "outputs"
+    ] == {"answer": "A"}
 
 
 def test_a_reader_goes_on_after_the_path_that_it_saw_last(tmp_path: Path) -> None:
@@ -77,4 +105,8 @@ def test_a_failed_run_is_told_with_its_error(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError):
         _ = run.prediction
     last = Run.load(store, run.id, program()).events()[-1].as_json()
-    assert (last["type"], last["status"], last["error"]["type"]) == ("RunFinished", "failed", "UnavailableError")
+    assert (last["type"], last["status"], last["error"]["type"]) == (
+        "RunFinished",
+        "failed",
+        "UnavailableError",
+    )

@@ -46,12 +46,21 @@ def refund(order: str) -> str:
 
 
 def clerk(order: str) -> ReAct:
-    return ReAct("task -> answer", [look, Tool(refund, require_confirmation=True)], native=True, lm=ScriptedLM(by=works_on(order)))
+    return ReAct(
+        "task -> answer",
+        [look, Tool(refund, require_confirmation=True)],
+        native=True,
+        lm=ScriptedLM(by=works_on(order)),
+    )
 
 
 def works_on(order: str) -> Any:
     """A model that looks, refunds and finishes, by the results that it was shown."""
-    steps = [("look", {"order": order}), ("refund", {"order": order}), ("finish", {"answer": f"{order} done"})]
+    steps = [
+        ("look", {"order": order}),
+        ("refund", {"order": order}),
+        ("finish", {"answer": f"{order} done"}),
+    ]
 
     def answer(request: Request) -> Any:
         name, args = steps[sum(message.role == "tool" for message in request.messages)]
@@ -94,7 +103,10 @@ class Both(Module):
     """Two clerks at once; in the second version after a look at the clock, or with another first clerk."""
 
     def __init__(self, *, is_late: bool = False, is_timed: bool = False) -> None:
-        self.first, self.second = Timed(clerk("A1"), is_timed=is_timed), Timed(clerk("B2"), is_timed=False)
+        self.first, self.second = (
+            Timed(clerk("A1"), is_timed=is_timed),
+            Timed(clerk("B2"), is_timed=False),
+        )
         self.clock, self.is_late = Clock(), is_late
 
     async def aforward(self, task: str) -> Prediction:
@@ -127,7 +139,11 @@ def test_branches_that_restart_do_nothing_twice(tmp_path: Any, decided: str) -> 
     run = asyncio.run(Both().astart(task="?", store=store, run_id="r"))
     assert (sorted(did), len(run.pending)) == (["look A1", "look B2"], 2)
     if decided == "one":  # the refund of the second branch is made, the first one waits
-        run.answer(next(question for question in run.pending if question.call.args == {"order": "B2"}).approve())
+        run.answer(
+            next(
+                question for question in run.pending if question.call.args == {"order": "B2"}
+            ).approve(),
+        )
         asyncio.run(run.aresume())
         assert did[2:] == ["refund B2"]
 
@@ -142,7 +158,11 @@ def test_branches_that_restart_do_nothing_twice(tmp_path: Any, decided: str) -> 
     expected = [{"order": "A1"}, {"order": "B2"}] if decided == "none" else [{"order": "A1"}]
     assert sorted((question.call.args for question in again.pending), key=str) == expected
 
-    last = Run.load(store, "r", Both(is_timed=True))  # as another process: the note in the journal says what was dropped
+    last = Run.load(
+        store,
+        "r",
+        Both(is_timed=True),
+    )  # as another process: the note in the journal says what was dropped
     decide_all(last)
     asyncio.run(last.aresume())
     assert last.prediction.answer == "A1 done, B2 done"
@@ -165,7 +185,10 @@ class Chief(BaseLM):
 
 
 def office(*, is_timed: bool) -> Timed:
-    tools = [clerk("A1").as_tool("clerk", "Works on one order."), Tool(refund, require_confirmation=True)]
+    tools = [
+        clerk("A1").as_tool("clerk", "Works on one order."),
+        Tool(refund, require_confirmation=True),
+    ]
     return Timed(ReAct("task -> answer", tools, native=True, lm=Chief()), is_timed=is_timed)
 
 
@@ -173,12 +196,18 @@ def test_an_agent_inside_a_restarted_turn_keeps_what_it_did(tmp_path: Any) -> No
     """R12: its call had begun, so it starts again; the calls in it that have results are not repeated."""
     store = SQLiteStore(tmp_path / "runs.db")
     run = office(is_timed=False).start(task="?", store=store, run_id="r")
-    assert ([question.call.args for question in run.pending], did) == ([{"order": "A1"}], ["look A1"])
+    assert ([question.call.args for question in run.pending], did) == (
+        [{"order": "A1"}],
+        ["look A1"],
+    )
     run.answer(run.pending[0].approve())
 
     again = Run.load(store, "r", office(is_timed=True), migrate="restart_turn")
     again.resume()
-    assert ([(question.kind, question.call.args) for question in again.pending], did) == ([("confirm", {"order": "A1"})], ["look A1"])
+    assert ([(question.kind, question.call.args) for question in again.pending], did) == (
+        [("confirm", {"order": "A1"})],
+        ["look A1"],
+    )
 
     last = Run.load(store, "r", office(is_timed=True))
     for order in ("A1", "C3"):
@@ -216,7 +245,10 @@ def test_a_result_that_was_kept_is_used_once_in_all_processes_together(tmp_path:
 
     def desk(*, is_timed: bool) -> Timed:
         tools = [look, Tool(refund, require_confirmation=True)]
-        return Timed(ReAct("task -> answer", tools, native=True, lm=ScriptedLM(by=model)), is_timed=is_timed)
+        return Timed(
+            ReAct("task -> answer", tools, native=True, lm=ScriptedLM(by=model)),
+            is_timed=is_timed,
+        )
 
     store = SQLiteStore(tmp_path / "runs.db")
     run = desk(is_timed=False).start(task="?", store=store, run_id="r")
@@ -226,7 +258,10 @@ def test_a_result_that_was_kept_is_used_once_in_all_processes_together(tmp_path:
 
     again = Run.load(store, "r", desk(is_timed=True), migrate="restart_turn")
     again.resume()
-    assert (len(again.pending), did) == (1, ["look A1", "refund A1", "look A1"])  # the second refund asks; the first is made
+    assert (len(again.pending), did) == (
+        1,
+        ["look A1", "refund A1", "look A1"],
+    )  # the second refund asks; the first is made
 
     last = Run.load(store, "r", desk(is_timed=True))
     decide_all(last)
@@ -245,7 +280,10 @@ def test_an_equal_call_of_the_next_process_is_a_new_one(tmp_path: Any) -> None:
 
     def desk(*, is_timed: bool) -> Timed:
         tools = [look, Tool(refund, require_confirmation=True)]
-        return Timed(ReAct("task -> answer", tools, native=True, lm=ScriptedLM(by=model)), is_timed=is_timed)
+        return Timed(
+            ReAct("task -> answer", tools, native=True, lm=ScriptedLM(by=model)),
+            is_timed=is_timed,
+        )
 
     store = SQLiteStore(tmp_path / "runs.db")
     desk(is_timed=False).start(task="?", store=store, run_id="r")
@@ -264,7 +302,11 @@ class InTurn(Module):
 
     def __init__(self, *, greets: bool) -> None:
         hello = ScriptedLM(by=lambda _: {"name": "finish", "args": {"answer": "hello"}})
-        self.greeter, self.clerk, self.greets = ReAct("task -> answer", [], native=True, lm=hello), clerk("A1"), greets
+        self.greeter, self.clerk, self.greets = (
+            ReAct("task -> answer", [], native=True, lm=hello),
+            clerk("A1"),
+            greets,
+        )
 
     def forward(self, task: str) -> Prediction:
         if self.greets:
@@ -287,14 +329,27 @@ def test_a_program_that_is_no_longer_called_is_dropped_by_a_restart(tmp_path: An
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_a_question_that_was_decided_before_a_restart_is_asked_and_decided_anew(tmp_path: Any, is_kept: bool) -> None:
+def test_a_question_that_was_decided_before_a_restart_is_asked_and_decided_anew(
+    tmp_path: Any,
+    is_kept: bool,
+) -> None:
     """V5: with the same call at the same place, it would count as decided already, and the run could never go on."""
     store = SQLiteStore(tmp_path / "runs.db") if is_kept else None
-    script = [{"name": "look", "args": {"order": "A1"}}, {"name": "refund", "args": {"order": "A1"}}]
+    script = [
+        {"name": "look", "args": {"order": "A1"}},
+        {"name": "refund", "args": {"order": "A1"}},
+    ]
 
     def version(number: int) -> Reading:
-        lm = ScriptedLM([*script, {"name": "finish", "args": {"answer": "A1 done"}}] if number == LAST else script)  # else it fails then
-        return Reading(ReAct("task -> answer", [look, Tool(refund, require_confirmation=True)], lm=lm), what=f"clock {number}")
+        lm = ScriptedLM(
+            [*script, {"name": "finish", "args": {"answer": "A1 done"}}]
+            if number == LAST
+            else script,
+        )  # else it fails then
+        return Reading(
+            ReAct("task -> answer", [look, Tool(refund, require_confirmation=True)], lm=lm),
+            what=f"clock {number}",
+        )
 
     run = version(0).start(task="?", store=store, run_id="r")
     asked = [run.pending[0].id]

@@ -41,4 +41,6 @@ def test_a_prediction_adds_up_when_it_is_asked_and_knows_no_later_answers() -> N
     made.counted(spending(entries))
     entries.append(answer("1", Usage(9, 9, 0, 1), "a", 0.5))
     again = pickle.loads(pickle.dumps(made))
-    assert (made.usage, made.cost) == (again.usage, again.cost) == (Usage(1, 1, 0, 1, cost=0.5), 0.5)
+    assert (
+        (made.usage, made.cost) == (again.usage, again.cost) == (Usage(1, 1, 0, 1, cost=0.5), 0.5)
+    )

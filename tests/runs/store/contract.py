@@ -15,7 +15,9 @@ from typing import Any, Protocol
 import pytest
 
 import ferrule.runs.store.sqlite as module
+from ferrule.approval.question import Decision, Question
 from ferrule.errors import ConfigurationError, DecisionError, StoreError
+from ferrule.forms import usage_form
 from ferrule.runs.journal.encode import entry_text, record_form
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.protocols import Lease, Store
@@ -23,9 +25,7 @@ from ferrule.runs.store import fencing
 from ferrule.runs.store.postgres.store import PostgresStore
 from ferrule.runs.store.sqlite import MemoryStore, SQLiteStore
 from ferrule.values.calls.call import ToolCall
-from ferrule.values.confirmation.question import Decision, Question
 from ferrule.values.conversation.exchange import Usage
-from ferrule.values.run.forms import usage_form
 
 QUESTION = Question("confirm", "Sure?", ToolCall(name="pay", args={"euros": 3}), id="q1")
 
@@ -67,7 +67,9 @@ class InSQLite:
 
     def __init__(self, path: Path | None, monkeypatch: pytest.MonkeyPatch) -> None:
         self._now, self._patch, self._others = 1e9, monkeypatch, itertools.count(1)
-        self.store = MemoryStore(clock=self._clock) if path is None else SQLiteStore(path, clock=self._clock)
+        self.store = (
+            MemoryStore(clock=self._clock) if path is None else SQLiteStore(path, clock=self._clock)
+        )
 
     def _clock(self) -> float:
         return self._now
@@ -114,24 +116,42 @@ class InPostgres:
         self.store._server._since -= 1000
 
     def pass_s(self, seconds: float) -> None:
-        columns = {"runs": ("created_at", "updated_at"), "entries": ("written_at",), "decisions": ("decided_at",), "owners": ("seen_at",)}
+        columns = {
+            "runs": ("created_at", "updated_at"),
+            "entries": ("written_at",),
+            "decisions": ("decided_at",),
+            "owners": ("seen_at",),
+        }
 
         def work(db: Any) -> None:
             for table, names in columns.items():
                 others = f" WHERE name <> '{self.store.owner}'" if table == "owners" else ""
-                db.execute(f"UPDATE {self._schema}.{table} SET {', '.join(f'{name} = {name} - {seconds}' for name in names)}{others}")
+                db.execute(
+                    f"UPDATE {self._schema}.{table} SET {', '.join(f'{name} = {name} - {seconds}' for name in names)}{others}",
+                )
 
         self.store.transaction(work)
 
     def age(self, at: float | None) -> int:
         assert at is not None
         return (
-            int(self.store.transaction(lambda db: db.execute("SELECT extract(epoch FROM now())::float8").fetchone()[0]) - at) // 1000 * 1000
+            int(
+                self.store.transaction(
+                    lambda db: db.execute("SELECT extract(epoch FROM now())::float8").fetchone()[0],
+                )
+                - at,
+            )
+            // 1000
+            * 1000
         )
 
     @contextmanager
     def as_another(self) -> Iterator[PostgresStore]:
-        other = PostgresStore(self._dsn, schema=self._schema, lease_s=30 - 0.001 * (1 + len(self._others)))
+        other = PostgresStore(
+            self._dsn,
+            schema=self._schema,
+            lease_s=30 - 0.001 * (1 + len(self._others)),
+        )
         other.setup()
         other._server._since -= 1000
         self._others.append(other)
@@ -162,9 +182,16 @@ class InPostgres:
 
 
 @pytest.fixture(params=["memory", "file", "postgres"])
-def kept(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
+def kept(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Kept]:
     if request.param == "postgres":
-        made: Kept = InPostgres(request.getfixturevalue("postgres").dsn, request.getfixturevalue("schema"))
+        made: Kept = InPostgres(
+            request.getfixturevalue("postgres").dsn,
+            request.getfixturevalue("schema"),
+        )
     else:
         made = InSQLite(tmp_path / "runs.db" if request.param == "file" else None, monkeypatch)
     yield made
@@ -177,11 +204,22 @@ def store(kept: Kept) -> Any:
 
 
 def head(*questions: Question, error: Any = None, **more: Any) -> str:
-    return json.dumps({"questions": [record_form(each) for each in questions], "error": error, "answers": [], **more})
+    return json.dumps(
+        {
+            "questions": [record_form(each) for each in questions],
+            "error": error,
+            "answers": [],
+            **more,
+        },
+    )
 
 
 def waiting(store: Store, run_id: str = "r") -> None:
-    store.release(store.create(run_id, program="P", head=head()), status="waiting", head=head(QUESTION))
+    store.release(
+        store.create(run_id, program="P", head=head()),
+        status="waiting",
+        head=head(QUESTION),
+    )
 
 
 def test_entries_come_back_in_order_and_from_where_one_wants(store: Store) -> None:
@@ -253,11 +291,17 @@ def test_a_run_whose_id_cannot_be_written_is_not_there(store: Store, method: str
     assert store.load("r").status == "running"
 
 
-def test_while_one_is_at_work_another_is_refused_until_the_lease_ends(kept: Kept, store: Store) -> None:
+def test_while_one_is_at_work_another_is_refused_until_the_lease_ends(
+    kept: Kept,
+    store: Store,
+) -> None:
     """A3: one writer a run; a run left by a process of which nothing is known is taken over when its lease is over."""
     with kept.as_another() as other:
         old = other.create("r", program="P", head=head())
-    with pytest.raises(StoreError, match=r"^Another process is at work on the run 'r' \(.* pid \d+.*its lease ends in \d+ s"):
+    with pytest.raises(
+        StoreError,
+        match=r"^Another process is at work on the run 'r' \(.* pid \d+.*its lease ends in \d+ s",
+    ):
         store.take("r", after=0)
     kept.pass_s(31)
     assert store.take("r", after=0).lease == Lease("r", old.token + 1)
@@ -281,7 +325,11 @@ def test_whoever_lost_the_lease_writes_nothing_any_more(kept: Kept, store: Store
         other.append(old, "in time")
     kept.pass_s(31)
     taken = store.take("r", after=0)
-    for write in (lambda: other.append(old, "late"), lambda: other.note(old, "{}"), lambda: other.release(old, status="done", head=head())):
+    for write in (
+        lambda: other.append(old, "late"),
+        lambda: other.note(old, "{}"),
+        lambda: other.release(old, status="done", head=head()),
+    ):
         with pytest.raises(StoreError, match="taken over by another process"):
             write()
     with pytest.raises(StoreError, match="taken over"):
@@ -308,13 +356,19 @@ def test_a_run_that_kills_its_process_again_and_again_is_parked(kept: Kept, stor
     with pytest.raises(StoreError, match="crashed 6 times"):
         store.take("r", after=0)
     [found] = store.list()
-    assert (found.status, found.error, found.recoveries) == ("failed", "crashed 6 times, and was marked as failed", 6)
+    assert (found.status, found.error, found.recoveries) == (
+        "failed",
+        "crashed 6 times, and was marked as failed",
+        6,
+    )
     assert json.loads(store.load("r").head)["error"]["text"] == found.error
     with pytest.raises(StoreError, match="crashed 6 times"):
         store.take("r", after=0)
 
 
-def test_whoever_works_on_a_run_that_was_deleted_does_not_write_to_the_next_one_of_its_id(store: Store) -> None:
+def test_whoever_works_on_a_run_that_was_deleted_does_not_write_to_the_next_one_of_its_id(
+    store: Store,
+) -> None:
     """Q4: a lease is of one run, not of an id."""
     old = store.create("r", program="P", head=head())
     store.delete("r")
@@ -326,11 +380,17 @@ def test_whoever_works_on_a_run_that_was_deleted_does_not_write_to_the_next_one_
     assert (store.load("r").status, store.load("r").entries) == ("running", [])
 
 
-def test_a_process_that_has_the_lease_by_a_fork_alone_writes_nothing(kept: Kept, store: Store) -> None:
+def test_a_process_that_has_the_lease_by_a_fork_alone_writes_nothing(
+    kept: Kept,
+    store: Store,
+) -> None:
     """Q4: both know the token; one took it."""
     lease = store.create("r", program="P", head=head())
     with kept.under_another_name():
-        for write in (lambda: store.append(lease, "x"), lambda: store.release(lease, status="done", head=head())):
+        for write in (
+            lambda: store.append(lease, "x"),
+            lambda: store.release(lease, status="done", head=head()),
+        ):
             with pytest.raises(StoreError, match="not to this process; nothing was written"):
                 write()
         with pytest.raises(StoreError, match="at work"):
@@ -338,13 +398,19 @@ def test_a_process_that_has_the_lease_by_a_fork_alone_writes_nothing(kept: Kept,
     assert store.load("r").entries == []
 
 
-def test_writes_of_many_tasks_are_all_there_and_a_lost_lease_hurts_nobody_else(store: Store) -> None:
+def test_writes_of_many_tasks_are_all_there_and_a_lost_lease_hurts_nobody_else(
+    store: Store,
+) -> None:
     """F5, Q4: commits of several runs go together; who may not write is told so alone."""
     leases = [store.create(f"r{i}", program="P", head=head()) for i in range(5)]
 
     async def write() -> list[Any]:
         lost = store.aappend(Lease("r0", 9), "x")
-        return await asyncio.gather(*(store.aappend(lease, str(k)) for k in range(4) for lease in leases), lost, return_exceptions=True)
+        return await asyncio.gather(
+            *(store.aappend(lease, str(k)) for k in range(4) for lease in leases),
+            lost,
+            return_exceptions=True,
+        )
 
     *good, bad = asyncio.run(write())
     assert good == [True] * 20
@@ -352,7 +418,10 @@ def test_writes_of_many_tasks_are_all_there_and_a_lost_lease_hurts_nobody_else(s
     assert [store.load(f"r{i}").entries for i in range(5)] == [["0", "1", "2", "3"]] * 5
 
 
-def test_what_is_written_in_a_transaction_is_there_with_its_entry_or_not_at_all(kept: Kept, store: Store) -> None:
+def test_what_is_written_in_a_transaction_is_there_with_its_entry_or_not_at_all(
+    kept: Kept,
+    store: Store,
+) -> None:
     """R6: a tool's rows and its result are one commit."""
     lease = store.create("r", program="P", head=head())
 
@@ -368,7 +437,10 @@ def test_what_is_written_in_a_transaction_is_there_with_its_entry_or_not_at_all(
     store.transact(lease, make)
     with pytest.raises(ZeroDivisionError):
         store.transact(lease, fail)
-    assert store.transact(lease, lambda db: db.execute(f"SELECT count(*) FROM {kept.table}").fetchone()) == (0,)
+    assert store.transact(
+        lease,
+        lambda db: db.execute(f"SELECT count(*) FROM {kept.table}").fetchone(),
+    ) == (0,)
     assert store.load("r").entries == ["result"]
 
 
@@ -396,17 +468,25 @@ def test_of_a_run_that_was_cancelled_at_rest_nothing_waits_any_more(store: Store
     store.cancel("r")
     [found] = store.list()
     assert (found.questions, found.decided, store.load("r").decisions) == ((), (), [])
-    with pytest.raises(DecisionError, match="No question 'q1' waits in the run 'r'; it is cancelled"):
+    with pytest.raises(
+        DecisionError,
+        match="No question 'q1' waits in the run 'r'; it is cancelled",
+    ):
         store.decide("r", QUESTION.approve())
 
 
 @pytest.mark.parametrize("status", ["waiting", "queued"])
-def test_a_run_that_is_cancelled_just_before_its_rest_does_not_wait(store: Store, status: str) -> None:
+def test_a_run_that_is_cancelled_just_before_its_rest_does_not_wait(
+    store: Store,
+    status: str,
+) -> None:
     """R15: between its last entry and its rest; also if its worker is stopped at that moment, and puts it back into the queue."""
     lease = store.create("r", program="P", head=head())
     store.cancel("r")
     store.release(lease, status=status, head=head(QUESTION))
-    assert [(each.status, each.questions, each.leased) for each in store.list()] == [("cancelled", (), False)]
+    assert [(each.status, each.questions, each.leased) for each in store.list()] == [
+        ("cancelled", (), False),
+    ]
 
 
 def test_a_decision_that_comes_while_the_run_goes_on_waits_for_its_next_rest(store: Store) -> None:
@@ -421,7 +501,10 @@ def test_a_decision_that_comes_while_the_run_goes_on_waits_for_its_next_rest(sto
 
 
 @pytest.mark.parametrize("via", ["grant:q0", "policy"])
-def test_a_question_that_was_decided_while_the_run_goes_on_is_not_decided_by_a_person_too(store: Store, via: str) -> None:
+def test_a_question_that_was_decided_while_the_run_goes_on_is_not_decided_by_a_person_too(
+    store: Store,
+    via: str,
+) -> None:
     """V5: a denial was accepted of a call that ran already, by a grant."""
     waiting(store)
     lease = store.take("r", after=0).lease
@@ -458,8 +541,15 @@ def test_deciding_twice_says_who_was_first_and_the_same_again_is_passed_over(sto
     store.decide("r", QUESTION.approve().signed(by="ann"))
     store.decide("r", QUESTION.approve().signed(by="ann"))
     store.decide("r", QUESTION.approve())
-    for second in (QUESTION.deny("no").signed(by="bob"), QUESTION.approve().signed(by="bob"), QUESTION.deny("no").signed(by="ann")):
-        with pytest.raises(DecisionError, match=r"decided already by ann: approved at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\."):
+    for second in (
+        QUESTION.deny("no").signed(by="bob"),
+        QUESTION.approve().signed(by="bob"),
+        QUESTION.deny("no").signed(by="ann"),
+    ):
+        with pytest.raises(
+            DecisionError,
+            match=r"decided already by ann: approved at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\.",
+        ):
             store.decide("r", second)
     assert '"by":"ann"' in store.load("r").decisions[0]
 
@@ -467,12 +557,24 @@ def test_deciding_twice_says_who_was_first_and_the_same_again_is_passed_over(sto
 @pytest.mark.parametrize(
     ("decision", "said"),
     [
-        pytest.param(Decision("q9", "approve"), "No question 'q9' waits in the run 'r'; waiting are: q1", id="unknown question"),
-        pytest.param(Decision("q1", "approve", shown="else"), "does not fit what question", id="something else shown"),
+        pytest.param(
+            Decision("q9", "approve"),
+            "No question 'q9' waits in the run 'r'; waiting are: q1",
+            id="unknown question",
+        ),
+        pytest.param(
+            Decision("q1", "approve", shown="else"),
+            "does not fit what question",
+            id="something else shown",
+        ),
         pytest.param(Decision("q1", "edit"), "Only an edit has arguments", id="contradictory"),
     ],
 )
-def test_a_decision_that_fits_no_question_is_refused_and_not_kept(store: Store, decision: Decision, said: str) -> None:
+def test_a_decision_that_fits_no_question_is_refused_and_not_kept(
+    store: Store,
+    decision: Decision,
+    said: str,
+) -> None:
     """A5, U90, U93, U94."""
     waiting(store)
     with pytest.raises(DecisionError, match=said):
@@ -487,9 +589,20 @@ def test_the_list_tells_what_waits_and_which_of_it_is_decided(kept: Kept, store:
     lease = store.create("busy", program="P", head=head())
     store.decide("r", QUESTION.approve())
     busy, found = store.list()
-    assert (busy.id, busy.status, busy.leased, kept.age(busy.created_at)) == ("busy", "running", True, 0)
+    assert (busy.id, busy.status, busy.leased, kept.age(busy.created_at)) == (
+        "busy",
+        "running",
+        True,
+        0,
+    )
     assert kept.age(found.created_at) == 1000
-    assert (found.id, found.program, found.questions, found.decided, found.leased) == ("r", "P", (QUESTION,), ("q1",), False)
+    assert (found.id, found.program, found.questions, found.decided, found.leased) == (
+        "r",
+        "P",
+        (QUESTION,),
+        ("q1",),
+        False,
+    )
     assert [each.id for each in store.list(status="waiting")] == ["r"]
     assert [each.id for each in store.list(limit=1)] == ["busy"]
     del lease
@@ -499,7 +612,11 @@ def test_a_page_of_the_list_begins_where_the_one_before_ended(kept: Kept, store:
     """W2: also for runs that changed at one time."""
     for k in range(7):
         kept.pass_s(k % 2)
-        store.release(store.create(f"r{k}", program="PQ"[k % 2], head=head()), status=("done", "waiting")[k % 3 == 0], head=head())
+        store.release(
+            store.create(f"r{k}", program="PQ"[k % 2], head=head()),
+            status=("done", "waiting")[k % 3 == 0],
+            head=head(),
+        )
     everything = store.list()
     assert [each.id for each in everything] == ["r6", "r5", "r4", "r3", "r2", "r1", "r0"]
     pages, before = list[str](), None
@@ -508,10 +625,20 @@ def test_a_page_of_the_list_begins_where_the_one_before_ended(kept: Kept, store:
         before = (page[-1].updated_at, page[-1].id)
     assert pages == [each.id for each in everything]
     assert [each.id for each in store.list(program="Q")] == ["r5", "r3", "r1"]
-    assert [each.id for each in store.list(program="P", status="waiting", before=(everything[0].updated_at, "r6"))] == ["r0"]
+    assert [
+        each.id
+        for each in store.list(
+            program="P",
+            status="waiting",
+            before=(everything[0].updated_at, "r6"),
+        )
+    ] == ["r0"]
 
 
-def test_the_list_has_the_latest_hundred_runs_unless_another_limit_is_given(kept: Kept, store: Store) -> None:
+def test_the_list_has_the_latest_hundred_runs_unless_another_limit_is_given(
+    kept: Kept,
+    store: Store,
+) -> None:
     """W2."""
     for k in range(102):
         kept.pass_s(1)
@@ -550,8 +677,14 @@ def test_old_runs_that_ended_are_pruned(kept: Kept, store: Store) -> None:
     assert store.prune(older_than_s=50) == 0
 
 
-@pytest.mark.parametrize("wrong", [{"older_than_s": math.nan}, {"statuses": "done"}, {"statuses": ["don"]}])
-def test_what_says_not_clearly_which_runs_are_old_prunes_none(store: Store, wrong: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [{"older_than_s": math.nan}, {"statuses": "done"}, {"statuses": ["don"]}],
+)
+def test_what_says_not_clearly_which_runs_are_old_prunes_none(
+    store: Store,
+    wrong: dict[str, Any],
+) -> None:
     """R18: Postgres takes NaN for more than every time, and would delete them all."""
     store.release(store.create("r", program="P", head=head()), status="done", head=head())
     with pytest.raises(ConfigurationError, match=rf"`{next(iter(wrong))}` is"):
@@ -568,7 +701,11 @@ def test_runs_beside_one_another_keep_their_entries_apart(store: Store) -> None:
     store.delete("b")
     new = store.create("d", program="P", head=head())
     store.append(new, "d0")
-    assert {name: store.load(name).entries for name in "acd"} == {"a": ["a0", "a1", "a2"], "c": ["c0", "c1", "c2"], "d": ["d0"]}
+    assert {name: store.load(name).entries for name in "acd"} == {
+        "a": ["a0", "a1", "a2"],
+        "c": ["c0", "c1", "c2"],
+        "d": ["d0"],
+    }
 
 
 def test_a_run_cancelled_at_work_leaves_no_decision_behind(store: Store) -> None:
@@ -592,7 +729,10 @@ def test_the_same_decision_twice_is_one_whatever_it_was_made_of(store: Store) ->
 def test_a_lease_whose_holder_is_gone_is_taken_at_once_and_is_no_crash(store: Store) -> None:
     """A15: an execution that was interrupted has no lease object any more."""
     lease = store.create("r", program="P", head=head())
-    with pytest.raises(StoreError, match=r"^This process is at work on the run 'r' .*in another `Run`"):
+    with pytest.raises(
+        StoreError,
+        match=r"^This process is at work on the run 'r' .*in another `Run`",
+    ):
         store.take("r", after=0)
     del lease
     assert store.take("r", after=0).lease is not None
@@ -604,12 +744,18 @@ def test_one_run_is_summarised_as_in_the_list(store: Store) -> None:
     waiting(store, "a")
     waiting(store, "b")
     store.decide("b", QUESTION.approve())
-    assert [store.summary("b"), store.summary("a")] == sorted(store.list(), key=lambda each: each.id, reverse=True)
+    assert [store.summary("b"), store.summary("a")] == sorted(
+        store.list(),
+        key=lambda each: each.id,
+        reverse=True,
+    )
     with pytest.raises(StoreError, match="has no run 'c'"):
         store.summary("c")
 
 
-def test_a_change_by_any_connection_is_seen_as_another_number_and_reading_is_not(store: Store) -> None:
+def test_a_change_by_any_connection_is_seen_as_another_number_and_reading_is_not(
+    store: Store,
+) -> None:
     """W3: what a page polls."""
     seen = [store.changes()]
 

@@ -25,7 +25,7 @@ from ferrule.tools.tool import Tool
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.content.parts import Image
 from ferrule.values.conversation.history import History
-from ferrule.values.run.outcome import Prediction
+from ferrule.values.outcome import Prediction
 from ferrule.values.signatures.signature import InputField, OutputField, Signature
 
 
@@ -85,7 +85,13 @@ def test_the_round_trip_is_the_identity() -> None:
     again = Run.from_json(text, agent())
     assert json.loads(text)["ferrule_run"] == 1
     assert again.to_json() == text
-    assert (again.id, again.status, again.pending, again.inputs, again.journal) == (run.id, "waiting", run.pending, run.inputs, run.journal)
+    assert (again.id, again.status, again.pending, again.inputs, again.journal) == (
+        run.id,
+        "waiting",
+        run.pending,
+        run.inputs,
+        run.journal,
+    )
 
 
 def test_a_run_goes_on_from_its_document_with_the_same_question_ids() -> None:
@@ -105,7 +111,11 @@ def test_a_run_with_pictures_in_its_history_goes_on_from_its_document() -> None:
 
     def looking() -> ReAct:
         pay = Tool(lambda: "paid", "pay", require_confirmation=True)
-        fields_ = {"history": (History, InputField()), "photo": (Image, InputField()), "answer": (str, OutputField())}
+        fields_ = {
+            "history": (History, InputField()),
+            "photo": (Image, InputField()),
+            "answer": (str, OutputField()),
+        }
         return ReAct(Signature(fields_, "Look."), [pay], native=True)
 
     with answers(native_step("p", "pay", {})):
@@ -125,7 +135,13 @@ class Framed(BaseModel):
 def test_a_model_with_a_picture_is_an_input_that_comes_back() -> None:
     """U110, A2."""
     framed = Framed(title="t", picture=Image(url="https://example.org/cat.png"))
-    run = Run(Predict(Signature({"framed": (Framed, InputField()), "answer": (str, OutputField())}, "Look.")), (), {"framed": framed})
+    run = Run(
+        Predict(
+            Signature({"framed": (Framed, InputField()), "answer": (str, OutputField())}, "Look."),
+        ),
+        (),
+        {"framed": framed},
+    )
     assert Run.from_json(run.to_json(), run.program).inputs == {"framed": framed}
 
 
@@ -186,15 +202,24 @@ def test_a_program_that_changed_loads_and_both_sides_are_known(change: str, said
     [(_what, (then, now))] = [each for each in again.changed.items() if each[0].startswith(said)]
     assert then != now
     assert (now == "absent") is (change == "gone")
-    assert again.status == Run.from_json(run.to_json(), other(change), migrate=True).status == "waiting"
+    assert (
+        again.status
+        == Run.from_json(run.to_json(), other(change), migrate=True).status
+        == "waiting"
+    )
 
 
 def test_a_program_that_no_longer_takes_an_input_of_the_run_is_refused() -> None:
     """R12: most likely it is another program; `migrate=True` tries."""
     text = waiting().to_json()
-    with pytest.raises(ReplayMismatchError, match=r"\(task -> answer\) .*\(question -> answer\) .*no input `task`.*migrate=True"):
+    with pytest.raises(
+        ReplayMismatchError,
+        match=r"\(task -> answer\) .*\(question -> answer\) .*no input `task`.*migrate=True",
+    ):
         Run.from_json(text, ReAct("question -> answer", [book]))
-    assert Run.from_json(text, ReAct("question -> answer", [book]), migrate=True).status == "waiting"
+    assert (
+        Run.from_json(text, ReAct("question -> answer", [book]), migrate=True).status == "waiting"
+    )
 
 
 def test_a_forward_that_no_longer_takes_an_input_of_the_run_is_refused() -> None:
@@ -210,7 +235,10 @@ def test_a_forward_that_no_longer_takes_an_input_of_the_run_is_refused() -> None
 
     After.__qualname__ = Before.__qualname__
     text = Before().start(task="x").to_json()
-    with pytest.raises(ReplayMismatchError, match=r"inputs \['task'\].*After.forward\(question: .*`migrate=True`"):
+    with pytest.raises(
+        ReplayMismatchError,
+        match=r"inputs \['task'\].*After.forward\(question: .*`migrate=True`",
+    ):
         Run.from_json(text, After())
     assert Run.from_json(text, After(), migrate=True).status == "done"
 
@@ -242,7 +270,9 @@ def test_a_change_behind_a_leading_underscore_is_seen() -> None:
     with ferrule.context(lm=lm):
         text = Inside(agent()).start(task="t").to_json()
     assert Run.from_json(text, Inside(agent())).changed == {}
-    assert list(Run.from_json(text, Inside(other("schema"))).changed) == ["tool `book` of `_inner.react`"]
+    assert list(Run.from_json(text, Inside(other("schema"))).changed) == [
+        "tool `book` of `_inner.react`",
+    ]
 
 
 class Album(Signature):
@@ -265,13 +295,21 @@ def test_a_document_of_another_version_is_refused(text: str) -> None:
 def test_typed_inputs_media_and_history_come_back_as_they_were() -> None:
     """A2: inputs are read back through the signature's own checks."""
     history = History([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}])
-    given = {"trip": TRIP, "days": [TRIP.at], "photo": Image(data="QQ=="), "key": SecretStr("s3cr3t"), "history": history}
+    given = {
+        "trip": TRIP,
+        "days": [TRIP.at],
+        "photo": Image(data="QQ=="),
+        "key": SecretStr("s3cr3t"),
+        "history": history,
+    }
     program = Predict(Plan)
     with answers("[[ ## answer ## ]]\ngo\n[[ ## completed ## ]]"):
         run = program.start(**given)
     text = run.to_json()
     again = Run.from_json(text, program)
-    assert {name: again.inputs[name] for name in ("trip", "days", "photo")} == {name: given[name] for name in ("trip", "days", "photo")}
+    assert {name: again.inputs[name] for name in ("trip", "days", "photo")} == {
+        name: given[name] for name in ("trip", "days", "photo")
+    }
     assert again.inputs["history"].messages == history.messages
     assert "s3cr3t" not in text  # R17
     assert again.inputs["key"] == SecretStr("**********")
@@ -435,7 +473,9 @@ def test_tools_passed_as_inputs_are_named_and_passed_again() -> None:
         Run.from_json(text, program)
     newer = Tool(other("schema").react.tools["book"].func, name="add")
     assert Run.from_json(text, program, tools=[newer]).inputs["tools"] == [newer]
-    assert [tool.name for tool in Run.from_json(text, program, tools=[add]).inputs["tools"]] == ["add"]
+    assert [tool.name for tool in Run.from_json(text, program, tools=[add]).inputs["tools"]] == [
+        "add",
+    ]
 
 
 def test_a_run_is_not_written_while_it_executes() -> None:
@@ -494,7 +534,10 @@ def test_keys_that_json_would_make_texts_need_a_declared_type() -> None:
 
 def test_a_model_of_one_call_cannot_be_kept_and_the_error_says_where_to_give_it() -> None:
     """Ours."""
-    with pytest.raises(RunError, match=r"`lm=` of a call is not stored .*Pass it to the program, to `configure` or to `context`"):
+    with pytest.raises(
+        RunError,
+        match=r"`lm=` of a call is not stored .*Pass it to the program, to `configure` or to `context`",
+    ):
         Run(agent(), (), {"task": "x", "lm": ScriptedLM([])}).to_json()
 
 
@@ -538,7 +581,11 @@ class _Unresolved(ferrule.Module):
     ],
     ids=["an annotation", "deps", "an unknown annotation"],
 )
-def test_an_input_whose_annotation_reads_nothing_back_is_refused_as_one_without(program: Any, given: dict[str, Any], said: str) -> None:
+def test_an_input_whose_annotation_reads_nothing_back_is_refused_as_one_without(
+    program: Any,
+    given: dict[str, Any],
+    said: str,
+) -> None:
     """It was pydantic's own error about a core schema, or a NameError."""
     with pytest.raises(RunError, match=said):
         program.start(task="x", store=ferrule.MemoryStore(), **given)
@@ -551,7 +598,10 @@ def test_an_input_called_deps_that_cannot_be_stored_is_told_apart_from_the_deps_
         def forward(self, task: str, deps: Any) -> Any:
             return deps
 
-    with pytest.raises(RunError, match=r"`Shop` has an input called `deps`.*Only tools get the `deps=` of a run.*`context\(extra="):
+    with pytest.raises(
+        RunError,
+        match=r"`Shop` has an input called `deps`.*Only tools get the `deps=` of a run.*`context\(extra=",
+    ):
         Shop().start(task="x", deps=Lock(), store=ferrule.MemoryStore())
 
 
@@ -560,7 +610,12 @@ def test_the_limits_of_a_call_are_stored_and_hold_in_the_next_process() -> None:
     limits, store = Limits(tool_calls=1, wall_s=60), MemoryStore()
 
     def booking() -> ReAct:
-        return ReAct("task -> answer", [book], lm=ScriptedLM(by=lambda _: {"name": "book", "args": {"room": 7}}), max_iters=3)
+        return ReAct(
+            "task -> answer",
+            [book],
+            lm=ScriptedLM(by=lambda _: {"name": "book", "args": {"room": 7}}),
+            max_iters=3,
+        )
 
     text = booking().start(task="x", limits=limits, store=store, run_id="r").to_json()
     assert Run.from_json(text, booking()).to_json() == text
@@ -569,4 +624,6 @@ def test_the_limits_of_a_call_are_stored_and_hold_in_the_next_process() -> None:
     while run.status == "waiting":
         run.answer(run.pending[0].approve())
         run.resume()
-    assert [entry.value for entry in run.journal.entries if entry.kind == "limit"] == [{"name": "tool_calls", "limit": 1}]
+    assert [entry.value for entry in run.journal.entries if entry.kind == "limit"] == [
+        {"name": "tool_calls", "limit": 1},
+    ]

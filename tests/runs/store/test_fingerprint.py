@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, List, Literal, Optional, Union  # noqa: UP035  people write these
+from typing import Annotated, Any, List, Literal, Optional, Union
 
 import pytest
 from pydantic import AfterValidator, BaseModel
@@ -20,11 +20,11 @@ from ferrule.values.signatures.signature import InputField, OutputField, Signatu
 class Old(Signature):
     """Old."""
 
-    a: Optional[int] = InputField()  # noqa: UP045
-    b: Union[int, str, None] = InputField()  # noqa: UP007
-    c: List[Optional[int]] = InputField()  # noqa: UP006, UP045
-    d: Annotated[Optional[int], "x"] = InputField()  # noqa: UP045
-    out: Optional[Literal["x"]] = OutputField()  # noqa: UP045
+    a: Optional[int] = InputField()
+    b: Union[int, str, None] = InputField()
+    c: List[Optional[int]] = InputField()
+    d: Annotated[Optional[int], "x"] = InputField()
+    out: Optional[Literal["x"]] = OutputField()
 
 
 class New(Signature):
@@ -41,8 +41,8 @@ class Both(Signature):
     """Both."""
 
     a: int | None = InputField()
-    b: Optional[dict[str, int | None]] = InputField()  # noqa: UP045
-    out: Union[list[int], str] = OutputField()  # noqa: UP007
+    b: Optional[dict[str, int | None]] = InputField()
+    out: Union[list[int], str] = OutputField()
 
 
 TEXT = "q: int | None -> a: list[str | None], b: Literal['x','y'] | None"
@@ -54,8 +54,16 @@ DIGESTS: list[tuple[Any, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("signature", "until_3_13", "from_3_14"), DIGESTS, ids=["old", "new", "both", "text"])
-def test_a_run_is_loaded_on_another_python_than_it_was_stored_on(signature: Any, until_3_13: str, from_3_14: str) -> None:
+@pytest.mark.parametrize(
+    ("signature", "until_3_13", "from_3_14"),
+    DIGESTS,
+    ids=["old", "new", "both", "text"],
+)
+def test_a_run_is_loaded_on_another_python_than_it_was_stored_on(
+    signature: Any,
+    until_3_13: str,
+    from_3_14: str,
+) -> None:
     """ours: from Python 3.14 on, `Optional[int]` and `int | None` are one type. The digests were made on 3.11 and on 3.14."""
     program = Predict(signature)
     stored = program_fingerprint(program)
@@ -65,7 +73,10 @@ def test_a_run_is_loaded_on_another_python_than_it_was_stored_on(signature: Any,
         assert differences(stored, program) == {}
 
 
-@pytest.mark.parametrize("other", ["int | str", "int", "Optional[str]", "list[int | None]", "Union[int, float, None]"])
+@pytest.mark.parametrize(
+    "other",
+    ["int | str", "int", "Optional[str]", "list[int | None]", "Union[int, float, None]"],
+)
 def test_another_type_is_another_program(other: str) -> None:
     stored = program_fingerprint(Predict("q: Optional[int] -> a"))
     found = differences(stored, Predict(f"q: {other} -> a"))
@@ -126,6 +137,9 @@ def test_a_fingerprint_survives_a_move_of_ferrules_modules(monkeypatch: pytest.M
 def test_a_fingerprint_holds_no_address_of_memory() -> None:
     """A validator inside a type has its function's address in its `repr`: another in every process."""
     checks = [AfterValidator(lambda value: value), AfterValidator(lambda value: value)]
-    one, two = (Signature({"q": (list[Annotated[int, check]], InputField()), "a": OutputField()}) for check in checks)
+    one, two = (
+        Signature({"q": (list[Annotated[int, check]], InputField()), "a": OutputField()})
+        for check in checks
+    )
     assert repr(one.fields["q"].annotation) != repr(two.fields["q"].annotation)
     assert program_fingerprint(Predict(one)) == program_fingerprint(Predict(two))

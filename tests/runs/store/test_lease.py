@@ -35,13 +35,25 @@ def test_a_process_that_ended_is_dead_also_while_its_parent_has_not_asked_for_it
 @pytest.mark.parametrize(
     ("stat", "is_over"),
     [
-        pytest.param("7 (a b) Z) R 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0", False, id="alive, with a name like that"),
+        pytest.param(
+            "7 (a b) Z) R 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0",
+            False,
+            id="alive, with a name like that",
+        ),
         pytest.param("7 (x) Z 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0", True, id="zombie"),
         pytest.param("7 (x) X 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 0 0", True, id="dead"),
-        pytest.param("7 (x) Z 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 3 0", False, id="first thread ended, others work"),
+        pytest.param(
+            "7 (x) Z 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 3 0",
+            False,
+            id="first thread ended, others work",
+        ),
     ],
 )
-def test_the_state_is_read_behind_the_name(monkeypatch: pytest.MonkeyPatch, stat: str, is_over: bool) -> None:
+def test_the_state_is_read_behind_the_name(
+    monkeypatch: pytest.MonkeyPatch,
+    stat: str,
+    is_over: bool,
+) -> None:
     """A3."""
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: stat)
     assert lease_owner._is_zombie("7") is is_over

@@ -30,6 +30,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ferrule.runs.store.sqlite as module
+from ferrule.approval.question import Question
 from ferrule.errors import ConfigurationError, DecisionError, FerruleError, StoreError
 from ferrule.runs.journal.encode import record_form
 from ferrule.runs.protocols import Lease
@@ -40,7 +41,6 @@ from ferrule.runs.store.sqlite import MemoryStore, SQLiteStore
 from ferrule.runs.store.sqlite_file import SQLiteFile
 from ferrule.runs.store.writer_thread import StoreThread
 from ferrule.values.calls.call import ToolCall
-from ferrule.values.confirmation.question import Question
 
 QUESTION = Question("confirm", "Sure?", ToolCall(name="pay", args={"euros": 3}), id="q1")
 
@@ -59,20 +59,41 @@ def clock() -> Clock:
 
 @pytest.fixture(params=["memory", "file"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Any:
-    made = MemoryStore(clock=clock) if request.param == "memory" else SQLiteStore(tmp_path / "runs.db", clock=clock)
+    made = (
+        MemoryStore(clock=clock)
+        if request.param == "memory"
+        else SQLiteStore(tmp_path / "runs.db", clock=clock)
+    )
     yield made
     made.close()
 
 
 def head(*questions: Question, error: Any = None, **more: Any) -> str:
-    return json.dumps({"questions": [record_form(each) for each in questions], "error": error, "answers": [], **more})
+    return json.dumps(
+        {
+            "questions": [record_form(each) for each in questions],
+            "error": error,
+            "answers": [],
+            **more,
+        },
+    )
 
 
 def waiting(store: SQLiteStore, run_id: str = "r") -> None:
-    store.release(store.create(run_id, program="P", head=head()), status="waiting", head=head(QUESTION))
+    store.release(
+        store.create(run_id, program="P", head=head()),
+        status="waiting",
+        head=head(QUESTION),
+    )
 
 
-def appended(lease: Lease, text: str, *, starts: bool = False, consumes: str | None = None) -> Append:
+def appended(
+    lease: Lease,
+    text: str,
+    *,
+    starts: bool = False,
+    consumes: str | None = None,
+) -> Append:
     return Append(lease, text, starts, consumes, 0.0)
 
 
@@ -84,7 +105,11 @@ def another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- leases ------------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_lease_is_renewed_while_the_process_lives(store: SQLiteStore, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_is_renewed_while_the_process_lives(
+    store: SQLiteStore,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A3: a tool may run longer than a lease."""
     lease = store.create("r", program="P", head=head())
     clock.now += 20
@@ -97,7 +122,9 @@ def test_a_lease_is_renewed_while_the_process_lives(store: SQLiteStore, clock: C
     del lease
 
 
-def test_a_lease_that_could_not_be_given_back_is_taken_over_by_its_own_process(store: SQLiteStore) -> None:
+def test_a_lease_that_could_not_be_given_back_is_taken_over_by_its_own_process(
+    store: SQLiteStore,
+) -> None:
     """A3: nobody is at work under it, and nobody crashed."""
     lease = store.create("r", program="P", head=head())
     store._file.read(lambda db: db.execute("PRAGMA query_only=ON"))
@@ -120,7 +147,9 @@ class Busy:
         write, put = SQLiteFile.write, StoreThread._put
 
         def counted(file: SQLiteFile, work: Any) -> Any:
-            self.transactions += file is store._file  # threads of earlier tests may still give leases back
+            self.transactions += (
+                file is store._file
+            )  # threads of earlier tests may still give leases back
             return write(file, work)
 
         def told(*given: Any) -> None:
@@ -133,7 +162,10 @@ class Busy:
     def __call__(self, *works: Any) -> list[Any]:
         """Do the works, each in a thread of its own, once all of them wait for the file; the result or error of each."""
         held = threading.Event()
-        holder = threading.Thread(target=self.store._file.read, args=(lambda _: (held.set(), self._go.wait(60)),))
+        holder = threading.Thread(
+            target=self.store._file.read,
+            args=(lambda _: (held.set(), self._go.wait(60)),),
+        )
         holder.start()
         assert held.wait(60)
         with ThreadPoolExecutor(len(works)) as pool:
@@ -150,7 +182,10 @@ class Busy:
         assert self._put.acquire(timeout=60)
 
 
-def test_what_many_threads_write_while_the_file_is_busy_is_committed_together(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_many_threads_write_while_the_file_is_busy_is_committed_together(
+    store: SQLiteStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """F5: a commit waits for the disk, so threads that wait for one commit share the next."""
     leases = [store.create(f"r{i}", program="P", head=head()) for i in range(10)]
     busy = Busy(store, monkeypatch)
@@ -163,13 +198,18 @@ def test_what_many_threads_write_while_the_file_is_busy_is_committed_together(st
     assert [store.load(f"r{i}").entries for i in range(10)] == [["x"]] * 10
 
 
-def test_what_is_refused_among_the_writes_of_others_is_refused_alone(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_refused_among_the_writes_of_others_is_refused_alone(
+    store: SQLiteStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Q4: a lost lease, an id that exists."""
     lease = store.create("r", program="P", head=head())
     lost = Lease("r", lease.token + 1)
     busy = Busy(store, monkeypatch)
     good, bad, twice = busy(
-        partial(store.append, lease, "x"), partial(store.append, lost, "y"), partial(store.create, "r", program="P", head=head())
+        partial(store.append, lease, "x"),
+        partial(store.append, lost, "y"),
+        partial(store.create, "r", program="P", head=head()),
     )
     assert good is True
     assert isinstance(bad, StoreError)
@@ -187,7 +227,10 @@ def test_what_is_refused_among_the_writes_of_others_is_refused_alone(store: SQLi
     ids=["type", "id", "entry"],
 )
 def test_a_wrong_argument_among_the_writes_of_others_fails_alone(
-    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch, wrong: Any, error: type[Exception]
+    store: SQLiteStore,
+    monkeypatch: pytest.MonkeyPatch,
+    wrong: Any,
+    error: type[Exception],
 ) -> None:
     """Q4, A3: no run fails by the fault of another caller."""
     leases = [store.create(name, program="P", head=head()) for name in ("r", "s")]
@@ -198,8 +241,15 @@ def test_a_wrong_argument_among_the_writes_of_others_fails_alone(
     assert [store.load(each.run_id).entries for each in leases] == [["x"], ["x"]]
 
 
-@pytest.mark.parametrize("error", [DecisionError("after all not"), sqlite3.DataError("string or blob too big")], ids=["refused", "failed"])
-def test_what_wrote_before_it_failed_is_undone_and_the_others_are_written(store: SQLiteStore, error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [DecisionError("after all not"), sqlite3.DataError("string or blob too big")],
+    ids=["refused", "failed"],
+)
+def test_what_wrote_before_it_failed_is_undone_and_the_others_are_written(
+    store: SQLiteStore,
+    error: Exception,
+) -> None:
     """A3: no half of a write is ever committed, and no run fails by the fault of another."""
     lease = store.create("r", program="P", head=head())
 
@@ -207,7 +257,10 @@ def test_what_wrote_before_it_failed_is_undone_and_the_others_are_written(store:
         db.execute("UPDATE runs SET status = 'done'")
         raise error
 
-    first, failed, last = fencing.write_all(store._file, [appended(lease, "x"), half, appended(lease, "y")])
+    first, failed, last = fencing.write_all(
+        store._file,
+        [appended(lease, "x"), half, appended(lease, "y")],
+    )
     assert (first, last) == (True, True)
     assert str(error) in str(failed)
     assert (store.load("r").entries, store.load("r").status) == (["x", "y"], "running")
@@ -227,13 +280,18 @@ def test_entries_of_many_runs_are_written_by_one_statement(store: SQLiteStore, b
     assert [store.load(each.run_id).entries for each in leases] == [["0", "1", "2"]] * 100
 
 
-def test_a_batch_that_cannot_begin_fails_at_once_for_all(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_cannot_begin_fails_at_once_for_all(
+    store: SQLiteStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Q4: another process may hold the lock, and each attempt waits ten seconds for it."""
     attempts: list[Any] = []
     write = SQLiteFile.write
 
     def locked(file: SQLiteFile, work: Any) -> Any:
-        if file is not store._file:  # a thread that a former test left may renew the lease of a run in its own file
+        if (
+            file is not store._file
+        ):  # a thread that a former test left may renew the lease of a run in its own file
             return write(file, work)
         attempts.append(work)
         raise StoreError("database is locked")
@@ -263,28 +321,55 @@ class Piece(NamedTuple):
         if self.kind == "fails":
             return fails
         if self.kind == "another":
-            return lambda db: db.execute("UPDATE runs SET head = ? WHERE id = ?", (text, lease.run_id)).rowcount
+            return lambda db: (
+                db.execute("UPDATE runs SET head = ? WHERE id = ?", (text, lease.run_id)).rowcount
+            )
         long = text * 5000 if self.kind == "too large" else text
-        return appended(lease, long, starts=self.kind == "starts", consumes="q" if self.kind == "consumes" else None)
+        return appended(
+            lease,
+            long,
+            starts=self.kind == "starts",
+            consumes="q" if self.kind == "consumes" else None,
+        )
 
 
 KINDS = ("entry", "starts", "consumes", "another", "fails", "too large")
 PIECES = st.builds(Piece, st.integers(0, 4), st.sampled_from(KINDS))
 
 
-TABLES = "place, entry FROM entries ORDER BY place", "id, head, cancelled FROM runs", "* FROM decisions"
-STATES = {"here": "id = id", "cancelled": "cancelled = TRUE", "lost": "owner = 'elsewhere pid 1'", "gone": "id = id || ' gone'"}
+TABLES = (
+    "place, entry FROM entries ORDER BY place",
+    "id, head, cancelled FROM runs",
+    "* FROM decisions",
+)
+STATES = {
+    "here": "id = id",
+    "cancelled": "cancelled = TRUE",
+    "lost": "owner = 'elsewhere pid 1'",
+    "gone": "id = id || ' gone'",
+}
 
 
-@given(st.lists(PIECES, min_size=1, max_size=9), st.lists(st.sampled_from([*STATES]), min_size=5, max_size=5))
-def test_what_is_written_for_many_ends_as_if_each_was_alone(pieces: list[Piece], runs: list[str]) -> None:
+@given(
+    st.lists(PIECES, min_size=1, max_size=9),
+    st.lists(st.sampled_from([*STATES]), min_size=5, max_size=5),
+)
+def test_what_is_written_for_many_ends_as_if_each_was_alone(
+    pieces: list[Piece],
+    runs: list[str],
+) -> None:
     """F5, A3: whether they share a statement, a transaction or nothing."""
     found: list[Any] = []
     for one_by_one in (True, False):
         store = MemoryStore()
         file = store._file
         leases = [store.create(f"r{k}", program="P", head=head()) for k in range(5)]
-        file.write(lambda db: [db.execute(f"UPDATE runs SET {STATES[each]} WHERE id = ?", (f"r{k}",)) for k, each in enumerate(runs)])
+        file.write(
+            lambda db: [
+                db.execute(f"UPDATE runs SET {STATES[each]} WHERE id = ?", (f"r{k}",))
+                for k, each in enumerate(runs)
+            ],
+        )
         limit = file.read(lambda db: db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 4000))
         works = [each.work(leases[each.run], f"{k}") for k, each in enumerate(pieces)]
         answers: list[Any] = []
@@ -294,21 +379,37 @@ def test_what_is_written_for_many_ends_as_if_each_was_alone(pieces: list[Piece],
             except FerruleError as error:
                 answers.append(error)
         file.read(lambda db, to=limit: db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, to))
-        entries, heads, decisions = file.read(lambda db: [db.execute(f"SELECT {each}").fetchall() for each in TABLES])
-        for no, group in itertools.groupby((place for place, _ in entries), key=lambda place: place >> 32):
+        entries, heads, decisions = file.read(
+            lambda db: [db.execute(f"SELECT {each}").fetchall() for each in TABLES],
+        )
+        for no, group in itertools.groupby(
+            (place for place, _ in entries),
+            key=lambda place: place >> 32,
+        ):
             places = [*group]
             assert places == [*range(no << 32, (no << 32) + len(places))]
         assert decisions == []
-        found.append(([str(each) for each in answers], sorted((place >> 32, entry) for place, entry in entries), heads))
+        found.append(
+            (
+                [str(each) for each in answers],
+                sorted((place >> 32, entry) for place, entry in entries),
+                heads,
+            ),
+        )
         store.close()
     assert found[0] == found[1]
 
 
-def test_a_transaction_writes_its_own_entries_though_others_wait(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_writes_its_own_entries_though_others_wait(
+    store: SQLiteStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """R6, A3: the thread that writes for others waits for this transaction; it must not wait for that thread."""
     lease, other = (store.create(run_id, program="P", head=head()) for run_id in "rs")
     busy = Busy(store, monkeypatch)
-    waiting = [threading.Thread(target=store.append, args=(other, str(k)), daemon=True) for k in range(3)]
+    waiting = [
+        threading.Thread(target=store.append, args=(other, str(k)), daemon=True) for k in range(3)
+    ]
 
     def work(_: sqlite3.Connection) -> None:
         for each in waiting:
@@ -325,7 +426,10 @@ def test_a_transaction_writes_its_own_entries_though_others_wait(store: SQLiteSt
     assert sorted(store.load("s").entries) == ["0", "1", "2"]
 
 
-def test_the_main_thread_writes_by_itself(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_main_thread_writes_by_itself(
+    store: SQLiteStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A3: Ctrl-C reaches it alone, and then an entry is on disk or will never be."""
     lease = store.create("r", program="P", head=head())
     monkeypatch.setattr(SQLiteFile, "is_busy", True)
@@ -365,14 +469,19 @@ def test_what_is_forgotten_is_gone_from_the_file(how: str, tmp_path: Path) -> No
 
 
 def test_what_is_deleted_while_another_reads_is_said_to_stand_in_the_log_and_goes_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """R18."""
     monkeypatch.setattr(sqlite_file, "_WAIT_FOR_READERS_MS", 1)
     monkeypatch.setattr(sqlite_file, "_TRY_AGAIN_S", 0.0)
     store = SQLiteStore(tmp_path / "runs.db")
     for run_id in ("r", "other"):
-        store.release(store.create(run_id, program="P", head=head(inputs={run_id: "t0p s3cret"})), status="done", head=head())
+        store.release(
+            store.create(run_id, program="P", head=head(inputs={run_id: "t0p s3cret"})),
+            status="done",
+            head=head(),
+        )
 
     def left() -> int:
         return sum(path.read_bytes().count(b"t0p s3cret") for path in tmp_path.iterdir())
@@ -383,7 +492,9 @@ def test_what_is_deleted_while_another_reads_is_said_to_stand_in_the_log_and_goe
     with pytest.warns(RuntimeWarning, match=r"stays in the bytes of .*runs\.db-wal"):
         store.delete("r")
     assert left()
-    store.cancel(store.create("third", program="P", head=head()).run_id)  # still read: tried, and no reason to say it again
+    store.cancel(
+        store.create("third", program="P", head=head()).run_id,
+    )  # still read: tried, and no reason to say it again
     reader.execute("COMMIT")
     reader.close()
     store.cancel("third")
@@ -393,7 +504,9 @@ def test_what_is_deleted_while_another_reads_is_said_to_stand_in_the_log_and_goe
 
 
 def test_a_run_that_waits_for_a_week_holds_no_lease_no_thread_and_no_memory(
-    store: SQLiteStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    store: SQLiteStore,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """V1: a thousand of them; each is a row of the store and nothing else, and goes on seven days later."""
     another_machine(monkeypatch)
@@ -414,7 +527,9 @@ def test_a_run_that_waits_for_a_week_holds_no_lease_no_thread_and_no_memory(
     store.decide("r7", QUESTION.approve())
     taken = store.take("r7", after=0)
     assert (taken.status, len(taken.decisions)) == ("waiting", 1)
-    assert len([each for each in store.list(status="waiting", limit=2000) if not each.leased]) == 1019
+    assert (
+        len([each for each in store.list(status="waiting", limit=2000) if not each.leased]) == 1019
+    )
 
 
 # -- files -------------------------------------------------------------------------------------------------------------------------
@@ -426,7 +541,10 @@ def test_a_file_is_a_write_ahead_log_that_is_on_disk_when_a_write_is_over(tmp_pa
         store = SQLiteStore(tmp_path / f"{level}.db", full_sync=full_sync)
         store.create("r", program="P", head=head())
         pragmas = ("journal_mode", "synchronous", "fullfsync")
-        found = [store._file.read(lambda db, each=each: db.execute(f"PRAGMA {each}").fetchone()[0]) for each in pragmas]
+        found = [
+            store._file.read(lambda db, each=each: db.execute(f"PRAGMA {each}").fetchone()[0])
+            for each in pragmas
+        ]
         assert found == ["wal", level, full_sync]
         store.close()
 
@@ -455,18 +573,31 @@ for store in (SQLiteStore(), MemoryStore()):
 heavy = {"dbos", "sqlalchemy", "psycopg", "psycopg2", "temporalio", "prefect", "redis", "pysqlite3", "httpx", "opentelemetry", "mcp"}
 print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
 """
-    found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert found.stdout == "[]\n"
     assert (tmp_path / "ferrule.db").exists()
 
 
 def test_several_processes_create_one_file_at_once(tmp_path: Path) -> None:
     """A3: SQLite does not wait when it makes a file a write-ahead log, and said at once that the database is locked."""
-    path, code = tmp_path / "runs.db", "import sys\nfrom ferrule import SQLiteStore\nSQLiteStore(sys.argv[1]).list()"
+    path, code = (
+        tmp_path / "runs.db",
+        "import sys\nfrom ferrule import SQLiteStore\nSQLiteStore(sys.argv[1]).list()",
+    )
     blocker = sqlite3.connect(path, isolation_level=None)
     blocker.execute("CREATE TABLE t (x)")
     blocker.execute("BEGIN EXCLUSIVE")
-    with subprocess.Popen([sys.executable, "-c", code, path], stderr=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", code, path],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as other:
         with pytest.raises(subprocess.TimeoutExpired):
             other.wait(1.5)
         blocker.execute("COMMIT")
@@ -482,12 +613,22 @@ def test_what_is_no_path_is_refused(path: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"lease_s": each} for each in (0, -1, "30", True, math.nan, math.inf)] + [{"max_recoveries": each} for each in (-1, "5", 1.5)]
+    "wrong",
+    [{"lease_s": each} for each in (0, -1, "30", True, math.nan, math.inf)]
+    + [{"max_recoveries": each} for each in (-1, "5", 1.5)],
 )
 @pytest.mark.parametrize("kind", [SQLiteStore, MemoryStore, PostgresStore])
-def test_a_store_that_could_keep_no_lease_is_refused(kind: Any, wrong: dict[str, Any], tmp_path: Path) -> None:
+def test_a_store_that_could_keep_no_lease_is_refused(
+    kind: Any,
+    wrong: dict[str, Any],
+    tmp_path: Path,
+) -> None:
     """A3: with a lease of 0 seconds, any process took the run of a living one."""
-    place = {SQLiteStore: (tmp_path / "runs.db",), PostgresStore: ("postgresql://localhost/x",), MemoryStore: ()}[kind]
+    place = {
+        SQLiteStore: (tmp_path / "runs.db",),
+        PostgresStore: ("postgresql://localhost/x",),
+        MemoryStore: (),
+    }[kind]
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
         kind(*place, **wrong)
 
@@ -548,7 +689,12 @@ def test_the_child_of_a_fork_writes_through_a_connection_of_its_own(tmp_path: Pa
             code = 1
             try:
                 lease = store.create("child", program="P", head=head())
-                code = 0 if asyncio.run(store.aappend(lease, "x")) and store._file._connection is not mine else 2
+                code = (
+                    0
+                    if asyncio.run(store.aappend(lease, "x"))
+                    and store._file._connection is not mine
+                    else 2
+                )
             finally:
                 os._exit(code)
         return pid
@@ -581,7 +727,10 @@ def test_a_fork_waits_until_no_thread_is_inside_sqlite(tmp_path: Path) -> None:
             del file  # closes it
             time.sleep(0.001)
 
-    threads = [threading.Thread(target=work, args=(name,)) for name, work in (("a", write), ("b", write), ("c", drop), ("d", drop))]
+    threads = [
+        threading.Thread(target=work, args=(name,))
+        for name, work in (("a", write), ("b", write), ("c", drop), ("d", drop))
+    ]
     for each in threads:
         each.start()
     codes: list[int] = []
@@ -608,16 +757,21 @@ def test_what_stands_in_the_entries_before_is_not_read_to_write_one(tmp_path: Pa
     """F5: the place of an entry is found by a whole number, however large the rows are."""
     explain = f"EXPLAIN QUERY PLAN {APPEND_ONE}"
     plan = SQLiteStore(tmp_path / "runs.db")._file.read(
-        lambda db: [row[-1] for row in db.execute(explain, ("r", 1, "me", False, "{}", 0.0))]
+        lambda db: [row[-1] for row in db.execute(explain, ("r", 1, "me", False, "{}", 0.0))],
     )
-    assert [line for line in plan if "entries" in line] == ["SEARCH entries USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]
+    assert [line for line in plan if "entries" in line] == [
+        "SEARCH entries USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
+    ]
 
 
 # -- interrupts and stores that are not closed -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("what", ["an entry", "a head"])
-def test_an_interrupt_while_the_write_lock_is_awaited_leaves_no_transaction_open(tmp_path: Path, what: str) -> None:
+def test_an_interrupt_while_the_write_lock_is_awaited_leaves_no_transaction_open(
+    tmp_path: Path,
+    what: str,
+) -> None:
     """A15: SQLite hears of Ctrl-C when it has the lock; the handler runs after `BEGIN`, or after the one statement that writes an entry."""
     store = SQLiteStore(tmp_path / "runs.db")
     lease = store.create("r", program="P", head=head())
@@ -680,7 +834,10 @@ def test_a_store_that_is_forgotten_is_closed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="handles are counted in /proc")
 @pytest.mark.parametrize("is_one_path", [True, False], ids=["one path", "a path each"])
-def test_hundreds_of_stores_that_are_opened_and_dropped_leave_no_handle_and_no_thread(tmp_path: Path, is_one_path: bool) -> None:
+def test_hundreds_of_stores_that_are_opened_and_dropped_leave_no_handle_and_no_thread(
+    tmp_path: Path,
+    is_one_path: bool,
+) -> None:
     """V1: 600 stores, more than 1,024 handles would hold."""
 
     def counted() -> tuple[int, int]:
@@ -693,13 +850,18 @@ def test_hundreds_of_stores_that_are_opened_and_dropped_leave_no_handle_and_no_t
 
     _, threads_before = counted()
     for i in range(600):
-        store = SQLiteStore(tmp_path / ("runs.db" if is_one_path else f"runs{i % 60}.db"), full_sync=False)
+        store = SQLiteStore(
+            tmp_path / ("runs.db" if is_one_path else f"runs{i % 60}.db"),
+            full_sync=False,
+        )
         store.release(store.create(f"r{i}", program="P", head=head()), status="done", head=head())
         del store
     gc.collect()
     left, since = counted(), time.monotonic()
     while left[0] or left[1] > threads_before:
-        assert time.monotonic() < since + 60, f"{left[0]} handles and {left[1]} threads are left, and stay"
+        assert time.monotonic() < since + 60, (
+            f"{left[0]} handles and {left[1]} threads are left, and stay"
+        )
         time.sleep(0.05)
         if (found := counted()) != left:
             left, since = found, time.monotonic()
@@ -741,7 +903,10 @@ def test_a_file_that_was_deleted_and_made_anew_is_another_one(tmp_path: Path) ->
     second.close()
 
 
-def test_a_run_whose_file_was_deleted_is_told_at_an_entry_soon_after_or_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_file_was_deleted_is_told_at_an_entry_soon_after_or_at_its_end(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A3, F5: entries that follow each other within a moment do not look for the file each time."""
     store, now = SQLiteStore(tmp_path / "runs.db"), time.monotonic()
     monkeypatch.setattr(sqlite_file, "monotonic", lambda: now)
@@ -780,8 +945,15 @@ def test_a_file_that_was_moved_works_again_once_it_is_back(tmp_path: Path) -> No
     store.close()
 
 
-@pytest.mark.parametrize("make", [lambda path: SQLiteStore(path / "runs.db"), lambda _: MemoryStore()], ids=["file", "memory"])
-def test_a_store_is_a_block_that_closes_it(make: Callable[[Path], SQLiteStore], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [lambda path: SQLiteStore(path / "runs.db"), lambda _: MemoryStore()],
+    ids=["file", "memory"],
+)
+def test_a_store_is_a_block_that_closes_it(
+    make: Callable[[Path], SQLiteStore],
+    tmp_path: Path,
+) -> None:
     with make(tmp_path) as store:
         assert not store.list()
         assert store._opened is not None
@@ -837,14 +1009,20 @@ def test_a_store_that_only_reads_sees_others_writes_and_refuses_its_own(tmp_path
     writer.append(lease, "an entry")
     assert reader.changes() != before
     assert reader.load("x").entries == ["an entry"]
-    for write in (lambda: reader.cancel("x"), lambda: reader.delete("x"), lambda: reader.create("y", program="P", head="{}")):
+    for write in (
+        lambda: reader.cancel("x"),
+        lambda: reader.delete("x"),
+        lambda: reader.create("y", program="P", head="{}"),
+    ):
         with pytest.raises(StoreError, match="readonly"):
             write()
     reader.close()
     writer.close()
 
 
-def test_an_older_file_is_not_read_only_by_a_store_that_cannot_bring_it_up_to_date(tmp_path: Path) -> None:
+def test_an_older_file_is_not_read_only_by_a_store_that_cannot_bring_it_up_to_date(
+    tmp_path: Path,
+) -> None:
     with sqlite3.connect(tmp_path / "runs.db") as db:
         db.execute("PRAGMA user_version=2")
     db.close()
@@ -870,7 +1048,9 @@ def test_a_damaged_row_hides_no_other_run_and_is_named(store: SQLiteStore, damag
         bad = found.pop("bad")
         assert found == whole
         assert bad.status == "waiting"
-        assert str(bad.error).startswith("The run 'bad' in the store cannot be read: damaged or changed by hand")
+        assert str(bad.error).startswith(
+            "The run 'bad' in the store cannot be read: damaged or changed by hand",
+        )
     assert store.summary("a") == whole["a"]
     with pytest.raises(StoreError, match="The run 'bad' in the store cannot be read"):
         store.summary("bad")
@@ -879,10 +1059,14 @@ def test_a_damaged_row_hides_no_other_run_and_is_named(store: SQLiteStore, damag
     assert {each.id for each in store.list()} == {"a", "z"}
 
 
-def test_a_row_with_a_damaged_status_does_not_keep_others_from_being_pruned(store: SQLiteStore) -> None:
+def test_a_row_with_a_damaged_status_does_not_keep_others_from_being_pruned(
+    store: SQLiteStore,
+) -> None:
     for run_id in ("a", "bad", "z"):
         waiting(store, run_id)
-    store._file.write(lambda db: db.execute("UPDATE runs SET status = CAST(x'ff' AS TEXT) WHERE id = 'bad'"))
+    store._file.write(
+        lambda db: db.execute("UPDATE runs SET status = CAST(x'ff' AS TEXT) WHERE id = 'bad'"),
+    )
     assert store.prune(older_than_s=-1.0, statuses=["waiting"]) == 2
     assert [each.id for each in store.list()] == ["bad"]
 
@@ -906,7 +1090,9 @@ def test_a_deep_copy_is_the_same_store_whether_it_was_used_or_not(store: Any) ->
     assert copy.deepcopy({"store": store})["store"] is store
 
 
-def test_a_pickled_store_of_a_file_opens_it_again_and_one_in_memory_is_refused(tmp_path: Path) -> None:
+def test_a_pickled_store_of_a_file_opens_it_again_and_one_in_memory_is_refused(
+    tmp_path: Path,
+) -> None:
     store = SQLiteStore(tmp_path / "runs.db", lease_s=7)
     store.list()
     other = pickle.loads(pickle.dumps(store))

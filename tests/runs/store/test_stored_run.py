@@ -15,6 +15,7 @@ import pytest
 from pydantic import SecretStr
 
 import ferrule
+from ferrule.approval.policy import Policy
 from ferrule.concurrency import offload
 from ferrule.errors import InputError, RunCancelledError, RunError, StoreError
 from ferrule.programs.module import Module
@@ -27,8 +28,7 @@ from ferrule.runs.store.sqlite import MemoryStore, SQLiteStore
 from ferrule.runs.store.stored_run import StoredRun
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.tool import Tool
-from ferrule.values.confirmation.policy import Policy
-from ferrule.values.run.outcome import Prediction
+from ferrule.values.outcome import Prediction
 
 ASK = {"name": "book", "args": {"room": 7}}
 LOOK = {"name": "look", "args": {"room": 7}}
@@ -86,11 +86,18 @@ def hotel() -> Any:
 def test_every_answer_is_kept_before_the_program_goes_on(hotel: Hotel, driver: str) -> None:
     """A3, F5: what is in the store while the tool runs: the model's answer, and that the tool began."""
     seen: list[list[str]] = []
-    hotel.at_look = lambda: seen.append([entry["kind"] for entry in map(_json, hotel.store.load("r").entries)])
+    hotel.at_look = lambda: seen.append(
+        [entry["kind"] for entry in map(_json, hotel.store.load("r").entries)],
+    )
     run = hotel.start(LOOK, FINISH, driver=driver, run_id="r")
     assert run.prediction.answer == "yes"
     assert seen == [["model", "begun"]]
-    assert [entry["kind"] for entry in map(_json, hotel.store.load("r").entries)] == ["model", "begun", "result", "model"]
+    assert [entry["kind"] for entry in map(_json, hotel.store.load("r").entries)] == [
+        "model",
+        "begun",
+        "result",
+        "model",
+    ]
     assert hotel.store.list()[0].status == "done"
 
 
@@ -99,7 +106,11 @@ def test_a_run_that_waits_is_gone_on_with_by_whoever_loads_it(hotel: Hotel, driv
     """A3, U99, U105: nothing is asked or run again; inputs and trajectory are there."""
     first = hotel.start(LOOK, ASK, driver=driver)
     loaded = hotel.load(first.id)
-    assert (loaded.status, loaded.pending, loaded.inputs) == ("waiting", first.pending, {"task": "x"})
+    assert (loaded.status, loaded.pending, loaded.inputs) == (
+        "waiting",
+        first.pending,
+        {"task": "x"},
+    )
     loaded.answer(loaded.pending[0].approve())
     hotel.go_on(loaded, FINISH, driver=driver)
     assert loaded.prediction.answer == "yes"
@@ -131,12 +142,20 @@ class Notes:
         self.events.append(event.type)
 
     def open_run(self, event: Any, notes: dict[str, str]) -> None:
-        self.opened.append((f"{event.type} {event.program.name} {event.path}{event.span_id == event.run_id}", dict(notes)))
+        self.opened.append(
+            (
+                f"{event.type} {event.program.name} {event.path}{event.span_id == event.run_id}",
+                dict(notes),
+            ),
+        )
         notes["by"] = notes.get("by", "") + self.name
 
 
 @pytest.mark.parametrize("driver", ["sync", "async", "stream"])
-def test_what_observers_keep_with_a_run_reaches_the_next_execution(hotel: Hotel, driver: str) -> None:
+def test_what_observers_keep_with_a_run_reaches_the_next_execution(
+    hotel: Hotel,
+    driver: str,
+) -> None:
     """O12: it is in the store before the first act, also of an execution that gets no further."""
     first, second, third = Notes("a"), Notes("b"), Notes("c")
     hotel.at_look = lambda: seen.append(Run.load(hotel.store, run_id, hotel.agent).notes)
@@ -174,7 +193,10 @@ def test_an_observer_that_fails_when_a_run_opens_changes_nothing(hotel: Hotel) -
             raise ValueError("broken")
 
     after = Notes("b")
-    with ferrule.context(callbacks=[Broken("a"), after]), pytest.warns(RuntimeWarning, match="at the start of a run and was skipped"):
+    with (
+        ferrule.context(callbacks=[Broken("a"), after]),
+        pytest.warns(RuntimeWarning, match="at the start of a run and was skipped"),
+    ):
         run = hotel.start(LOOK, FINISH)
     assert (run.status, run.notes) == ("done", {"by": "b"})
 
@@ -191,7 +213,9 @@ def test_a_resumed_run_tells_its_program(hotel: Hotel) -> None:
     assert resumed.as_json()["program"] == "ReAct"
 
 
-def test_what_keeps_a_finished_run_from_being_replayed_is_raised_and_it_stays_done(hotel: Hotel) -> None:
+def test_what_keeps_a_finished_run_from_being_replayed_is_raised_and_it_stays_done(
+    hotel: Hotel,
+) -> None:
     """A2: no model is asked, but which way a program goes may depend on what the model can do."""
     again = hotel.load(hotel.start(FINISH).id)
     with pytest.raises(ferrule.ConfigurationError):
@@ -248,14 +272,28 @@ def test_a_run_that_went_further_elsewhere_is_caught_up_with(hotel: Hotel) -> No
 def test_a_program_without_a_tool_that_the_run_had_loads(hotel: Hotel) -> None:
     """R12."""
     run = hotel.start(ASK)
-    assert Run.load(hotel.store, run.id, ReAct("task -> answer", [])).changed["tool `book` of `react`"][1] == "absent"
-    assert Run.load(hotel.store, run.id, ReAct("task -> answer", []), migrate=True).status == "waiting"
+    assert (
+        Run.load(hotel.store, run.id, ReAct("task -> answer", [])).changed[
+            "tool `book` of `react`"
+        ][1]
+        == "absent"
+    )
+    assert (
+        Run.load(hotel.store, run.id, ReAct("task -> answer", []), migrate=True).status == "waiting"
+    )
 
 
 @pytest.mark.parametrize("change", ["description", "args", "effect"])
-def test_an_approval_does_not_reach_a_remote_tool_whose_definition_changed(hotel: Hotel, change: str) -> None:
+def test_an_approval_does_not_reach_a_remote_tool_whose_definition_changed(
+    hotel: Hotel,
+    change: str,
+) -> None:
     """P72, V3: what a server says of its tool today is not what a person agreed to; the question is asked anew."""
-    definition: dict[str, Any] = {"description": "Book.", "args": {"room": {"type": "integer"}}, "effect": "once"}
+    definition: dict[str, Any] = {
+        "description": "Book.",
+        "args": {"room": {"type": "integer"}},
+        "effect": "once",
+    }
     others = {
         "description": "Book, and pay.",
         "args": {"room": {"type": "integer"}, "pay": {"type": "boolean", "default": True}},
@@ -264,7 +302,12 @@ def test_an_approval_does_not_reach_a_remote_tool_whose_definition_changed(hotel
 
     def remote(**definition: Any) -> ReAct:
         """As a server would define it: a name, words, a schema; its function sends the call there."""
-        sent = Tool(lambda **args: hotel.did.append(str(args)), "far_book", require_confirmation=True, **definition)
+        sent = Tool(
+            lambda **args: hotel.did.append(str(args)),
+            "far_book",
+            require_confirmation=True,
+            **definition,
+        )
         return ReAct("task -> answer", [sent])
 
     with ferrule.context(lm=ScriptedLM([{"name": "far_book", "args": {"room": 7}}])):
@@ -288,7 +331,11 @@ def test_cancelling_from_elsewhere_stops_before_the_next_tool(hotel: Hotel, driv
     assert run.status == "cancelled"
     assert isinstance(run.error, RunCancelledError)
     assert hotel.did == ["look 7"]
-    assert [entry["kind"] for entry in map(_json, hotel.store.load("r").entries)] == ["model", "begun", "result"]
+    assert [entry["kind"] for entry in map(_json, hotel.store.load("r").entries)] == [
+        "model",
+        "begun",
+        "result",
+    ]
     hotel.at_look = lambda: None
     assert hotel.go_on(hotel.load("r"), LOOK, FINISH).prediction.answer == "yes"
     assert hotel.did == ["look 7", "look 7"]
@@ -308,7 +355,9 @@ def test_a_tool_is_not_begun_once_the_run_is_cancelled(hotel: Hotel) -> None:
     assert hotel.did == []
 
 
-def test_a_run_cancelled_while_it_waits_starts_nothing_when_an_old_hand_resumes_it(hotel: Hotel) -> None:
+def test_a_run_cancelled_while_it_waits_starts_nothing_when_an_old_hand_resumes_it(
+    hotel: Hotel,
+) -> None:
     """R15: whoever had it before is told; resumed once more, it asks again, for the cancellation discarded the approval."""
     run = hotel.start(ASK)
     run.answer(run.pending[0].approve())
@@ -333,14 +382,18 @@ def test_a_run_that_another_hand_executes_is_cancelled_by_any_hand(hotel: Hotel)
 def test_a_run_that_a_crash_left_is_cancelled_at_once(hotel: Hotel) -> None:
     """R15."""
     hotel.start(ASK, run_id="r")
-    hotel.store._file.write(lambda db: db.execute("UPDATE runs SET status = 'running', owner = NULL"))
+    hotel.store._file.write(
+        lambda db: db.execute("UPDATE runs SET status = 'running', owner = NULL"),
+    )
     run = hotel.load("r")
     assert run.status == "running"
     run.cancel()
     assert run.status == hotel.store.summary("r").status == "cancelled"
 
 
-def test_a_write_of_an_execution_that_was_interrupted_does_not_fail_the_next_one(hotel: Hotel) -> None:
+def test_a_write_of_an_execution_that_was_interrupted_does_not_fail_the_next_one(
+    hotel: Hotel,
+) -> None:
     """A15: a thread that Ctrl-C left behind is in the middle of a write while the run is resumed."""
     lease = hotel.store.create("r", program="P", head="{}")
     run = hotel.start(FINISH)
@@ -363,11 +416,16 @@ def test_a_run_whose_lease_was_lost_stops_at_its_next_write(hotel: Hotel, driver
     hotel.at_look = lambda: _steal(hotel.store)
     run = hotel.start(LOOK, FINISH, driver=driver, run_id="r")
     assert (run.status, type(run.error)) == ("failed", StoreError)
-    assert [entry["kind"] for entry in map(_json, hotel.store.load("r").entries)] == ["model", "begun"]
+    assert [entry["kind"] for entry in map(_json, hotel.store.load("r").entries)] == [
+        "model",
+        "begun",
+    ]
     assert hotel.store.list()[0].status == "running"
 
 
-def test_after_a_failed_write_nothing_more_is_written_even_if_the_program_goes_on(hotel: Hotel) -> None:
+def test_after_a_failed_write_nothing_more_is_written_even_if_the_program_goes_on(
+    hotel: Hotel,
+) -> None:
     """A3: what is kept never has a gap."""
     broken: list[BaseException] = []
 
@@ -387,11 +445,18 @@ def test_after_a_failed_write_nothing_more_is_written_even_if_the_program_goes_o
     with ferrule.context(lm=ScriptedLM([LOOK, LOOK])):
         Stubborn().start(task="x", store=hotel.store, run_id="r")
     assert [str(error) for error in broken] == ["no room", "no room"]
-    assert [entry["kind"] for entry in map(_json, hotel.store.load("r").entries)] == ["model", "begun"]
+    assert [entry["kind"] for entry in map(_json, hotel.store.load("r").entries)] == [
+        "model",
+        "begun",
+    ]
 
 
 @pytest.mark.parametrize("fails", ["append", "transact"])
-def test_a_run_whose_program_catches_a_failed_write_is_not_done(hotel: Hotel, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+def test_a_run_whose_program_catches_a_failed_write_is_not_done(
+    hotel: Hotel,
+    monkeypatch: pytest.MonkeyPatch,
+    fails: str,
+) -> None:
     """It was done, with what the program had made of the error, although its journal had no such end; now it goes on."""
 
     def fail(*_: Any, **__: Any) -> Any:
@@ -462,7 +527,9 @@ def test_a_write_that_fails_while_its_task_is_cancelled_is_not_in_the_journal(ho
     assert hotel.did == []
 
 
-def test_a_task_cancelled_while_the_start_of_its_call_is_refused_has_begun_no_call(hotel: Hotel) -> None:
+def test_a_task_cancelled_while_the_start_of_its_call_is_refused_has_begun_no_call(
+    hotel: Hotel,
+) -> None:
     """A15: the run was cancelled elsewhere at the same moment."""
 
     async def go() -> Run:
@@ -470,7 +537,13 @@ def test_a_task_cancelled_while_the_start_of_its_call_is_refused_has_begun_no_ca
         run.keep(hotel.store)
         original = hotel.store.aappend
 
-        async def cancelled_twice(lease: Any, entry: str, *, starts: bool = False, **more: Any) -> bool:
+        async def cancelled_twice(
+            lease: Any,
+            entry: str,
+            *,
+            starts: bool = False,
+            **more: Any,
+        ) -> bool:
             if starts:
                 hotel.store.cancel("r")
                 task.cancel()
@@ -513,7 +586,10 @@ def test_a_task_cancelled_while_its_run_is_leased_gives_the_lease_back(hotel: Ho
     assert hotel.go_on(run, FINISH).prediction.answer == "yes"
 
 
-def test_a_task_cancelled_while_its_end_waits_for_a_thread_gives_the_lease_back(hotel: Hotel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_cancelled_while_its_end_waits_for_a_thread_gives_the_lease_back(
+    hotel: Hotel,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A15: no thread comes to it any more, so it is done without one, and told."""
     told: list[str] = []
 
@@ -531,7 +607,10 @@ def test_a_task_cancelled_while_its_end_waits_for_a_thread_gives_the_lease_back(
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    with ferrule.context(lm=ScriptedLM([FINISH]), callbacks=[lambda event: told.append(type(event).__name__)]):
+    with ferrule.context(
+        lm=ScriptedLM([FINISH]),
+        callbacks=[lambda event: told.append(type(event).__name__)],
+    ):
         asyncio.run(go())
     assert [(each.status, each.leased) for each in Run.list(hotel.store)] == [("done", False)]
     assert told[-1] == "RunFinished"
@@ -550,7 +629,10 @@ def test_a_run_whose_end_could_not_be_written_is_gone_on_with_at_once(hotel: Hot
 
 
 @pytest.mark.parametrize("how", ["no model", "interrupted"])
-def test_a_run_that_waits_goes_on_waiting_when_a_resume_gets_nowhere(hotel: Hotel, how: str) -> None:
+def test_a_run_that_waits_goes_on_waiting_when_a_resume_gets_nowhere(
+    hotel: Hotel,
+    how: str,
+) -> None:
     """A8, R19: nothing was done, so nothing is lost: neither the question, nor what was decided."""
     run = hotel.start(ASK)
     [question] = run.pending
@@ -559,7 +641,10 @@ def test_a_run_that_waits_goes_on_waiting_when_a_resume_gets_nowhere(hotel: Hote
     if how == "no model":
         assert loaded.resume().status == "failed"
     else:
-        with pytest.raises(KeyboardInterrupt), ferrule.context(lm=ScriptedLM([]), policy=_Interrupting()):
+        with (
+            pytest.raises(KeyboardInterrupt),
+            ferrule.context(lm=ScriptedLM([]), policy=_Interrupting()),
+        ):
             loaded.resume()
     assert hotel.store.load(run.id) == before
     assert [each.questions for each in Run.list(hotel.store, status="waiting")] == [(question,)]
@@ -577,7 +662,9 @@ def test_an_old_hand_does_not_go_on_with_another_run_of_the_same_id(hotel: Hotel
     new = hotel.start(ASK, run_id="r")
     with pytest.raises(StoreError, match="another one has its id"):
         hotel.go_on(old, FINISH)
-    assert [(each.status, each.questions) for each in Run.list(hotel.store)] == [("waiting", new.pending)]
+    assert [(each.status, each.questions) for each in Run.list(hotel.store)] == [
+        ("waiting", new.pending),
+    ]
     hotel.store.cancel("r")
     hotel.store.redact("r")
     with pytest.raises(StoreError, match="was redacted"):
@@ -595,7 +682,10 @@ def test_what_the_program_does_to_its_inputs_is_not_kept(hotel: Hotel) -> None:
             return Prediction(count=len(given))
 
     run = Changing().start(given=[1], store=hotel.store)
-    assert (run.status, Run.load(hotel.store, run.id, Changing()).inputs) == ("done", {"given": [1]})
+    assert (run.status, Run.load(hotel.store, run.id, Changing()).inputs) == (
+        "done",
+        {"given": [1]},
+    )
 
 
 def test_a_finished_run_is_read_without_telling_anybody(hotel: Hotel) -> None:
@@ -608,7 +698,12 @@ def test_a_finished_run_is_read_without_telling_anybody(hotel: Hotel) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [pytest.param("", id="empty"), pytest.param("\ud800", id="half a character"), pytest.param(7, id="number")]
+    "given",
+    [
+        pytest.param("", id="empty"),
+        pytest.param("\ud800", id="half a character"),
+        pytest.param(7, id="number"),
+    ],
 )
 def test_an_id_that_no_store_could_write_is_refused(hotel: Hotel, given: Any) -> None:
     """A3: and none is made up in its place."""
@@ -688,7 +783,9 @@ def test_a_secret_that_a_model_wrote_is_in_no_question(tmp_path: Path) -> None:
         return f"in as {user}"
 
     store = SQLiteStore(tmp_path / "runs.db")
-    with ferrule.context(lm=ScriptedLM([{"name": "login", "args": {"user": "ann", "password": "s3cr3t"}}, FINISH])):
+    with ferrule.context(
+        lm=ScriptedLM([{"name": "login", "args": {"user": "ann", "password": "s3cr3t"}}, FINISH]),
+    ):
         run = ReAct("task -> answer", [login]).start(task="x", store=store)
         shown = f"{run.pending[0]!r} {run.pending[0].changes} {store.load(run.id).head} {Run.list(store)}"
         run.answer(run.pending[0].approve())
@@ -770,10 +867,16 @@ def test_a_run_that_met_a_full_disk_goes_on_when_there_is_room(tmp_path: Path, d
         return name * 20_000
 
     agent = ReAct("task -> answer", [fill])
-    script = [{"name": "fill", "args": {"name": "first"}}, {"name": "fill", "args": {"name": "second"}}, FINISH]
+    script = [
+        {"name": "fill", "args": {"name": "first"}},
+        {"name": "fill", "args": {"name": "second"}},
+        FINISH,
+    ]
     with ferrule.context(lm=ScriptedLM(script)):
         keywords: dict[str, Any] = {"task": "x", "store": store, "run_id": "r"}
-        failed = asyncio.run(agent.astart(**keywords)) if driver == "async" else agent.start(**keywords)
+        failed = (
+            asyncio.run(agent.astart(**keywords)) if driver == "async" else agent.start(**keywords)
+        )
     assert failed.status == "failed"
     assert isinstance(failed.error, StoreError)
     assert "full" in str(failed.error)
@@ -812,7 +915,9 @@ def test_a_run_that_executes_is_not_taken_up_by_another_thread(hotel: Hotel) -> 
     assert [str(error) for error in refused] == ["The run r is executing already; wait for it."]
 
 
-def test_a_run_cancelled_from_elsewhere_begins_no_tool_whose_consent_was_just_read(hotel: Hotel) -> None:
+def test_a_run_cancelled_from_elsewhere_begins_no_tool_whose_consent_was_just_read(
+    hotel: Hotel,
+) -> None:
     """Ours: the cancellation comes after the model's answer was kept and before the tool began."""
     ran: list[int] = []
 
@@ -832,7 +937,9 @@ def test_a_run_cancelled_from_elsewhere_begins_no_tool_whose_consent_was_just_re
     assert ran == []
 
 
-def test_observers_hear_of_the_question_about_a_call_that_was_cut_off_and_of_its_decision(hotel: Hotel) -> None:
+def test_observers_hear_of_the_question_about_a_call_that_was_cut_off_and_of_its_decision(
+    hotel: Hotel,
+) -> None:
     """Ours."""
 
     def stop() -> None:
@@ -848,7 +955,10 @@ def test_observers_hear_of_the_question_about_a_call_that_was_cut_off_and_of_its
         run.answer(run.pending[0].approve())
         hotel.go_on(run, FINISH)
     assert run.status == "done"
-    assert [each for each in heard if each in {"QuestionAsked", "Decided"}] == ["QuestionAsked", "Decided"]
+    assert [each for each in heard if each in {"QuestionAsked", "Decided"}] == [
+        "QuestionAsked",
+        "Decided",
+    ]
 
 
 def test_a_loop_that_is_closed_under_a_run_lets_it_be_collected_and_resumed(tmp_path: Path) -> None:
@@ -876,7 +986,9 @@ def test_a_loop_that_is_closed_under_a_run_lets_it_be_collected_and_resumed(tmp_
     loop.run_until_complete(turns())
     task._log_destroy_pending = False  # type: ignore[attr-defined]  asyncio would log it
     loop.close()
-    writing = [each for each in gc.get_objects() if isinstance(each, Lease)]  # as the thread that has just written for the run
+    writing = [
+        each for each in gc.get_objects() if isinstance(each, Lease)
+    ]  # as the thread that has just written for the run
     del task
     gc.collect()
     writing.clear()

@@ -179,7 +179,9 @@ def test_each_of_many_threads_gets_its_own_answers(file: SQLiteFile) -> None:
 
     with ThreadPoolExecutor(20) as threads:
         found = list(threads.map(work, range(0, 1000, 50)))
-    assert [each for some in found for each in some] == [-item if item % 3 == 0 else item for item in range(1000)]
+    assert [each for some in found for each in some] == [
+        -item if item % 3 == 0 else item for item in range(1000)
+    ]
 
 
 @pytest.mark.parametrize("where", ["done", "set_result"])
@@ -203,7 +205,10 @@ def test_an_interrupt_while_answers_are_given_loses_none(where: str) -> None:
 
 
 @pytest.mark.parametrize("error", [StoreError, MemoryError])
-def test_a_batch_that_fails_as_a_whole_is_told_to_each(file: SQLiteFile, error: type[Exception]) -> None:
+def test_a_batch_that_fails_as_a_whole_is_told_to_each(
+    file: SQLiteFile,
+    error: type[Exception],
+) -> None:
     """A3: no caller goes on as if it were written, or waits for ever, whatever the error; the thread goes on."""
     failures = [error("no room"), error("no room")]
 
@@ -224,7 +229,11 @@ def test_a_batch_that_fails_as_a_whole_is_told_to_each(file: SQLiteFile, error: 
 
 
 @pytest.mark.parametrize("is_running", [True, False])
-def test_an_interrupt_while_it_starts_leaves_one_thread(file: SQLiteFile, monkeypatch: pytest.MonkeyPatch, is_running: bool) -> None:
+def test_an_interrupt_while_it_starts_leaves_one_thread(
+    file: SQLiteFile,
+    monkeypatch: pytest.MonkeyPatch,
+    is_running: bool,
+) -> None:
     """A3: Ctrl-C may come before the thread runs, or after."""
     start, begun = Thread.start, list[Thread]()
 

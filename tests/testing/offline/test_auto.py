@@ -10,7 +10,13 @@ from pydantic import Field, HttpUrl
 
 from ferrule import InputField, OutputField, Predict, ReAct, Signature
 from ferrule.testing.offline.model import AutoLM, OfflineLM
-from ferrule.values.conversation.exchange import Capabilities, Declarations, Delta, Request, Response
+from ferrule.values.conversation.exchange import (
+    Capabilities,
+    Declarations,
+    Delta,
+    Request,
+    Response,
+)
 from ferrule.values.conversation.message import Message, Messages
 
 ASKED = Request(Messages([Message("user", "hi")]))
@@ -22,7 +28,13 @@ async def collected(stream) -> list:
 
 def declared(*names: str, **properties) -> dict[str, dict]:
     parameters = {"type": "object", "properties": properties, "required": list(properties)}
-    return {name: {"type": "function", "function": {"name": name, "description": "", "parameters": parameters}} for name in names}
+    return {
+        name: {
+            "type": "function",
+            "function": {"name": name, "description": "", "parameters": parameters},
+        }
+        for name in names
+    }
 
 
 def followed(lm, request: Request, turns: int = 10) -> list[Response]:
@@ -41,17 +53,28 @@ def followed(lm, request: Request, turns: int = 10) -> list[Response]:
 def test_each_tool_is_called_once_and_then_an_answer_is_given():
     """L8."""
     tools = Declarations(
-        [*declared("add", a={"type": "integer", "minimum": 5}).values(), *declared("look", kind={"enum": ["x", "y"]}).values()]
+        [
+            *declared("add", a={"type": "integer", "minimum": 5}).values(),
+            *declared("look", kind={"enum": ["x", "y"]}).values(),
+        ],
     )
     turns = followed(AutoLM("the end"), Request(ASKED.messages, tools))
-    assert [(each.name, each.args) for turn in turns for each in turn.tool_calls] == [("add", {"a": 5}), ("look", {"kind": "x"})]
+    assert [(each.name, each.args) for turn in turns for each in turn.tool_calls] == [
+        ("add", {"a": 5}),
+        ("look", {"kind": "x"}),
+    ]
     assert len({each.id for turn in turns for each in turn.tool_calls}) == 2
     assert turns[-1].text == "the end"
 
 
 def test_finish_is_called_last_with_its_outputs():
     """L8."""
-    finish = declared("finish", answer={"type": "string"}, score={"type": "number", "minimum": 2}, kind={"enum": ["a", "b"]})
+    finish = declared(
+        "finish",
+        answer={"type": "string"},
+        score={"type": "number", "minimum": 2},
+        kind={"enum": ["a", "b"]},
+    )
     tools = Declarations([*finish.values(), *declared("look", "user_clarification").values()])
     turns = followed(AutoLM("yes"), Request(ASKED.messages, tools))
     assert [(each.name, each.args) for turn in turns for each in turn.tool_calls] == [
@@ -64,12 +87,25 @@ def test_finish_is_called_last_with_its_outputs():
 
 @pytest.mark.parametrize(
     "kind",
-    [date, datetime, UUID, HttpUrl, Annotated[str, Field(pattern="^[a-z]{2}-[0-9]+$")], Annotated[str, Field(min_length=9, max_length=12)]],
+    [
+        date,
+        datetime,
+        UUID,
+        HttpUrl,
+        Annotated[str, Field(pattern="^[a-z]{2}-[0-9]+$")],
+        Annotated[str, Field(min_length=9, max_length=12)],
+    ],
     ids=["date", "datetime", "uuid", "url", "pattern", "length"],
 )
 def test_an_output_that_takes_only_some_texts_gets_one_of_them(kind):
     """It got the text of every answer, "done", and no run ended."""
-    signature = Signature({"question": (str, InputField()), "when": (kind, OutputField()), "answer": (str, OutputField())})
+    signature = Signature(
+        {
+            "question": (str, InputField()),
+            "when": (kind, OutputField()),
+            "answer": (str, OutputField()),
+        },
+    )
     for program in (Predict(signature), ReAct(signature, [])):
         found = program(question="?", lm=AutoLM())
         assert found.answer == "done"

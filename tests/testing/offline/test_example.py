@@ -98,7 +98,9 @@ def test_an_example_fits_the_type_it_was_made_for(kind):
     adapter = TypeAdapter(kind)
     schema = adapter.json_schema()
     value = example(schema)
-    jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker()).validate(value)
+    jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker()).validate(
+        value,
+    )
     adapter.validate_python(value)
 
 
@@ -110,7 +112,13 @@ def test_only_what_is_required_is_filled_in():
 
 def test_defaults_inside_are_used():
     """L8."""
-    assert example({"type": "object", "properties": {"a": {"type": "integer", "default": 9}}, "required": ["a"]}) == {"a": 9}
+    assert example(
+        {
+            "type": "object",
+            "properties": {"a": {"type": "integer", "default": 9}},
+            "required": ["a"],
+        },
+    ) == {"a": 9}
 
 
 def test_parts_of_all_of_are_one():
@@ -119,7 +127,7 @@ def test_parts_of_all_of_are_one():
         "allOf": [
             {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
             {"properties": {"b": {"const": 4}}, "required": ["b", "a"]},
-        ]
+        ],
     }
     assert example(schema) == {"a": 1, "b": 4}
 
@@ -149,7 +157,13 @@ def test_a_schema_that_only_ends_in_null_ends():
     """L8."""
     schema = {
         "$ref": "#/$defs/n",
-        "$defs": {"n": {"type": "object", "properties": {"n": {"anyOf": [{"$ref": "#/$defs/n"}, {"type": "null"}]}}, "required": ["n"]}},
+        "$defs": {
+            "n": {
+                "type": "object",
+                "properties": {"n": {"anyOf": [{"$ref": "#/$defs/n"}, {"type": "null"}]}},
+                "required": ["n"],
+            },
+        },
     }
     jsonschema.validate(example(schema), schema)
 
@@ -157,7 +171,11 @@ def test_a_schema_that_only_ends_in_null_ends():
 @pytest.mark.parametrize(
     "schema",
     [
-        {"type": "object", "properties": {"a": {"$ref": "#"}, "b": {"$ref": "#"}}, "required": ["a", "b"]},
+        {
+            "type": "object",
+            "properties": {"a": {"$ref": "#"}, "b": {"$ref": "#"}},
+            "required": ["a", "b"],
+        },
         {"type": "array", "items": {"$ref": "#"}, "minItems": 3},
         {"type": "array", "minItems": 10**9},
         {"type": "object", "minProperties": 10**9},
@@ -207,12 +225,30 @@ WORDS = (
         "$ref",
         "a",
     }
-    | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern", "format", "default"}
+    | {
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "multipleOf",
+        "minLength",
+        "maxLength",
+        "pattern",
+        "format",
+        "default",
+    }
     | {"additionalProperties", "minProperties"}
 )
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["#", "#/a", "object", "null", "string", "a", "date"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(sorted(WORDS)), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.sampled_from(["#", "#/a", "object", "null", "string", "a", "date"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(sorted(WORDS)), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 

@@ -40,7 +40,10 @@ def test_outputs_come_from_the_signature_and_are_written_in_the_adapters_form(ad
     """L8, L9."""
     request = request_of(adapter, Extract, question="What is bad about 1 + 1?")
     task = read_task(request)
-    assert (task.question, list(task.outputs["properties"])) == ("What is bad about 1 + 1?", ["reasoning", "score", "kind", "tags"])
+    assert (task.question, list(task.outputs["properties"])) == (
+        "What is bad about 1 + 1?",
+        ["reasoning", "score", "kind", "tags"],
+    )
     offline = adapter.read(Extract, OfflineLM().complete(request))
     assert (offline["score"], offline["kind"], offline["tags"]) == (1, "bad", [])
     assert "no neural network" in offline["reasoning"]
@@ -67,7 +70,9 @@ def test_the_form_is_no_part_of_a_request():
 @adapters
 def test_a_step_in_text_ends_the_loop(adapter):
     """Ours: tools that a prompt describes in its text are not declared."""
-    step = Signature("question -> next_thought, next_tool_name: Literal['add', 'finish'], next_tool_args: dict[str, Any]")
+    step = Signature(
+        "question -> next_thought, next_tool_name: Literal['add', 'finish'], next_tool_args: dict[str, Any]",
+    )
     for lm in (AutoLM(), OfflineLM()):
         found = adapter.read(step, lm.complete(request_of(adapter, step, question="add 1 and 1")))
         assert (found["next_tool_name"], found["next_tool_args"]) == ("finish", {})
@@ -80,17 +85,29 @@ def test_native_calls_are_read_with_their_results():
             Message("user", "hi"),
             Message("assistant", "", (ToolCall(name="add", args={"a": 1}, id="x"),)),
             Message("tool", "2", tool_call_id="x"),
-        ]
+        ],
     )
-    tools = Declarations([{"type": "function", "function": {"name": name}} for name in ("add", "finish")])
+    tools = Declarations(
+        [{"type": "function", "function": {"name": name}} for name in ("add", "finish")],
+    )
     task = read_task(Request(messages, tools))
-    assert (task.question, task.calls, task.position) == ("hi", (PastCall("add", {"a": 1}, "2"),), 3)
-    assert (task.finish, task.tools) == (OfferedTool("finish", "", {}), (OfferedTool("add", "", {}),))
+    assert (task.question, task.calls, task.position) == (
+        "hi",
+        (PastCall("add", {"a": 1}, "2"),),
+        3,
+    )
+    assert (task.finish, task.tools) == (
+        OfferedTool("finish", "", {}),
+        (OfferedTool("add", "", {}),),
+    )
 
 
 def test_a_schema_of_the_answer_names_the_fields():
     """L2."""
-    shape = Shape("json_schema", {"properties": {"a": {}, "b": {"$ref": "#/$defs/B"}}, "$defs": {"B": {"const": 4}}})
+    shape = Shape(
+        "json_schema",
+        {"properties": {"a": {}, "b": {"$ref": "#/$defs/B"}}, "$defs": {"B": {"const": 4}}},
+    )
     request = Request(Messages([Message("user", "hi")]), shape=shape)
     assert json.loads(AutoLM("x").complete(request).text or "") == {"a": "x", "b": 4}
 
@@ -99,8 +116,16 @@ def test_a_schema_of_the_answer_names_the_fields():
 def test_the_question_is_the_last_one_without_its_form(adapter):
     """L9."""
     signature = Signature("question, place -> answer")
-    messages = adapter.opening(signature, {"question": "Where is\nit?", "place": "Oslo"}, demos=[{"question": "old", "answer": "x"}])
-    assert read_task(Request(messages)).question == "Where is\nit?\nOslo" if adapter == ADAPTERS["json"] else "Where is\nit?\n\nOslo"
+    messages = adapter.opening(
+        signature,
+        {"question": "Where is\nit?", "place": "Oslo"},
+        demos=[{"question": "old", "answer": "x"}],
+    )
+    assert (
+        read_task(Request(messages)).question == "Where is\nit?\nOslo"
+        if adapter == ADAPTERS["json"]
+        else "Where is\nit?\n\nOslo"
+    )
 
 
 def test_plain_conversations_get_plain_answers():
@@ -116,7 +141,7 @@ def test_plain_conversations_get_plain_answers():
             st.text() | st.sampled_from(["{", '{"a": [1]}', "[[ ## a ## ]]", "<a>"]),
         ),
         max_size=4,
-    )
+    ),
 )
 def test_any_conversation_gets_an_answer(conversation):
     """L8, L9."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from ferrule.encoding.encode import json_bytes
 from ferrule.errors import (
     AuthenticationError,
     BadRequestError,
@@ -14,19 +15,26 @@ from ferrule.errors import (
     ScriptError,
     UnavailableError,
 )
-from ferrule.models.http.errors import status_error
 from ferrule.models.wires.openai_chat.codec import read
+from ferrule.net.errors import status_error
 from ferrule.testing.server.openai_chat import answer, error_body
 from ferrule.values.calls.call import CallFault, ToolCall
 from ferrule.values.conversation.exchange import Response, Usage
-from ferrule.values.encoding.encode import json_bytes
 
 ANSWERS = {
     "empty": Response(),
     "text": Response("hi \ud800", finish_reason="length", usage=Usage(1, 2, 1, 1)),
-    "calls": Response(None, (ToolCall(name="a", args={"x": [1]}, id="1"), ToolCall(name="b", id="2")), "hm", "tool_calls"),
+    "calls": Response(
+        None,
+        (ToolCall(name="a", args={"x": [1]}, id="1"), ToolCall(name="b", id="2")),
+        "hm",
+        "tool_calls",
+    ),
     "refusal": Response(None, refusal="no", finish_reason="stop"),
-    "fault": Response(None, (ToolCall(name="a", id="1", fault=CallFault("invalid_tool_call_arguments", "x", "{half")),)),
+    "fault": Response(
+        None,
+        (ToolCall(name="a", id="1", fault=CallFault("invalid_tool_call_arguments", "x", "{half")),),
+    ),
 }
 
 
@@ -34,17 +42,33 @@ ANSWERS = {
 def test_what_is_written_is_read_again(response):
     """L3, L9."""
     found = read(json_bytes(answer(response, model="m")))
-    assert (found.text, found.reasoning, found.refusal) == (response.text, response.reasoning, response.refusal)
+    assert (found.text, found.reasoning, found.refusal) == (
+        response.text,
+        response.reasoning,
+        response.refusal,
+    )
     assert [(call.name, call.args, call.id) for call in found.tool_calls] == [
         (call.name, call.args, call.id) for call in response.tool_calls
     ]
-    assert [call.fault is None for call in found.tool_calls] == [call.fault is None for call in response.tool_calls]
-    assert found.finish_reason == response.finish_reason or ("tool_calls" if response.tool_calls else "stop")
+    assert [call.fault is None for call in found.tool_calls] == [
+        call.fault is None for call in response.tool_calls
+    ]
+    assert found.finish_reason == response.finish_reason or (
+        "tool_calls" if response.tool_calls else "stop"
+    )
     assert found.usage.total_tokens == response.usage.total_tokens
 
 
 @pytest.mark.parametrize(
-    "kind", [RateLimitError, UnavailableError, AuthenticationError, ContextOverflowError, RefusalError, BadRequestError]
+    "kind",
+    [
+        RateLimitError,
+        UnavailableError,
+        AuthenticationError,
+        ContextOverflowError,
+        RefusalError,
+        BadRequestError,
+    ],
 )
 def test_an_error_that_was_sent_is_the_same_error_again(kind):
     """L4, L9."""

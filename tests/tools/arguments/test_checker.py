@@ -1,4 +1,3 @@
-# ruff: noqa: B006, PLR0917, UP045  the odd signatures are what is tested
 import contextlib
 import string
 from concurrent.futures import ThreadPoolExecutor
@@ -87,7 +86,11 @@ class TestTelling:
 
         assert problems(
             use,
-            {"filters": [{"n": 1}, {"n": "x", "tags": ["a", 3.5, None]}], "tree": {"value": 1, "kids": [{"kids": []}]}, "pick": "x"},
+            {
+                "filters": [{"n": 1}, {"n": "x", "tags": ["a", 3.5, None]}],
+                "tree": {"value": 1, "kids": [{"kids": []}]},
+                "pick": "x",
+            },
         ) == {
             "filters.1.n": 'expected an integer, got "x"',
             "filters.1.tags.2": "expected a string, got null",
@@ -108,7 +111,18 @@ class TestTelling:
             pick: Literal["x", "y"] = "x",
         ): ...
 
-        assert problems(use, {"low": 1, "above": 0, "step": 7, "word": "abcde", "code": "A", "some": [1], "pick": "z"}) == {
+        assert problems(
+            use,
+            {
+                "low": 1,
+                "above": 0,
+                "step": 7,
+                "word": "abcde",
+                "code": "A",
+                "some": [1],
+                "pick": "z",
+            },
+        ) == {
             "low": "1 is under the minimum 3",
             "above": "0 must be greater than 0",
             "step": "7 is not a multiple of 5",
@@ -155,13 +169,21 @@ class TestCoercion:
         assert problems(many, {"a": "x"}) == {"a": 'expected an integer, got "x"'}
 
     def test_texts_in_lists_and_objects_that_become_numbers_are_repairs_too(self):
-        def nested(counts: dict[str, int], flags: list[bool], table: list[dict[str, float]], words: list[str]) -> str:
+        def nested(
+            counts: dict[str, int],
+            flags: list[bool],
+            table: list[dict[str, float]],
+            words: list[str],
+        ) -> str:
             return ""
 
         plain = {"counts": {"a": 1}, "flags": [True], "table": [{"x": 1.5}], "words": ["7"]}
         assert prepare(nested, plain).repairs == ()
         assert prepare(nested, {**plain, "counts": {"a": "1"}}).repairs == ("string_to_number",)
-        assert prepare(nested, {**plain, "flags": ["true"], "table": [{"x": "1.5"}]}).repairs == ("string_to_boolean", "string_to_number")
+        assert prepare(nested, {**plain, "flags": ["true"], "table": [{"x": "1.5"}]}).repairs == (
+            "string_to_boolean",
+            "string_to_number",
+        )
 
     @pytest.mark.parametrize(
         ("given", "repairs"),
@@ -176,14 +198,25 @@ class TestCoercion:
     def test_numbers_that_become_booleans_are_repairs(self, given, repairs):
         """Python says that `[0] == [False]`."""
 
-        def switch(flag: bool = True, flags: list[bool] = [], rows: list[list[bool]] = [], named: dict[str, bool] = {}) -> str:
+        def switch(
+            flag: bool = True,
+            flags: list[bool] = [],
+            rows: list[list[bool]] = [],
+            named: dict[str, bool] = {},
+        ) -> str:
             return ""
 
         assert prepare(switch, given).repairs == repairs
 
     @pytest.mark.parametrize(
         "args",
-        [{"a": True}, {"a": 1, "b": False}, {"a": 1, "e": [1, True]}, {"a": 1, "f": {"k": True}}, {"a": 1, "g": {"n": True}}],
+        [
+            {"a": True},
+            {"a": 1, "b": False},
+            {"a": 1, "e": [1, True]},
+            {"a": 1, "f": {"k": True}},
+            {"a": 1, "g": {"n": True}},
+        ],
     )
     def test_a_boolean_is_never_a_number(self, args):
         """api.md 1 (ours: `True` for 1 is a slip that costs)."""
@@ -219,13 +252,27 @@ class TestCoercion:
 
         assert prepare(scale, {"by": float("inf")}).shown["by"] == "Infinity"
 
-    @pytest.mark.parametrize("value", ["nan", "inf", "-Infinity", "1e999", 10**400, float("nan"), float("-inf")], ids=range(7))
+    @pytest.mark.parametrize(
+        "value",
+        ["nan", "inf", "-Infinity", "1e999", 10**400, float("nan"), float("-inf")],
+        ids=range(7),
+    )
     def test_a_number_that_is_not_finite_is_refused(self, value):
         """Ours: JSON's numbers are finite, and a tool that adds up should not add `nan`."""
 
-        def pay(amount: float, shares: list[float] = [], limit: float | None = None, **more: float): ...
+        def pay(
+            amount: float,
+            shares: list[float] = [],
+            limit: float | None = None,
+            **more: float,
+        ): ...
 
-        for args in ({"amount": value}, {"amount": 1, "shares": [value]}, {"amount": 1, "limit": value}, {"amount": 1, "k": value}):
+        for args in (
+            {"amount": value},
+            {"amount": 1, "shares": [value]},
+            {"amount": 1, "limit": value},
+            {"amount": 1, "k": value},
+        ):
             [(_, text)] = problems(pay, args).items()
             assert text.endswith("is not a finite number")
         assert problems(pay, {"amount": "1e999"}) == {"amount": '"1e999" is not a finite number'}
@@ -233,7 +280,11 @@ class TestCoercion:
     def test_a_function_that_says_so_takes_any_number(self):
         """Ours: by its type, or by what it does without the argument."""
 
-        def wait(seconds: Annotated[float, Field(allow_inf_nan=True)], most: float = float("inf"), anything: Any = None): ...
+        def wait(
+            seconds: Annotated[float, Field(allow_inf_nan=True)],
+            most: float = float("inf"),
+            anything: Any = None,
+        ): ...
 
         found = prepare(wait, {"seconds": "nan", "most": "inf", "anything": float("inf")}).named
         assert repr(found) == "{'seconds': nan, 'most': inf, 'anything': inf}"
@@ -252,8 +303,19 @@ class TestCoercion:
         def use(**kwargs): ...
 
         inner = {"type": "object", "properties": {"k": {"type": ["integer", "null"]}}}
-        schema = {"properties": {"n": {"type": "integer"}, "rows": {"items": {"type": "integer"}}, "deep": inner, "x": {"type": "number"}}}
-        found = prepare(use, {"n": 7.0, "rows": [1.0], "deep": {"k": 2.0}, "x": 3.0}, schema=schema).named
+        schema = {
+            "properties": {
+                "n": {"type": "integer"},
+                "rows": {"items": {"type": "integer"}},
+                "deep": inner,
+                "x": {"type": "number"},
+            },
+        }
+        found = prepare(
+            use,
+            {"n": 7.0, "rows": [1.0], "deep": {"k": 2.0}, "x": 3.0},
+            schema=schema,
+        ).named
         assert repr(found) == "{'n': 7, 'rows': [1], 'deep': {'k': 2}, 'x': 3.0}"
         assert problems(use, {"n": 7.5}, schema=schema) == {"n": "expected an integer, got 7.5"}
 
@@ -269,7 +331,11 @@ class TestRepairs:
             ({"input": '{"a": 1}'}, {"a": 1}, ("doubly_encoded", "single_key_wrapper")),
             ({"many": {"a": 1}}, {"a": 1}, ("single_key_wrapper",)),
             ({"a": 1, "e": "[1, 2]"}, {"a": 1, "e": [1, 2]}, ("stringified_list",)),
-            ({"a": 1, "e": "[1, '2']"}, {"a": 1, "e": [1, 2]}, ("python_literal", "string_to_number")),
+            (
+                {"a": 1, "e": "[1, '2']"},
+                {"a": 1, "e": [1, 2]},
+                ("python_literal", "string_to_number"),
+            ),
             ({"a": 1, "e": "(1, 2)"}, {"a": 1, "e": [1, 2]}, ("python_literal",)),
             ({"a": 1, "f": '{"k": 2}'}, {"a": 1, "f": {"k": 2.0}}, ("stringified_object",)),
             (
@@ -344,7 +410,12 @@ class TestRepairs:
         for _ in range(20):
             made = Tool(many)
             with ThreadPoolExecutor(8) as pool:
-                found = list(pool.map(lambda n, made=made: made.prepare({"a": str(n), "e": [n]}).named["a"], range(8)))
+                found = list(
+                    pool.map(
+                        lambda n, made=made: made.prepare({"a": str(n), "e": [n]}).named["a"],
+                        range(8),
+                    ),
+                )
             assert found == list(range(8))
 
     def test_the_given_arguments_are_never_changed(self):
@@ -361,7 +432,12 @@ class TestBySchemaOnly:
         "properties": {
             "n": {"type": "integer", "minimum": 1},
             "mode": {"enum": ["a", "b"]},
-            "deep": {"type": "object", "properties": {"x": {"type": "boolean"}}, "required": ["x"], "additionalProperties": False},
+            "deep": {
+                "type": "object",
+                "properties": {"x": {"type": "boolean"}},
+                "required": ["x"],
+                "additionalProperties": False,
+            },
         },
         "required": ["n"],
         "additionalProperties": False,
@@ -405,7 +481,10 @@ class TestBySchemaOnly:
         from ferrule.errors import ToolDefinitionError
 
         with pytest.raises(ToolDefinitionError):
-            Tool("far", schema={"type": "object", "properties": {"a": {"dependentRequired": 3}}}).prepare({"a": 1})
+            Tool(
+                "far",
+                schema={"type": "object", "properties": {"a": {"dependentRequired": 3}}},
+            ).prepare({"a": 1})
 
 
 class TestAbuse:
@@ -478,7 +557,11 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=8),
     lambda each: (
         st.lists(each, max_size=4)
-        | st.dictionaries(st.text(max_size=4) | st.sampled_from(["n", "tags", "value", "kids", "a"]), each, max_size=4)
+        | st.dictionaries(
+            st.text(max_size=4) | st.sampled_from(["n", "tags", "value", "kids", "a"]),
+            each,
+            max_size=4,
+        )
     ),
     max_leaves=12,
 )
@@ -488,7 +571,11 @@ REMOTE = Tool("far", schema=TestBySchemaOnly.SCHEMA)
 SEARCH = Tool(search)
 
 
-def nested(tree: Tree, by: dict[str, list[Inner]] = {}, pick: Inner | list[int] | Literal["x"] | None = None): ...
+def nested(
+    tree: Tree,
+    by: dict[str, list[Inner]] = {},
+    pick: Inner | list[int] | Literal["x"] | None = None,
+): ...
 
 
 NESTED = Tool(nested)
@@ -496,7 +583,12 @@ NESTED = Tool(nested)
 
 @settings(deadline=None)
 @given(
-    st.dictionaries(NAMES | st.sampled_from(["n", "mode", "deep", "query", "limit", "tags", "tree", "by", "pick"]), JSON, max_size=6)
+    st.dictionaries(
+        NAMES
+        | st.sampled_from(["n", "mode", "deep", "query", "limit", "tags", "tree", "by", "pick"]),
+        JSON,
+        max_size=6,
+    )
     | JSON,
 )
 def test_junk_is_taken_or_refused_and_never_anything_else(args):
@@ -522,7 +614,12 @@ TYPED = st.recursive(
     st.sampled_from(list(SIMPLE)).map(lambda kind: (kind, SIMPLE[kind])),
     lambda each: (
         each.map(lambda pair: (list[pair[0]], st.lists(pair[1], max_size=3)))
-        | each.map(lambda pair: (dict[str, pair[0]], st.dictionaries(st.text(string.ascii_letters, max_size=3), pair[1], max_size=3)))
+        | each.map(
+            lambda pair: (
+                dict[str, pair[0]],
+                st.dictionaries(st.text(string.ascii_letters, max_size=3), pair[1], max_size=3),
+            ),
+        )
         | each.map(lambda pair: (Optional[pair[0]], st.none() | pair[1]))
     ),
     max_leaves=3,
@@ -562,8 +659,14 @@ def test_a_tool_that_takes_any_name_takes_more_than_a_thousand():
 def test_a_thousand_unknown_arguments_are_reported_beside_one_that_does_not_fit():
     """Ours: only more than a thousand are refused without a look at the others."""
     unknown = {f"a{i}": i for i in range(1_000)}
-    assert "limit" in problems(search, {"query": "q", "limit": "many"} | dict(list(unknown.items())[:999]))
-    assert "limit" not in problems(search, {"query": "q", "limit": "many"} | unknown | {"one_more": 1})
+    assert "limit" in problems(
+        search,
+        {"query": "q", "limit": "many"} | dict(list(unknown.items())[:999]),
+    )
+    assert "limit" not in problems(
+        search,
+        {"query": "q", "limit": "many"} | unknown | {"one_more": 1},
+    )
 
 
 class Size(Enum):
@@ -597,7 +700,10 @@ def test_a_literal_of_an_enums_members_is_read_by_their_values(kind, value, read
 def test_a_literal_of_an_enums_members_accepts_no_other_value():
     def use(choice: Literal[Turn.LEFT], size: Literal[Size.SMALL]): ...
 
-    assert problems(use, {"choice": True, "size": "tall"}) == {"choice": "expected 1, got true", "size": 'expected "small", got "tall"'}
+    assert problems(use, {"choice": True, "size": "tall"}) == {
+        "choice": "expected 1, got true",
+        "size": 'expected "small", got "tall"',
+    }
 
 
 class Booking(BaseModel):
@@ -619,7 +725,10 @@ def test_a_strict_model_reads_arguments_as_json():
     assert Tool(book)(booking=fits) == (found, {})
     assert Tool(book)(booking=found, other=fits) == (found, {"other": found})
     assert prepare(book, {"booking": fits}).repairs == ()
-    assert problems(book, {"booking": {**fits, "day": "soon", "number": 1.5}}).keys() >= {"booking.day", "booking.number"}
+    assert problems(book, {"booking": {**fits, "day": "soon", "number": 1.5}}).keys() >= {
+        "booking.day",
+        "booking.number",
+    }
 
 
 def test_a_strict_model_refuses_python_values_of_another_type():
@@ -627,5 +736,13 @@ def test_a_strict_model_refuses_python_values_of_another_type():
         return booking
 
     assert problems(
-        use, {"booking": {"day": datetime(2026, 1, 1, 5, tzinfo=UTC), "seats": (1,), "size": Size.SMALL, "number": 1}}
+        use,
+        {
+            "booking": {
+                "day": datetime(2026, 1, 1, 5, tzinfo=UTC),
+                "seats": (1,),
+                "size": Size.SMALL,
+                "number": 1,
+            },
+        },
     ).keys() == {"booking.day"}

@@ -62,5 +62,10 @@ def test_only_arguments_that_do_not_fit_import_the_repairs():
         assert tool(a="1", b=2) == 3
         assert "ferrule.tools.arguments.checker" in sys.modules
     """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")

@@ -30,7 +30,12 @@ def problems(made, **args):
         (Decimal, {"type": "number", "minimum": 0}, 12.5, Decimal("12.5")),
         (Decimal, {"type": "number", "minimum": 0}, Decimal("12.5"), Decimal("12.5")),
         (Decimal, {"type": "integer"}, "5", Decimal(5)),
-        (list[Decimal], {"type": "array", "items": {"type": "number"}}, [1, 2.5], [Decimal(1), Decimal("2.5")]),
+        (
+            list[Decimal],
+            {"type": "array", "items": {"type": "number"}},
+            [1, 2.5],
+            [Decimal(1), Decimal("2.5")],
+        ),
         (SecretStr, {"type": "string", "maxLength": 5}, "abc", SecretStr("abc")),
         (SecretStr, {"type": "string", "maxLength": 5}, SecretStr("abc"), SecretStr("abc")),
         (timedelta, {"type": "number", "maximum": 60}, 5, timedelta(seconds=5)),
@@ -41,7 +46,12 @@ def problems(made, **args):
         (int, {"type": "integer", "maximum": 5}, "4", 4),
     ],
 )
-def test_a_call_that_fits_the_schema_is_taken_whatever_the_function_makes_of_it(hint, schema, fits, got):
+def test_a_call_that_fits_the_schema_is_taken_whatever_the_function_makes_of_it(
+    hint,
+    schema,
+    fits,
+    got,
+):
     """D9, U60: what a model is shown is what it may write."""
     assert tool_of(hint, schema)(x=fits) == got
 
@@ -51,7 +61,12 @@ def test_a_call_that_fits_the_schema_is_taken_whatever_the_function_makes_of_it(
     [
         (Decimal, {"type": "number", "minimum": 0}, -5, "-5 is under the minimum 0"),
         (Decimal, {"type": "number", "minimum": 0}, "-5", "-5 is under the minimum 0"),
-        (list[Decimal], {"type": "array", "items": {"type": "number", "minimum": 0}}, [1, -2], "-2 is under the minimum 0"),
+        (
+            list[Decimal],
+            {"type": "array", "items": {"type": "number", "minimum": 0}},
+            [1, -2],
+            "-2 is under the minimum 0",
+        ),
         (timedelta, {"type": "number", "maximum": 60}, 90, "90 is over the maximum 60"),
         (int, {"type": "string", "enum": ["1", "2"]}, "3", 'expected one of "1", "2", got "3"'),
         (int, {"type": "integer", "maximum": 5}, "7", "7 is over the maximum 5"),
@@ -79,7 +94,10 @@ def test_an_argument_that_does_not_fit_is_told_beside_one_whose_form_differs():
     def pay(amount: Decimal, times: int):
         return amount, times
 
-    made = Tool(pay, args={"amount": {"type": "number"}, "times": {"type": "integer", "maximum": 3}})
+    made = Tool(
+        pay,
+        args={"amount": {"type": "number"}, "times": {"type": "integer", "maximum": 3}},
+    )
     assert problems(made, amount=1, times=4) == {"times": "4 is over the maximum 3"}
     assert made(amount=1, times=3) == (Decimal(1), 3)
 
@@ -90,7 +108,10 @@ def test_a_rule_about_all_arguments_is_asked_about_what_was_given():
     def pay(amount: Decimal, note: str = ""):
         return amount, note
 
-    schema: dict[str, Any] = {"properties": {"amount": {}, "note": {}}, "oneOf": [{"properties": {"amount": {"type": "number"}}}]}
+    schema: dict[str, Any] = {
+        "properties": {"amount": {}, "note": {}},
+        "oneOf": [{"properties": {"amount": {"type": "number"}}}],
+    }
     made = Tool(pay, schema=schema)
     assert made(amount=2) == (Decimal(2), "")
     assert problems(made, amount="two") != {}
@@ -102,7 +123,14 @@ def test_a_name_that_the_schema_has_as_an_alias_may_be_given_as_its_own():
     def use(from_: int = Field(alias="from")):
         return from_
 
-    made = Tool(use, schema={"properties": {"from": {"type": "integer"}}, "required": ["from"], "additionalProperties": False})
+    made = Tool(
+        use,
+        schema={
+            "properties": {"from": {"type": "integer"}},
+            "required": ["from"],
+            "additionalProperties": False,
+        },
+    )
     assert made.prepare(made.prepare({"from": 1}).shown).named == {"from_": 1}
 
 
@@ -134,13 +162,19 @@ def test_an_argument_equal_to_its_default_is_taken_as_if_it_was_left_out():
     assert problems(made, limit=-1) == {"limit": "-1 is under the minimum 1"}
 
 
-@pytest.mark.parametrize(("admitted", "value"), [(True, False), (True, [1]), ({"type": "boolean"}, False), ({"type": "string"}, "7")])
+@pytest.mark.parametrize(
+    ("admitted", "value"),
+    [(True, False), (True, [1]), ({"type": "boolean"}, False), ({"type": "string"}, "7")],
+)
 def test_an_argument_whose_name_fits_a_pattern_goes_by_that_pattern(admitted, value):
     """D11: and not by what holds for all other names."""
 
     def act(**given):
         return given
 
-    made = Tool(act, schema={"patternProperties": {"^a": admitted}, "additionalProperties": {"type": "number"}})
+    made = Tool(
+        act,
+        schema={"patternProperties": {"^a": admitted}, "additionalProperties": {"type": "number"}},
+    )
     assert made(a1=value, b=1) == {"a1": value, "b": 1}
     assert set(problems(made, a1=value, b="x")) == {"b"}

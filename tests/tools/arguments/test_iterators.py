@@ -1,4 +1,3 @@
-# ruff: noqa: UP045  the odd signatures are what is tested
 import io
 from collections.abc import Generator, Iterable, Iterator
 from typing import Annotated, Any, NamedTuple, Optional
@@ -9,8 +8,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from ferrule.errors import ToolArgumentsError
+from ferrule.schema.iterables import eager_type
 from ferrule.tools.tool import Tool
-from ferrule.values.schema.iterables import eager_type
 
 
 class Basket(BaseModel):
@@ -47,12 +46,25 @@ def taking(hint):
 
 @pytest.mark.parametrize(
     "hint",
-    [Iterable[int], Iterable, Optional[Iterable[int]], Iterable[int] | str, Iterable[str] | Iterable[int], list[int], Any],
+    [
+        Iterable[int],
+        Iterable,
+        Optional[Iterable[int]],
+        Iterable[int] | str,
+        Iterable[str] | Iterable[int],
+        list[int],
+        Any,
+    ],
     ids=repr,
 )
 @pytest.mark.parametrize(
     "make",
-    [lambda: [1, 2, 3], lambda: (each for each in (1, 2, 3)), lambda: map(int, "123"), lambda: iter([1, 2, 3])],
+    [
+        lambda: [1, 2, 3],
+        lambda: (each for each in (1, 2, 3)),
+        lambda: map(int, "123"),
+        lambda: iter([1, 2, 3]),
+    ],
     ids=["list", "generator", "map", "iterator"],
 )
 def test_what_is_shown_is_what_the_function_reads(hint, make):
@@ -66,14 +78,30 @@ def test_an_iterable_is_a_list_whose_items_are_all_checked_before_the_call():
     """D8."""
     made = taking(Annotated[Iterable[int], Field(min_length=2)])
     assert made(xs=["1", 2]) == ([1, 2], [1, 2])
-    assert made.parameters["properties"]["xs"] == {"items": {"type": "integer"}, "minItems": 2, "type": "array"}
-    assert problems(made, {"xs": ["a", 1, "b"]}) == {"xs.0": 'expected an integer, got "a"', "xs.2": 'expected an integer, got "b"'}
+    assert made.parameters["properties"]["xs"] == {
+        "items": {"type": "integer"},
+        "minItems": 2,
+        "type": "array",
+    }
+    assert problems(made, {"xs": ["a", 1, "b"]}) == {
+        "xs.0": 'expected an integer, got "a"',
+        "xs.2": 'expected an integer, got "b"',
+    }
     assert problems(made, {"xs": [1]}) == {"xs": "has 1 items, expected at least 2"}
-    assert problems(made, {"xs": "12"}) == {"xs": 'expected a list of integers, at least 2 items, got "12"'}
+    assert problems(made, {"xs": "12"}) == {
+        "xs": 'expected a list of integers, at least 2 items, got "12"',
+    }
 
 
 @pytest.mark.parametrize(
-    "hint", [Iterator[int], Generator[int, None, None], Optional[Iterator[int]], Annotated[Iterator[int], "d"]], ids=repr
+    "hint",
+    [
+        Iterator[int],
+        Generator[int, None, None],
+        Optional[Iterator[int]],
+        Annotated[Iterator[int], "d"],
+    ],
+    ids=repr,
 )
 def test_a_function_that_wants_an_iterator_gets_one(hint):
     """Ours."""
@@ -90,7 +118,12 @@ def test_a_function_that_wants_an_iterator_gets_one(hint):
 def test_iterables_inside_other_types_are_read_too():
     """Ours."""
 
-    def use(rows: list[Iterable[int]], names: dict[str, Iterable[str]], pair: tuple[Iterable[int], int] = ((), 0), **more: Iterable[int]):
+    def use(
+        rows: list[Iterable[int]],
+        names: dict[str, Iterable[str]],
+        pair: tuple[Iterable[int], int] = ((), 0),
+        **more: Iterable[int],
+    ):
         return rows, names, pair, more
 
     made = Tool(use)
@@ -100,20 +133,30 @@ def test_iterables_inside_other_types_are_read_too():
         ([1], 2),
         {"k": [1]},
     )
-    assert set(problems(made, {"rows": [[1], ["x"]], "names": {"a": [[]]}})) == {"rows.1.0", "names.a.0"}
+    assert set(problems(made, {"rows": [[1], ["x"]], "names": {"a": [[]]}})) == {
+        "rows.1.0",
+        "names.a.0",
+    }
 
 
 def test_a_field_of_a_model_is_read_before_the_call():
     """Ours: at the path where it stands."""
 
-    def use(basket: Basket, more: list[Basket] = []):  # noqa: B006
+    def use(basket: Basket, more: list[Basket] = []):
         return sum(basket.prices), sum(basket.prices), [sum(each.prices) for each in more]
 
     made = Tool(use)
     assert made(basket={"prices": [1, "2"]}, more=[{"prices": [4]}]) == (3, 3, [4])
-    assert made.prepare({"basket": {"prices": [1]}}).shown == {"basket": {"prices": [1]}, "more": []}
-    assert problems(made, {"basket": {"prices": [1, "a"]}}) == {"basket.prices.1": 'expected an integer, got "a"'}
-    assert problems(made, {"basket": {"prices": []}, "more": [{"prices": ["a"]}]}) == {"more.0.prices.0": 'expected an integer, got "a"'}
+    assert made.prepare({"basket": {"prices": [1]}}).shown == {
+        "basket": {"prices": [1]},
+        "more": [],
+    }
+    assert problems(made, {"basket": {"prices": [1, "a"]}}) == {
+        "basket.prices.1": 'expected an integer, got "a"',
+    }
+    assert problems(made, {"basket": {"prices": []}, "more": [{"prices": ["a"]}]}) == {
+        "more.0.prices.0": 'expected an integer, got "a"',
+    }
 
 
 def test_an_iterator_is_read_once_however_often_it_is_checked():
@@ -124,8 +167,13 @@ def test_an_iterator_is_read_once_however_often_it_is_checked():
 
     made = Tool(use)
     assert made(xs=Items(1, 2), rows=[(each for each in (3, 4))], n="5") == ([1, 2], [[3, 4]], 5)
-    assert problems(made, {"xs": Items(1, "a"), "rows": []}) == {"xs.1": 'expected an integer, got "a"'}
-    assert set(problems(made, {"xs": Items(1), "rows": [Items("a")], "n": "x"})) == {"rows.0.0", "n"}
+    assert problems(made, {"xs": Items(1, "a"), "rows": []}) == {
+        "xs.1": 'expected an integer, got "a"',
+    }
+    assert set(problems(made, {"xs": Items(1), "rows": [Items("a")], "n": "x"})) == {
+        "rows.0.0",
+        "n",
+    }
 
 
 def test_python_code_may_give_a_generator_or_a_file_to_an_argument_without_a_type():
@@ -146,7 +194,11 @@ def test_python_code_may_give_a_generator_or_a_file_to_an_argument_without_a_typ
 
 TYPES = st.recursive(
     st.sampled_from([int, str, None, Iterable[int]]),
-    lambda inside: inside.map(lambda one: list[one]) | inside.map(Optional.__getitem__) | inside.map(lambda one: Annotated[one, "d"]),
+    lambda inside: (
+        inside.map(lambda one: list[one])
+        | inside.map(Optional.__getitem__)
+        | inside.map(lambda one: Annotated[one, "d"])
+    ),
     max_leaves=4,
 )
 
@@ -170,9 +222,17 @@ class Pair(NamedTuple):
 @pytest.mark.parametrize(
     ("hint", "given_", "found"),
     [
-        (tuple[Order, ...], [{"items": [1, 2]}], lambda value: [list(each.items) for each in value] == [[1, 2]]),
+        (
+            tuple[Order, ...],
+            [{"items": [1, 2]}],
+            lambda value: [list(each.items) for each in value] == [[1, 2]],
+        ),
         (tuple[int, Order], [1, {"items": [1, 2]}], lambda value: list(value[1].items) == [1, 2]),
-        (Pair, [{"items": [1]}, [2, 3]], lambda value: (list(value.first.items), list(value.rest)) == ([1], [2, 3])),
+        (
+            Pair,
+            [{"items": [1]}, [2, 3]],
+            lambda value: (list(value.first.items), list(value.rest)) == ([1], [2, 3]),
+        ),
     ],
     ids=["of any length", "of fixed length", "named"],
 )

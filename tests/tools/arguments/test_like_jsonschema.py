@@ -9,7 +9,11 @@ import json
 from typing import Any
 
 import pytest
-from generated_schemas import functions_with_arguments, schemas_with_arguments, schemas_with_fitting_arguments
+from generated_schemas import (
+    functions_with_arguments,
+    schemas_with_arguments,
+    schemas_with_fitting_arguments,
+)
 from hypothesis import HealthCheck, given, settings
 from jsonschema import Draft202012Validator
 from jsonschema.validators import validator_for
@@ -25,10 +29,19 @@ def by_hand(schema: dict[str, Any]) -> Tool:
 
 
 def of_a_server(schema: dict[str, Any]) -> Tool:
-    return Tool.from_mcp_tool({"name": "act", "description": "Act.", "inputSchema": schema}, "server")
+    return Tool.from_mcp_tool(
+        {"name": "act", "description": "Act.", "inputSchema": schema},
+        "server",
+    )
 
 
-def assert_as_jsonschema_says(tool: Tool, schema: dict[str, Any], args: dict[str, Any], *, has_models: bool = False) -> None:
+def assert_as_jsonschema_says(
+    tool: Tool,
+    schema: dict[str, Any],
+    args: dict[str, Any],
+    *,
+    has_models: bool = False,
+) -> None:
     judge = validator_for(schema, default=Draft202012Validator)(schema)
     is_valid = judge.is_valid(args)
     given = json.loads(json.dumps(args))
@@ -48,7 +61,10 @@ def assert_as_jsonschema_says(tool: Tool, schema: dict[str, Any], args: dict[str
 @pytest.mark.parametrize("made", [by_hand, of_a_server])
 @settings(suppress_health_check=list(HealthCheck))
 @given(schemas_with_arguments())
-def test_arguments_for_a_schema_are_judged_as_jsonschema_does(made: Any, given: tuple[dict[str, Any], list[dict[str, Any]]]) -> None:
+def test_arguments_for_a_schema_are_judged_as_jsonschema_does(
+    made: Any,
+    given: tuple[dict[str, Any], list[dict[str, Any]]],
+) -> None:
     schema, several = given
     Draft202012Validator.check_schema(schema)
     tool = made(schema)
@@ -56,12 +72,16 @@ def test_arguments_for_a_schema_are_judged_as_jsonschema_does(made: Any, given: 
         assert_as_jsonschema_says(tool, schema, args)
 
 
-@pytest.mark.skipif(settings().max_examples < 1000, reason="hypothesis-jsonschema takes minutes for some schemas: `make fuzz` runs it")
+@pytest.mark.skipif(
+    settings().max_examples < 1000,
+    reason="hypothesis-jsonschema takes minutes for some schemas: `make fuzz` runs it",
+)
 @pytest.mark.parametrize("made", [by_hand, of_a_server])
 @settings(max_examples=settings().max_examples // 4, suppress_health_check=list(HealthCheck))
 @given(schemas_with_fitting_arguments())
 def test_arguments_of_hypothesis_jsonschema_are_judged_as_jsonschema_does(
-    made: Any, given: tuple[dict[str, Any], list[dict[str, Any]]]
+    made: Any,
+    given: tuple[dict[str, Any], list[dict[str, Any]]],
 ) -> None:
     schema, several = given
     tool = made(schema)

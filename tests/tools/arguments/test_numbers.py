@@ -17,7 +17,7 @@ Free = Annotated[float, Field(allow_inf_nan=True)]
 class Point(BaseModel):
     x: float = 0
     path: list[float] = []
-    height: Optional[float] = None  # noqa: UP045
+    height: Optional[float] = None
     named: float = Field(default=0, alias="Named")
     free: Free = 0
     free_path: list[Free] = []
@@ -146,12 +146,19 @@ def test_metadata_may_be_anything():
 
 
 @pytest.mark.parametrize(
-    "args", [{}, {"query": {}}, {"query": {"range": {"low": 1}}}, {"query": {"range": {"any_float": "inf"}}}], ids=repr
+    "args",
+    [
+        {},
+        {"query": {}},
+        {"query": {"range": {"low": 1}}},
+        {"query": {"range": {"any_float": "inf"}}},
+    ],
+    ids=repr,
 )
 def test_an_infinity_that_is_a_default_is_nobodys_mistake(args):
     """U15: nobody gave it, and a model could not mend it."""
 
-    def search(query: Query = Query()):  # noqa: B008
+    def search(query: Query = Query()):
         return query
 
     query = Tool(search).prepare(args).named["query"]
@@ -168,13 +175,21 @@ SCHEMA = {
         "xs": {"type": "array", "items": {"anyOf": [{"type": "number"}, {"type": "null"}]}},
         "ns": {"type": "array", "items": {"type": "integer"}},
         "tree": {"$ref": "#/$defs/Tree"},
-        "either": {"anyOf": [{"type": "object", "properties": {"a": {"type": each}}} for each in ("integer", "string")]},
+        "either": {
+            "anyOf": [
+                {"type": "object", "properties": {"a": {"type": each}}}
+                for each in ("integer", "string")
+            ],
+        },
         "any": {},
     },
     "$defs": {
         "Tree": {
             "type": "object",
-            "properties": {"value": {"type": "integer"}, "kids": {"type": "array", "items": {"$ref": "#/$defs/Tree"}}},
+            "properties": {
+                "value": {"type": "integer"},
+                "kids": {"type": "array", "items": {"$ref": "#/$defs/Tree"}},
+            },
         },
     },
 }
@@ -204,10 +219,24 @@ def test_booleans_are_found_where_numbers_are_wanted():
 
 def test_integral_floats_become_integers_where_only_an_integer_fits():
     """ours: JSON Schema, 6.1.1."""
-    args = {"n": 7.0, "s": 1.0, "xs": [1.0], "ns": [1e20, 1.5], "tree": {"value": 2.0, "kids": [{"value": 3.0}]}, "any": [1.0]}
+    args = {
+        "n": 7.0,
+        "s": 1.0,
+        "xs": [1.0],
+        "ns": [1e20, 1.5],
+        "tree": {"value": 2.0, "kids": [{"value": 3.0}]},
+        "any": [1.0],
+    }
     before = copy.deepcopy(args)
     made, problems = fit_numbers(args, SCHEMA)
-    wanted = {"n": 7, "s": 1.0, "xs": [1.0], "ns": [10**20, 1.5], "tree": {"value": 2, "kids": [{"value": 3}]}, "any": [1.0]}
+    wanted = {
+        "n": 7,
+        "s": 1.0,
+        "xs": [1.0],
+        "ns": [10**20, 1.5],
+        "tree": {"value": 2, "kids": [{"value": 3}]},
+        "any": [1.0],
+    }
     assert repr(made) == repr(wanted)
     assert problems == []
     assert repr(args) == repr(before)

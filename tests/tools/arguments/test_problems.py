@@ -4,10 +4,16 @@ import pytest
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from ferrule.tools.arguments.problems import dotted_path, explain_failures, explain_pydantic, missing_argument, unknown_argument
-from ferrule.values.schema.failures import find_failures
-from ferrule.values.schema.inline import Generator, inline_definitions, strip_titles
-from ferrule.values.schema.validator import Validator
+from ferrule.schema.failures import find_failures
+from ferrule.schema.inline import Generator, inline_definitions, strip_titles
+from ferrule.schema.validator import Validator
+from ferrule.tools.arguments.problems import (
+    dotted_path,
+    explain_failures,
+    explain_pydantic,
+    missing_argument,
+    unknown_argument,
+)
 
 
 class Cat(BaseModel):
@@ -35,7 +41,9 @@ def told(args, kind=Args):
     schema = inline_definitions(strip_titles(adapter.json_schema(schema_generator=Generator)))
     with pytest.raises(ValidationError) as caught:
         adapter.validate_python(args)
-    return dict(explain_pydantic(caught.value, args, schema, {name: name for name in schema["properties"]}))
+    return dict(
+        explain_pydantic(caught.value, args, schema, {name: name for name in schema["properties"]}),
+    )
 
 
 CAT = {"kind": "cat", "lives": 9}
@@ -43,7 +51,9 @@ CAT = {"kind": "cat", "lives": 9}
 
 def test_the_chosen_branch_of_a_tagged_union_is_explained():
     """L12."""
-    assert told({"pet": {"kind": "cat", "lives": "x"}, "plain": CAT, "by": {}}) == {"pet.lives": 'expected an integer, got "x"'}
+    assert told({"pet": {"kind": "cat", "lives": "x"}, "plain": CAT, "by": {}}) == {
+        "pet.lives": 'expected an integer, got "x"',
+    }
     assert "pet" in told({"pet": {"kind": "cow"}, "plain": CAT, "by": {}})
 
 
@@ -58,13 +68,17 @@ def test_a_union_nothing_fits_is_explained_as_a_whole():
 
 def test_a_name_that_does_not_fit_is_not_explained_by_the_schema_of_its_value():
     said = told({"rooms": {"top": ["attic"], "0": "hall"}}, Floors)
-    assert said["rooms.top"].startswith('the name "top" does not fit: Input should be a valid integer')
+    assert said["rooms.top"].startswith(
+        'the name "top" does not fit: Input should be a valid integer',
+    )
     assert said["rooms.0"] == 'expected a list of strings, got "hall"'
 
 
 def test_keys_of_dictionaries_are_places():
     """L12."""
-    assert told({"pet": CAT, "plain": CAT, "by": {"a": 1, "b.c": "x"}}) == {"by.b.c": 'expected an integer, got "x"'}
+    assert told({"pet": CAT, "plain": CAT, "by": {"a": 1, "b.c": "x"}}) == {
+        "by.b.c": 'expected an integer, got "x"',
+    }
 
 
 SCHEMA = {
@@ -72,7 +86,12 @@ SCHEMA = {
     "properties": {
         "a": {"type": "integer", "minimum": 1, "maximum": 3},
         "b": {"type": "string", "minLength": 2, "maxLength": 3, "pattern": "^x"},
-        "c": {"type": "array", "items": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}, "minItems": 1, "maxItems": 2},
+        "c": {
+            "type": "array",
+            "items": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+            "minItems": 1,
+            "maxItems": 2,
+        },
         "d": {
             "type": "object",
             "properties": {"e": {"const": 1}, "need": {"type": "boolean"}},
@@ -96,11 +115,28 @@ SCHEMA = {
         ({"b": "xxxx"}, {"b": '"xxxx" has more than 3 characters'}),
         ({"b": "abc"}, {"b": '"abc" does not match the pattern ^x'}),
         ({"c": []}, {"c": "has 0 items, expected at least 1"}),
-        ({"c": [0.5, 0, 1]}, {"c": "has 3 items, expected at most 2", "c.1": "0 must be greater than 0", "c.2": "1 must be less than 1"}),
-        ({"d": {"e": 2}}, {"d.e": "expected 1, got 2", "d.need": "is missing, expected true or false", "d.more": "is missing"}),
+        (
+            {"c": [0.5, 0, 1]},
+            {
+                "c": "has 3 items, expected at most 2",
+                "c.1": "0 must be greater than 0",
+                "c.2": "1 must be less than 1",
+            },
+        ),
+        (
+            {"d": {"e": 2}},
+            {
+                "d.e": "expected 1, got 2",
+                "d.need": "is missing, expected true or false",
+                "d.more": "is missing",
+            },
+        ),
         (
             {"d": {"need": True, "more": 1, "neeed": 1}},
-            {"d.more": "there is no such argument", "d.neeed": "there is no such argument, did you mean `need`?"},
+            {
+                "d.more": "there is no such argument",
+                "d.neeed": "there is no such argument, did you mean `need`?",
+            },
         ),
         ({"f": "x"}, {"f": 'expected an integer or null, got "x"'}),
         ({"g": 4}, {"g": '4 breaks the rule {"multipleOf":3}'}),
@@ -119,7 +155,10 @@ def test_names_and_paths_can_always_be_sent():
         path, text = unknown_argument(name, ["a"])
         assert len(path) < 300
         (path + text).encode()
-    assert missing_argument("a", {"type": "integer"}, {}) == ("a", "is missing, expected an integer")
+    assert missing_argument("a", {"type": "integer"}, {}) == (
+        "a",
+        "is missing, expected an integer",
+    )
     assert missing_argument("a", {}, {}) == ("a", "is missing")
 
 
@@ -128,7 +167,10 @@ def test_names_and_paths_can_always_be_sent():
     [
         (True, 'Input should be a valid integer, unable to parse string as an integer, got "x"'),
         (None, 'Input should be a valid integer, unable to parse string as an integer, got "x"'),
-        ({"anyOf": [{"type": "null"}, {"items": {"type": "integer", "minimum": 3}}]}, 'expected an integer >= 3, got "x"'),
+        (
+            {"anyOf": [{"type": "null"}, {"items": {"type": "integer", "minimum": 3}}]},
+            'expected an integer >= 3, got "x"',
+        ),
     ],
     ids=["any value", "no such property", "the second alternative"],
 )

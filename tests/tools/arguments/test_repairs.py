@@ -31,7 +31,10 @@ ROOT = {
     "$defs": {
         "Tree": {
             "type": "object",
-            "properties": {"value": {"type": "integer"}, "kids": {"type": "array", "items": {"$ref": "#/$defs/Tree"}}},
+            "properties": {
+                "value": {"type": "integer"},
+                "kids": {"type": "array", "items": {"$ref": "#/$defs/Tree"}},
+            },
         },
     },
 }
@@ -64,7 +67,9 @@ def test_only_what_the_schema_refuses_and_what_is_plain_is_mended(args, wanted):
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda each: st.lists(each, max_size=3) | st.dictionaries(st.text(max_size=3), each, max_size=3),
+    lambda each: (
+        st.lists(each, max_size=3) | st.dictionaries(st.text(max_size=3), each, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -91,7 +96,20 @@ def test_nothing_breaks_it(value, args):
 def test_python_literals_that_json_does_not_have_are_left_alone():
     """L11."""
     everything = frozenset({"array", "object", "string", "number", "integer", "boolean", "null"})
-    for text in ("{1, 2}", "b'x'", "1j", "{1: 2}", "1,2", "[b'x']", "f(x)", "x", "", "NaN", "[" * 500, "..."):
+    for text in (
+        "{1, 2}",
+        "b'x'",
+        "1j",
+        "{1: 2}",
+        "1,2",
+        "[b'x']",
+        "f(x)",
+        "x",
+        "",
+        "NaN",
+        "[" * 500,
+        "...",
+    ):
         assert decode_text(text, everything)[1] is False
 
 

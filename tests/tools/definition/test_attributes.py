@@ -32,7 +32,7 @@ def middle(a: int, ctx: Context[str], b: int = 2) -> Any:
     return ctx, a, b
 
 
-def by_name(a: int, *, ctx: Optional[Context], b: int = 2) -> Any:  # noqa: UP045  the old form must do as well
+def by_name(a: int, *, ctx: Optional[Context], b: int = 2) -> Any:
     return ctx, a, b
 
 
@@ -143,7 +143,10 @@ def test_a_tool_without_one_is_left_alone() -> None:
         pytest.param({"args": {"ctx": "the context"}}, id="args"),
         pytest.param({"arg_desc": {"ctx": "the context"}}, id="arg_desc"),
         pytest.param({"arg_types": {"ctx": str}}, id="arg_types"),
-        pytest.param({"schema": {"type": "object", "properties": {"a": {}, "ctx": {"type": "string"}}}}, id="schema"),
+        pytest.param(
+            {"schema": {"type": "object", "properties": {"a": {}, "ctx": {"type": "string"}}}},
+            id="schema",
+        ),
     ],
 )
 def test_nothing_can_be_said_of_it_to_a_model(said: dict[str, Any]) -> None:

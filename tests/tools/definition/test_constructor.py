@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from ferrule.approval.policy import allow, deny
 from ferrule.errors import ToolDefinitionError
 from ferrule.tools.decorator import tool
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.context import Context
-from ferrule.values.confirmation.policy import allow, deny
 
 
 def act(n: int) -> int:
@@ -50,12 +50,26 @@ def test_a_tool_may_say_how_it_is_found_out_and_what_is_done_if_not() -> None:
         pytest.param({"unknown": "guess"}, "`unknown` of `act`", id="unknown"),
         pytest.param({"reconcile": "check"}, "`reconcile` of `act`", id="reconcile"),
         pytest.param({"name": 5}, "name must be text, found 5", id="name"),
-        pytest.param({"require_confirmation": deny()}, "`require_confirmation` of `act`", id="a rule that denies"),
-        pytest.param({"require_confirmation": allow()}, "`require_confirmation` of `act`", id="a rule that allows"),
         pytest.param(
-            {"require_confirmation": "destuctive"}, "`require_confirmation` of `act` must be one of 'destructive', 'host'", id="a word"
+            {"require_confirmation": deny()},
+            "`require_confirmation` of `act`",
+            id="a rule that denies",
         ),
-        pytest.param({"effect": "transactional"}, "annotated `Context`", id="transactional without a context"),
+        pytest.param(
+            {"require_confirmation": allow()},
+            "`require_confirmation` of `act`",
+            id="a rule that allows",
+        ),
+        pytest.param(
+            {"require_confirmation": "destuctive"},
+            "`require_confirmation` of `act` must be one of 'destructive', 'host'",
+            id="a word",
+        ),
+        pytest.param(
+            {"effect": "transactional"},
+            "annotated `Context`",
+            id="transactional without a context",
+        ),
     ],
 )
 def test_what_it_says_is_checked(said: dict[str, Any], problem: str) -> None:
@@ -64,11 +78,17 @@ def test_what_it_says_is_checked(said: dict[str, Any], problem: str) -> None:
         Tool(act, **said)
 
 
-@pytest.mark.parametrize(("wrong", "meant"), [("require_confirm", "require_confirmation"), ("timeout", "timeout_s"), ("descr", "desc")])
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [("require_confirm", "require_confirmation"), ("timeout", "timeout_s"), ("descr", "desc")],
+)
 def test_a_misspelled_option_is_refused_with_the_nearest_one(wrong: str, meant: str) -> None:
     """Ours."""
     given: dict[str, Any] = {wrong: 3}
-    with pytest.raises(ToolDefinitionError, match=f"no option `{wrong}` \\(did you mean `{meant}`\\?\\)"):
+    with pytest.raises(
+        ToolDefinitionError,
+        match=f"no option `{wrong}` \\(did you mean `{meant}`\\?\\)",
+    ):
         Tool(act, **given)
     with pytest.raises(ToolDefinitionError, match="no option `colour`"):
         tool(colour=3)(act)
@@ -88,14 +108,20 @@ def test_a_transactional_tool_is_a_plain_function() -> None:
 @pytest.mark.parametrize("key", ["properties", "patternProperties", "$defs", "definitions"])
 def test_a_place_of_schemas_by_name_in_a_given_schema_is_an_object(key: str) -> None:
     """Ours."""
-    with pytest.raises(ToolDefinitionError, match=re.escape(f"it has 5 for `{key}`, which must be an object")):
+    with pytest.raises(
+        ToolDefinitionError,
+        match=re.escape(f"it has 5 for `{key}`, which must be an object"),
+    ):
         Tool("act", schema={key: 5})
 
 
 @pytest.mark.parametrize("key", ["enum", "anyOf", "oneOf", "allOf"])
 def test_alternatives_in_a_given_schema_are_a_list(key: str) -> None:
     """Ours."""
-    with pytest.raises(ToolDefinitionError, match=f"properties/a has 5 for `{key}`, which must be a list"):
+    with pytest.raises(
+        ToolDefinitionError,
+        match=f"properties/a has 5 for `{key}`, which must be a list",
+    ):
         Tool("act", schema={"properties": {"a": {key: 5}}})
 
 
@@ -106,10 +132,21 @@ def test_a_function_is_given_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [Tool, lambda made: Tool(made, "pay"), lambda made: Tool("pay", None, made), tool, tool(name="pay")], ids=range(5)
+    "make",
+    [
+        Tool,
+        lambda made: Tool(made, "pay"),
+        lambda made: Tool("pay", None, made),
+        tool,
+        tool(name="pay"),
+    ],
+    ids=range(5),
 )
 def test_a_tool_is_not_made_of_a_tool(make: Any) -> None:
     """It would have the description of the class `Tool`, and neither the confirmation nor the effect of the first one."""
     with pytest.raises(ToolDefinitionError, match=r"`act` is a tool already.*model_copy"):
         make(Tool(act, require_confirmation=True))
-    assert Tool(act, require_confirmation=True).model_copy(update={"name": "pay"}).require_confirmation is True
+    assert (
+        Tool(act, require_confirmation=True).model_copy(update={"name": "pay"}).require_confirmation
+        is True
+    )

@@ -45,7 +45,7 @@ def later(ctx: Context[Later]) -> None: ...
 def nothing(n: int) -> None: ...
 
 
-def quoted(ctx: "Context['Shop']") -> None: ...  # noqa: UP037
+def quoted(ctx: "Context['Shop']") -> None: ...
 
 
 class Later: ...
@@ -79,8 +79,14 @@ def test_a_tool_knows_the_type_of_its_deps(function: Any, expected: Any) -> None
         ("Decimal", ["cannot be checked"], [None]),
     ],
 )
-def test_deps_are_checked_as_far_as_a_type_can_be_at_run_time(kind: Any, good: list[Any], bad: list[Any]) -> None:
-    assert [fits_deps(kind, each) for each in (*good, *bad)] == [True] * len(good) + [False] * len(bad)
+def test_deps_are_checked_as_far_as_a_type_can_be_at_run_time(
+    kind: Any,
+    good: list[Any],
+    bad: list[Any],
+) -> None:
+    assert [fits_deps(kind, each) for each in (*good, *bad)] == [True] * len(good) + [False] * len(
+        bad,
+    )
 
 
 def test_a_type_of_deps_that_is_no_class_is_named_as_it_is_written() -> None:
@@ -88,5 +94,8 @@ def test_a_type_of_deps_that_is_no_class_is_named_as_it_is_written() -> None:
 
     def act(context: Context[Shop | str]) -> None: ...
 
-    with pytest.raises(ConfigurationError, match=r"declares `Context\[.*Shop \| str\]`, and no `deps` were passed"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"declares `Context\[.*Shop \| str\]`, and no `deps` were passed",
+    ):
         check_deps(Tool(act), None)

@@ -15,7 +15,10 @@ from ferrule.values.calls.call import ToolCall
 
 
 @tool(name="calculator", description="Perform arithmetic operations")
-def calculator(operation: str = Field(description="Operation type"), a: float = Field(description="First number")) -> float:
+def calculator(
+    operation: str = Field(description="Operation type"),
+    a: float = Field(description="First number"),
+) -> float:
     return a * 2
 
 
@@ -35,7 +38,10 @@ def test_without_parameters_it_says_so():
     def now(): ...
 
     assert Tool(now).format() == "now. It takes no arguments."
-    assert Tool(now, description="The time.").format() == "now, whose description is <desc>The time.</desc>. It takes no arguments."
+    assert (
+        Tool(now, description="The time.").format()
+        == "now, whose description is <desc>The time.</desc>. It takes no arguments."
+    )
     assert Tool(now, description=" \n ").format() == "now. It takes no arguments."
 
 
@@ -46,7 +52,10 @@ def test_further_arguments_are_said():
 
     def freest(**more): ...
 
-    assert Tool(free).format() == 'free. It takes arguments {"x":{"type":"integer"}} and any others by name.'
+    assert (
+        Tool(free).format()
+        == 'free. It takes arguments {"x":{"type":"integer"}} and any others by name.'
+    )
     assert Tool(freest).format() == "freest. It takes any arguments by name."
 
 
@@ -100,7 +109,10 @@ def test_a_call_is_described_in_order_and_resolves():
 
 VALUES = st.none() | st.integers() | st.text(max_size=3)
 WRITTEN = st.fixed_dictionaries(
-    {"name": st.sampled_from(["calculator", "other"]), "arguments": st.dictionaries(st.sampled_from(["operation", "a", "b"]), VALUES)},
+    {
+        "name": st.sampled_from(["calculator", "other"]),
+        "arguments": st.dictionaries(st.sampled_from(["operation", "a", "b"]), VALUES),
+    },
     optional={"intention": VALUES, "id": VALUES, "other": VALUES},
 )
 CHECK = Draft202012Validator(calculator.to_dict())
@@ -117,11 +129,23 @@ def test_what_is_written_in_the_form_of_a_call_is_one_and_the_other_way_round(wr
         assert not CHECK.is_valid(written)
         return
     if CHECK.is_valid(written):
-        assert (call.name, call.args, call.intention) == (written["name"], written["arguments"], written["intention"])
+        assert (call.name, call.args, call.intention) == (
+            written["name"],
+            written["arguments"],
+            written["intention"],
+        )
     # Of arguments beside the tool's own its schema says nothing (the form of one call is fixed, see test_tool.py); the tool refuses them.
-    known = {name: value for name, value in call.args.items() if name in calculator.parameters["properties"]}
+    known = {
+        name: value
+        for name, value in call.args.items()
+        if name in calculator.parameters["properties"]
+    }
     try:
-        fits = call.name == "calculator" and call.intention is not None and not calculator.prepare(known).repairs
+        fits = (
+            call.name == "calculator"
+            and call.intention is not None
+            and not calculator.prepare(known).repairs
+        )
     except ToolArgumentsError:
         fits = False
     assert CHECK.is_valid(call.to_dict()) is fits
@@ -130,7 +154,10 @@ def test_what_is_written_in_the_form_of_a_call_is_one_and_the_other_way_round(wr
 # -- names ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["add", "a", "A-b_9", "x" * 64, "server__tool", "_x", "_", "-", "_x222222_"])
+@pytest.mark.parametrize(
+    "name",
+    ["add", "a", "A-b_9", "x" * 64, "server__tool", "_x", "_", "-", "_x222222_"],
+)
 def test_a_legal_name_goes_as_it_is(name):
     """U9, api.md 2."""
     assert wire_name(name) == name == own_name(name)
@@ -138,7 +165,11 @@ def test_a_legal_name_goes_as_it_is(name):
 
 @pytest.mark.parametrize(
     ("name", "wire"),
-    [("github.search", "github_dot_search"), ("Google Search", "Google_x20_Search"), ("größe", "gr_xf6__xdf_e")],
+    [
+        ("github.search", "github_dot_search"),
+        ("Google Search", "Google_x20_Search"),
+        ("größe", "gr_xf6__xdf_e"),
+    ],
 )
 def test_other_characters_are_written_out(name, wire):
     """api.md 2."""
@@ -146,7 +177,10 @@ def test_other_characters_are_written_out(name, wire):
     assert own_name(wire) == name
 
 
-@pytest.mark.parametrize("name", ["", " ", "\n", "a\nb", "a\x00", "\u200b", "\ud800", "x" * 65, "é" * 20])
+@pytest.mark.parametrize(
+    "name",
+    ["", " ", "\n", "a\nb", "a\x00", "\u200b", "\ud800", "x" * 65, "é" * 20],
+)
 def test_what_cannot_be_mapped_is_refused(name):
     """U9, api.md 2."""
     with pytest.raises(ToolDefinitionError):

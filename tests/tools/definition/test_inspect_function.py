@@ -1,4 +1,4 @@
-# ruff: noqa: B008, PLR0917, UP045, F821, F722  the odd signatures are what is tested
+# ruff: noqa: F821, F722  the odd signatures are what is tested
 import dataclasses
 import functools
 import sys
@@ -133,7 +133,11 @@ def test_annotations_as_text_are_read(monkeypatch):
 def test_text_inside_types_is_read():
     """U49."""
 
-    def use(kids: list["Later"], by: dict[str, "typing.Optional[Later]"], word: typing.Literal["Later", "int"]):
+    def use(
+        kids: list["Later"],
+        by: dict[str, "typing.Optional[Later]"],
+        word: typing.Literal["Later", "int"],
+    ):
         return kids
 
     assert Tool(use)(kids=[{"x": 1}], by={}, word="Later") == [Later(1)]
@@ -148,7 +152,7 @@ def test_names_that_the_function_closes_over_are_found():
     def use(x: "Alias"):
         return Alias, x
 
-    Alias = int  # noqa: N806
+    Alias = int
     assert Tool(use)(x="3") == (int, 3)
 
 
@@ -176,7 +180,10 @@ def test_types_that_cannot_be_found_are_all_named():
 
     def use(a: "Missing", b: int, c: list["Gone"], d: "not ! python"): ...
 
-    with pytest.raises(ToolDefinitionError, match=r"`use`.*`a: Missing`.*`c: .*Gone.*`d: not ! python") as caught:
+    with pytest.raises(
+        ToolDefinitionError,
+        match=r"`use`.*`a: Missing`.*`c: .*Gone.*`d: not ! python",
+    ) as caught:
         Tool(use)
     assert "b: " not in str(caught.value)
     assert Tool(use, arg_types={"a": int, "c": list, "d": str}).args["a"] == {"type": "integer"}
@@ -204,7 +211,11 @@ def test_keyword_dictionaries_are_parameters():
     made = Tool(draw)
     assert made.parameters == {
         "type": "object",
-        "properties": {"x": {"type": "integer"}, "size": {"type": "integer"}, "colour": {"type": "string"}},
+        "properties": {
+            "x": {"type": "integer"},
+            "size": {"type": "integer"},
+            "colour": {"type": "string"},
+        },
         "required": ["x", "size"],
     }
     assert made(x=1, size="2") == (1, {"size": 2})
@@ -228,7 +239,9 @@ def draw(**options: Unpack[Options]):
 """
 
 
-def test_keys_of_keyword_dictionaries_are_required_as_they_say_where_annotations_are_text(monkeypatch):
+def test_keys_of_keyword_dictionaries_are_required_as_they_say_where_annotations_are_text(
+    monkeypatch,
+):
     """U44: Python counts them without reading the text; `total` holds for the keys of its own class."""
     module = types.ModuleType("postponed")
     monkeypatch.setitem(sys.modules, "postponed", module)
@@ -244,8 +257,16 @@ def test_what_a_partial_binds_is_not_offered():
 
     def power(base: int, exponent: int, plus: int = 0): ...
 
-    assert [each.name for each in inspect_function(functools.partial(power, exponent=2), {}).parameters] == ["base", "plus"]
-    assert [each.name for each in inspect_function(functools.partial(functools.partial(power, 2), plus=1), {}).parameters] == ["exponent"]
+    assert [
+        each.name for each in inspect_function(functools.partial(power, exponent=2), {}).parameters
+    ] == ["base", "plus"]
+    assert [
+        each.name
+        for each in inspect_function(
+            functools.partial(functools.partial(power, 2), plus=1),
+            {},
+        ).parameters
+    ] == ["exponent"]
 
 
 def test_a_function_that_dispatches_gets_its_first_argument_by_position():
@@ -261,7 +282,12 @@ def test_a_function_that_dispatches_gets_its_first_argument_by_position():
         return f"the text {value * times}"
 
     tool = Tool(double)
-    assert (tool(value=3), tool(value="a"), tool(times=3, value="b"), tool(3, 4)) == ("6", "the text aa", "the text bbb", "12")
+    assert (tool(value=3), tool(value="a"), tool(times=3, value="b"), tool(3, 4)) == (
+        "6",
+        "the text aa",
+        "the text bbb",
+        "12",
+    )
 
 
 def test_names_and_docs_of_all_kinds():
@@ -284,12 +310,19 @@ def test_names_and_docs_of_all_kinds():
     class Call:
         def __call__(self): ...
 
-    assert (name_of(len), name_of(Plain), name_of(Call()), name_of(lambda: 0)) == ("len", "Plain", "Call", "")
+    assert (name_of(len), name_of(Plain), name_of(Call()), name_of(lambda: 0)) == (
+        "len",
+        "Plain",
+        "Call",
+        "",
+    )
     assert doc_of(Plain) == ""
     assert doc_of(Documented) == "Its docs."
     assert doc_of(Call()) == ""
     assert doc_of(Grandchild().method) == "Own."
-    assert doc_of(functools.partial(test_a_return_type_that_cannot_be_found_does_no_harm)).startswith("U48")
+    assert doc_of(
+        functools.partial(test_a_return_type_that_cannot_be_found_does_no_harm),
+    ).startswith("U48")
     assert doc_of(lambda: 0) == ""
 
 
@@ -326,7 +359,10 @@ def test_a_type_of_an_enclosing_function_is_refused_with_where_to_define_it():
 
     def look(thing: "Local"): ...
 
-    with pytest.raises(ToolDefinitionError, match=r"not known in the module of the function. .* at module level .not inside a function"):
+    with pytest.raises(
+        ToolDefinitionError,
+        match=r"not known in the module of the function. .* at module level .not inside a function",
+    ):
         inspect_function(look, {})
 
 
@@ -340,7 +376,9 @@ def test_a_tool_without_a_docstring_has_no_description():
 
     def plain(): ...
 
-    assert [Tool(each, name="t").desc for each in (Call(), Inherits(), plain, Call().__call__)] == [""] * 4
+    assert [Tool(each, name="t").desc for each in (Call(), Inherits(), plain, Call().__call__)] == [
+        "",
+    ] * 4
 
 
 def test_a_class_is_not_described_by_what_a_library_says_of_its_own():
@@ -357,7 +395,12 @@ def test_a_class_is_not_described_by_what_a_library_says_of_its_own():
 
     class Square(Shape): ...
 
-    assert [doc_of(each) for each in (Point, Options, Shape, Square)] == ["", "", "A shape.", "A shape."]
+    assert [doc_of(each) for each in (Point, Options, Shape, Square)] == [
+        "",
+        "",
+        "A shape.",
+        "A shape.",
+    ]
     assert Tool(Point).desc == ""
 
 
@@ -378,9 +421,20 @@ def test_names_that_share_a_description_have_it_each(doc):
 def test_required_means_that_there_is_no_default():
     """U37, U38."""
 
-    def use(a, b: int = 1, c: int = Field(), d: int = Field(...), e: int = Field(default=1), f: list = Field(default_factory=list)): ...
+    def use(
+        a,
+        b: int = 1,
+        c: int = Field(),
+        d: int = Field(...),
+        e: int = Field(default=1),
+        f: list = Field(default_factory=list),
+    ): ...
 
-    assert {each.name for each in inspect_function(use, {}).parameters if is_required(each)} == {"a", "c", "d"}
+    assert {each.name for each in inspect_function(use, {}).parameters if is_required(each)} == {
+        "a",
+        "c",
+        "d",
+    }
 
 
 def test_a_first_parameter_for_the_caller_is_left_out_only_on_demand():
@@ -409,7 +463,10 @@ def test_a_callable_without_a_readable_signature_is_refused_or_taken_as_it_is():
 def test_fields_are_merged_from_annotation_and_default():
     """D4, U40."""
 
-    def use(x: Annotated[int, Field(ge=1)] = Field(default=2, description="d"), y: Annotated[str, "note"] = "k"): ...
+    def use(
+        x: Annotated[int, Field(ge=1)] = Field(default=2, description="d"),
+        y: Annotated[str, "note"] = "k",
+    ): ...
 
     x, y = inspect_function(use, {}).parameters
     field = field_of(x)

@@ -38,7 +38,11 @@ class Agent(Stock):
 class TestObjects:
     """An object that takes any arguments became a tool without arguments, named like its class."""
 
-    @pytest.mark.parametrize("make", [Tool.of, Tool, lambda given: Tool("x", "y", given)], ids=["of", "tool", "named"])
+    @pytest.mark.parametrize(
+        "make",
+        [Tool.of, Tool, lambda given: Tool("x", "y", given)],
+        ids=["of", "tool", "named"],
+    )
     @pytest.mark.parametrize(
         ("given", "said"),
         [
@@ -53,7 +57,10 @@ class TestObjects:
             make(given)
 
     def test_an_object_that_cannot_be_called_is_refused_with_the_cure(self):
-        with pytest.raises(ToolDefinitionError, match="Of another library's tool, pass the function that it was made of"):
+        with pytest.raises(
+            ToolDefinitionError,
+            match="Of another library's tool, pass the function that it was made of",
+        ):
             Tool.of(Uncalled())
         with pytest.raises(ToolDefinitionError, match=r"found 5\.$"):
             Tool.of(5)
@@ -64,4 +71,9 @@ class TestObjects:
                 return query
 
         assert Tool(Search()).args == {"query": {"type": "string"}}
-        assert Tool("stock", "", Stock(), {"properties": {"article": {"type": "string"}}})(article="lamp") == 3
+        assert (
+            Tool("stock", "", Stock(), {"properties": {"article": {"type": "string"}}})(
+                article="lamp",
+            )
+            == 3
+        )

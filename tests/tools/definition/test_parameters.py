@@ -1,4 +1,3 @@
-# ruff: noqa: B008, UP007, UP045  the odd signatures are what is tested
 import enum
 import json
 import sqlite3
@@ -55,7 +54,11 @@ POINT = {
     "required": ["x"],
     "additionalProperties": False,
 }
-USER = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer", "default": 0}}, "required": ["name"]}
+USER = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer", "default": 0}},
+    "required": ["name"],
+}
 TYPES = [
     (str, {"type": "string"}, "a", "a"),
     (int, {"type": "integer"}, 1, 1),
@@ -68,16 +71,41 @@ TYPES = [
     (Literal["a", 2], {"enum": ["a", 2]}, 2, 2),
     (Colour, {"enum": ["red", "blue"], "type": "string"}, "red", Colour.RED),
     (list[str], {"type": "array", "items": {"type": "string"}}, ["a"], ["a"]),
-    (dict[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}, {"a": "1"}, {"a": 1}),
+    (
+        dict[str, int],
+        {"type": "object", "additionalProperties": {"type": "integer"}},
+        {"a": "1"},
+        {"a": 1},
+    ),
     (
         tuple[int, str],
-        {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "minItems": 2, "maxItems": 2},
+        {
+            "type": "array",
+            "prefixItems": [{"type": "integer"}, {"type": "string"}],
+            "minItems": 2,
+            "maxItems": 2,
+        },
         [1, "a"],
         (1, "a"),
     ),
-    (set[str], {"type": "array", "items": {"type": "string"}, "uniqueItems": True}, ["a", "a"], {"a"}),
-    (Union[int, list[int]], {"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]}, [1], [1]),
-    (datetime, {"type": "string", "format": "date-time"}, "2024-01-02T03:04:05Z", datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC)),
+    (
+        set[str],
+        {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+        ["a", "a"],
+        {"a"},
+    ),
+    (
+        Union[int, list[int]],
+        {"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]},
+        [1],
+        [1],
+    ),
+    (
+        datetime,
+        {"type": "string", "format": "date-time"},
+        "2024-01-02T03:04:05Z",
+        datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC),
+    ),
     (date, {"type": "string", "format": "date"}, "2024-01-02", date(2024, 1, 2)),
     (timedelta, {"type": "string", "format": "duration"}, "PT1H", timedelta(hours=1)),
     (
@@ -93,18 +121,29 @@ TYPES = [
     (Point, POINT, {"x": "1"}, Point(1)),
     (
         Options,
-        {"type": "object", "properties": {"deep": {"type": "boolean"}}, "additionalProperties": False},
+        {
+            "type": "object",
+            "properties": {"deep": {"type": "boolean"}},
+            "additionalProperties": False,
+        },
         {"deep": True},
         {"deep": True},
     ),
-    (Annotated[int, Field(ge=1, description="d")], {"type": "integer", "minimum": 1, "description": "d"}, 1, 1),
+    (
+        Annotated[int, Field(ge=1, description="d")],
+        {"type": "integer", "minimum": 1, "description": "d"},
+        1,
+        1,
+    ),
     (bytes, {"type": "string", "format": "binary"}, "a", b"a"),
     (Any, {}, [{}], [{}]),
     (object, {}, 3, 3),
 ]
 
 
-TYPE_NAMES = [f"{place} {kind}" for place, (kind, *_) in enumerate(TYPES)]  # numbered: Python 3.14 prints `Optional[int]` as `int | None`
+TYPE_NAMES = [
+    f"{place} {kind}" for place, (kind, *_) in enumerate(TYPES)
+]  # numbered: Python 3.14 prints `Optional[int]` as `int | None`
 
 
 class _Tag(BaseModel, frozen=True):
@@ -121,7 +160,7 @@ def test_a_default_is_written_as_json_and_alike_in_every_process():
 
     def find(
         most: float = float("inf"),
-        least: list[float | None] = [float("nan"), None],  # noqa: B006
+        least: list[float | None] = [float("nan"), None],
         rule: _Filter = _Filter(tags=frozenset(names)),
         tags: frozenset[_Tag] = frozenset([_Tag(name=each) for each in names]),
     ): ...
@@ -195,7 +234,11 @@ def test_defaults_without_a_json_form_are_left_out_of_what_is_shown():
         return x is sentinel and y is sentinel
 
     made = Tool(odd)
-    assert made.parameters == {"type": "object", "properties": {"x": {"type": "integer"}, "y": {}}, "required": []}
+    assert made.parameters == {
+        "type": "object",
+        "properties": {"x": {"type": "integer"}, "y": {}},
+        "required": [],
+    }
     assert made() is True
     assert made.prepare({}).shown == {}
 
@@ -203,12 +246,22 @@ def test_defaults_without_a_json_form_are_left_out_of_what_is_shown():
 @pytest.mark.parametrize(
     ("hint", "schema"),
     [
-        (Annotated[int, Field(default=None)], {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None}),
+        (
+            Annotated[int, Field(default=None)],
+            {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
+        ),
         (
             Annotated[int, Field(ge=1), Field(default=None), "how many"],
-            {"anyOf": [{"minimum": 1, "type": "integer"}, {"type": "null"}], "default": None, "description": "how many"},
+            {
+                "anyOf": [{"minimum": 1, "type": "integer"}, {"type": "null"}],
+                "default": None,
+                "description": "how many",
+            },
         ),
-        (Annotated[Literal["a", None], Field(default=None)], {"enum": ["a", None], "default": None}),  # noqa: PYI061
+        (
+            Annotated[Literal["a", None], Field(default=None)],  # noqa: PYI061
+            {"enum": ["a", None], "default": None},
+        ),
     ],
 )
 def test_a_default_none_may_stand_in_the_annotation(hint, schema):
@@ -236,7 +289,12 @@ def test_defaults_of_richer_types_are_shown_as_json():
     made = Tool(odd)
     assert made.args["colour"]["default"] == "red"
     assert made.args["user"]["default"] == {"name": "a", "age": 0}
-    assert made.prepare({}).shown == {"colour": "red", "user": {"name": "a", "age": 0}, "when": "2024-01-02", "many": ["a", "b"]}
+    assert made.prepare({}).shown == {
+        "colour": "red",
+        "user": {"name": "a", "age": 0},
+        "when": "2024-01-02",
+        "many": ["a", "b"],
+    }
     assert made() == (Colour.RED, User(name="a"), date(2024, 1, 2))
 
 
@@ -251,7 +309,10 @@ def test_a_whole_schema_is_kept_as_it_is():
     """E5, D39."""
     schema = {
         "type": "object",
-        "properties": {"p": {"$ref": "#/$defs/P"}, "q": {"anyOf": [{"type": "integer"}, {"type": "null"}]}},
+        "properties": {
+            "p": {"$ref": "#/$defs/P"},
+            "q": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        },
         "required": ["p"],
         "$defs": {"P": {"type": "array", "items": {"type": "string"}}},
         "additionalProperties": False,
@@ -275,7 +336,9 @@ def test_a_whole_schema_open_to_more_takes_more():
     def free(**kwargs):
         return kwargs
 
-    assert Tool(free, schema={"type": "object", "properties": {"a": {"type": "integer"}}})(b=1) == {"b": 1}
+    assert Tool(free, schema={"type": "object", "properties": {"a": {"type": "integer"}}})(b=1) == {
+        "b": 1,
+    }
     with pytest.raises(ToolArgumentsError, match="b: expected an integer"):
         Tool(free, schema={"type": "object", "additionalProperties": {"type": "integer"}})(b="x")
 
@@ -286,7 +349,10 @@ def test_an_optional_argument_the_schema_hides_keeps_its_default():
     def act(a: int, secret: str = "default"):
         return a, secret
 
-    made = Tool(act, schema={"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
+    made = Tool(
+        act,
+        schema={"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+    )
     assert made(a=1) == (1, "default")
     with pytest.raises(ToolArgumentsError):
         made(a=1, secret="mine")
@@ -327,7 +393,19 @@ def test_plain_parameters_have_the_schema_that_pydantic_gives(monkeypatch):
         {"text": None, "times": 2},
         None,
     ],
-    ids=["defaults", "all", "int_as_float", "text_as_int", "int_as_text", "missing", "boolean", "unknown", "nan", "null", "none"],
+    ids=[
+        "defaults",
+        "all",
+        "int_as_float",
+        "text_as_int",
+        "int_as_text",
+        "missing",
+        "boolean",
+        "unknown",
+        "nan",
+        "null",
+        "none",
+    ],
 )
 def test_plain_arguments_are_taken_and_refused_as_pydantic_does(monkeypatch, args):
     """F6."""
@@ -347,20 +425,35 @@ def test_plain_arguments_are_taken_and_refused_as_pydantic_does(monkeypatch, arg
 def test_a_parameter_with_several_aliases_is_known_by_each():
     """U42: also where a call has to be mended, or was edited."""
 
-    def book(seat: Annotated[str, Field(validation_alias=AliasChoices("seat_no", "seatNumber"))], tags: list[str] = []):  # noqa: B006
+    def book(
+        seat: Annotated[str, Field(validation_alias=AliasChoices("seat_no", "seatNumber"))],
+        tags: list[str] = [],
+    ):
         return seat, tags
 
     made = Tool(book)
-    for args in ({"seat_no": "1A", "tags": '["a"]'}, {"arguments": {"seatNumber": "1A", "tags": ["a"]}}, {"seat_no": "1A", "tags": ["a"]}):
+    for args in (
+        {"seat_no": "1A", "tags": '["a"]'},
+        {"arguments": {"seatNumber": "1A", "tags": ["a"]}},
+        {"seat_no": "1A", "tags": ["a"]},
+    ):
         assert made.prepare(args).named == {"seat": "1A", "tags": ["a"]}
-    assert edit_arguments(made.prepare({"seatNumber": "1A"}), {"seat": "2B"}, made.prepare).named == {"seat": "2B", "tags": []}
+    assert edit_arguments(
+        made.prepare({"seatNumber": "1A"}),
+        {"seat": "2B"},
+        made.prepare,
+    ).named == {"seat": "2B", "tags": []}
 
 
 def _free(**given: Any) -> dict[str, Any]:
     return given
 
 
-DRAFT_4 = {"$schema": "http://json-schema.org/draft-04/schema#", "type": "object", "properties": {"a": {"type": "integer"}}}
+DRAFT_4 = {
+    "$schema": "http://json-schema.org/draft-04/schema#",
+    "type": "object",
+    "properties": {"a": {"type": "integer"}},
+}
 
 
 def test_a_schema_without_required_goes_out_without_it_and_takes_calls():
@@ -372,7 +465,10 @@ def test_a_schema_without_required_goes_out_without_it_and_takes_calls():
 
 BOTH_WAYS = pytest.mark.parametrize(
     "made",
-    [lambda schema: Tool(_free, name="t", schema=schema), lambda schema: Tool.from_mcp_tool({"name": "t", "inputSchema": schema}, "s")],
+    [
+        lambda schema: Tool(_free, name="t", schema=schema),
+        lambda schema: Tool.from_mcp_tool({"name": "t", "inputSchema": schema}, "s"),
+    ],
     ids=["by hand", "of a server"],
 )
 GIVEN: list[dict[str, Any]] = [
@@ -386,19 +482,39 @@ GIVEN: list[dict[str, Any]] = [
     },
     {"type": "object"},
     {"additionalProperties": {"type": "integer"}, "type": "object"},
-    {"description": "d", "additionalProperties": True, "type": "object", "properties": {}, "definitions": {}, "examples": [{}]},
-    {"properties": {"": {"type": "integer"}}, "$comment": "c", "type": "object", "minProperties": 0, "allOf": [{"required": []}]},
+    {
+        "description": "d",
+        "additionalProperties": True,
+        "type": "object",
+        "properties": {},
+        "definitions": {},
+        "examples": [{}],
+    },
+    {
+        "properties": {"": {"type": "integer"}},
+        "$comment": "c",
+        "type": "object",
+        "minProperties": 0,
+        "allOf": [{"required": []}],
+    },
 ]
 
 
 @pytest.mark.parametrize("schema", GIVEN, ids=range(len(GIVEN)))
 @BOTH_WAYS
-def test_a_declaration_goes_out_as_it_was_given(made: Callable[[Any], Tool], schema: dict[str, Any]):
+def test_a_declaration_goes_out_as_it_was_given(
+    made: Callable[[Any], Tool],
+    schema: dict[str, Any],
+):
     assert json.dumps(made(schema).declaration["function"]["parameters"]) == json.dumps(schema)
 
 
 def test_a_schema_that_names_its_arguments_by_patterns_takes_them():
-    schema = {"type": "object", "patternProperties": {"^x-": {"type": "integer"}}, "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "patternProperties": {"^x-": {"type": "integer"}},
+        "additionalProperties": False,
+    }
     made = Tool(_free, name="t", schema=schema)
     assert made.parameters == schema
     assert made(**{"x-a": 1}) == {"x-a": 1}
@@ -413,12 +529,23 @@ def test_a_function_may_name_what_its_schema_names_by_patterns():
     def act(x1: int, x2: int = 0) -> int:
         return x1 + x2
 
-    made = Tool(act, schema={"type": "object", "patternProperties": {"^x": {"type": "integer"}}, "additionalProperties": False})
+    made = Tool(
+        act,
+        schema={
+            "type": "object",
+            "patternProperties": {"^x": {"type": "integer"}},
+            "additionalProperties": False,
+        },
+    )
     assert made(x1=1, x2=2) == 3
 
 
 def test_an_argument_may_have_an_empty_name():
-    made = Tool(_free, name="t", schema={"type": "object", "properties": {"": {"type": "integer"}}, "required": [""]})
+    made = Tool(
+        _free,
+        name="t",
+        schema={"type": "object", "properties": {"": {"type": "integer"}}, "required": [""]},
+    )
     assert made(**{"": 1}) == {"": 1}
     with pytest.raises(ToolArgumentsError, match="expected an integer"):
         made(**{"": "many"})
@@ -426,7 +553,13 @@ def test_an_argument_may_have_an_empty_name():
 
 @pytest.mark.parametrize("more", [{}, {"type": "object"}])
 def test_a_schema_that_is_a_reference_goes_out_as_one_and_is_followed(more: dict[str, Any]):
-    schema = {**more, "$ref": "#/$defs/A", "$defs": {"A": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}}
+    schema = {
+        **more,
+        "$ref": "#/$defs/A",
+        "$defs": {
+            "A": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+        },
+    }
     made = Tool(_free, name="t", schema=schema)
     assert made.parameters == schema
     assert made(a=1) == {"a": 1}
@@ -442,11 +575,20 @@ def test_a_schema_that_is_a_reference_goes_out_as_one_and_is_followed(more: dict
 
 
 @pytest.mark.parametrize(
-    ("pattern", "text"), [("^[!--]+$", "+"), (r"^[\w--_]+$", "_"), ("^a--b$", "a--b"), ("^[a&&b]+$", "&"), ("^[--a]+$", "A")]
+    ("pattern", "text"),
+    [
+        ("^[!--]+$", "+"),
+        (r"^[\w--_]+$", "_"),
+        ("^a--b$", "a--b"),
+        ("^[a&&b]+$", "&"),
+        ("^[--a]+$", "A"),
+    ],
 )
 def test_a_pattern_is_read_as_ecma_262_reads_it(pattern: str, text: str):
     """The engine's own language has operators on classes: `--`, `&&`, `~~`."""
-    assert Tool(_free, name="t", schema={"properties": {"a": {"pattern": pattern}}})(a=text) == {"a": text}
+    assert Tool(_free, name="t", schema={"properties": {"a": {"pattern": pattern}}})(a=text) == {
+        "a": text,
+    }
 
 
 @pytest.mark.parametrize(
@@ -461,7 +603,12 @@ def test_a_pattern_is_read_as_ecma_262_reads_it(pattern: str, text: str):
     ],
 )
 @BOTH_WAYS
-def test_patterns_by_hand_and_of_mcp_servers_are_in_one_language(made: Callable[[Any], Tool], pattern: str, fits: str, does_not: str):
+def test_patterns_by_hand_and_of_mcp_servers_are_in_one_language(
+    made: Callable[[Any], Tool],
+    pattern: str,
+    fits: str,
+    does_not: str,
+):
     tool = made({"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}})
     assert tool.prepare({"a": fits}).shown == {"a": fits}
     with pytest.raises(ToolArgumentsError, match="does not match the pattern"):
@@ -470,7 +617,11 @@ def test_patterns_by_hand_and_of_mcp_servers_are_in_one_language(made: Callable[
 
 @pytest.mark.parametrize(
     "draft",
-    ["http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2020-12/schema"],
+    [
+        "http://json-schema.org/draft-04/schema#",
+        "http://json-schema.org/draft-07/schema#",
+        "https://json-schema.org/draft/2020-12/schema",
+    ],
 )
 @pytest.mark.parametrize(
     ("pattern", "fits", "does_not"),
@@ -483,11 +634,24 @@ def test_patterns_by_hand_and_of_mcp_servers_are_in_one_language(made: Callable[
 )
 @BOTH_WAYS
 def test_brackets_that_close_nothing_stand_for_themselves_in_every_draft(
-    made: Callable[[Any], Tool], pattern: str, fits: str, does_not: str, draft: str
+    made: Callable[[Any], Tool],
+    pattern: str,
+    fits: str,
+    does_not: str,
+    draft: str,
 ):
     """ECMA 262, annex B. The metaschemas up to draft 7 are checked more strictly than the later ones."""
-    values = {"type": "object", "$schema": draft, "properties": {"a": {"type": "string", "pattern": pattern}}}
-    names = {"type": "object", "$schema": draft, "patternProperties": {pattern: {"type": "integer"}}, "additionalProperties": False}
+    values = {
+        "type": "object",
+        "$schema": draft,
+        "properties": {"a": {"type": "string", "pattern": pattern}},
+    }
+    names = {
+        "type": "object",
+        "$schema": draft,
+        "patternProperties": {pattern: {"type": "integer"}},
+        "additionalProperties": False,
+    }
     assert made(values).prepare({"a": fits}).repairs == ()
     assert made(names).prepare({fits: 1}).repairs == ()
     with pytest.raises(ToolArgumentsError, match="does not match"):
@@ -511,7 +675,8 @@ def test_types_that_pydantic_cannot_check_or_describe_are_reported_with_their_pa
 def test_a_parameter_that_no_model_can_write_is_refused_with_the_way_that_it_takes():
     """Such as a connection: it comes from the run."""
     with pytest.raises(
-        ToolDefinitionError, match=r"`value` has no JSON form .*`ctx: Context\[\.\.\.\]`, with `deps=`, or from `functools.partial`"
+        ToolDefinitionError,
+        match=r"`value` has no JSON form .*`ctx: Context\[\.\.\.\]`, with `deps=`, or from `functools.partial`",
     ):
         _ = one(sqlite3.Connection).parameters
 

@@ -34,17 +34,46 @@ def tool_of(kind: Any, default: Any = REQUIRED) -> Tool:
 
 
 def forms(kind: Any) -> list[Any]:
-    return [kind, list[kind], kind | None, list[kind] | None, Optional[kind], None | kind, typing.List[kind]]  # noqa: UP006, UP045
+    return [
+        kind,
+        list[kind],
+        kind | None,
+        list[kind] | None,
+        Optional[kind],
+        None | kind,
+        typing.List[kind],
+    ]
 
 
 @pytest.mark.parametrize("kind", [form for kind in TYPES for form in forms(kind)], ids=str)
 class TestEachPlainType:
-    DEFAULTS: typing.ClassVar[list[Any]] = [REQUIRED, None, "a", 1, 1.5, True, [], ["a"], [1, 2], [1.5], [False], NAN, ("a",), 7]
+    DEFAULTS: typing.ClassVar[list[Any]] = [
+        REQUIRED,
+        None,
+        "a",
+        1,
+        1.5,
+        True,
+        [],
+        ["a"],
+        [1, 2],
+        [1.5],
+        [False],
+        NAN,
+        ("a",),
+        7,
+    ]
 
     def test_it_has_the_schema_that_pydantic_gives(self, kind, monkeypatch):
-        quick = {i: json.dumps(tool_of(kind, default).declaration) for i, default in enumerate(self.DEFAULTS)}
+        quick = {
+            i: json.dumps(tool_of(kind, default).declaration)
+            for i, default in enumerate(self.DEFAULTS)
+        }
         monkeypatch.setattr(parameters, "plain_parameters", lambda found: ())
-        assert quick == {i: json.dumps(tool_of(kind, default).declaration) for i, default in enumerate(self.DEFAULTS)}
+        assert quick == {
+            i: json.dumps(tool_of(kind, default).declaration)
+            for i, default in enumerate(self.DEFAULTS)
+        }
 
     def test_it_takes_and_refuses_what_pydantic_does(self, kind):
         tool = tool_of(kind)
@@ -70,7 +99,19 @@ def outcome(checker: Any, value: Any = REQUIRED) -> Any:
 
 @pytest.mark.parametrize(
     "kind",
-    [list, typing.List, dict, list[list[int]], list[int | None], int | str, int | str | None, None, Any, list[int, str], set[int]],  # noqa: UP006
+    [
+        list,
+        typing.List,
+        dict,
+        list[list[int]],
+        list[int | None],
+        int | str,
+        int | str | None,
+        None,
+        Any,
+        list[int, str],
+        set[int],
+    ],
     ids=str,
 )
 def test_any_other_type_is_left_to_pydantic(kind):
@@ -82,7 +123,7 @@ def test_any_other_type_is_left_to_pydantic(kind):
 
 
 def test_a_tool_changes_neither_the_record_of_its_call_nor_the_callers_list():
-    def book(guests: list[str], more: list[int] | None = None, rooms: list[int] = [1]) -> str:  # noqa: B006
+    def book(guests: list[str], more: list[int] | None = None, rooms: list[int] = [1]) -> str:
         guests.append("x")
         rooms.append(2)
         return f"{guests} {more} {rooms}"

@@ -64,7 +64,11 @@ def test_a_call_asks_and_runs_once_after_it_was_approved(log: Log) -> None:
     """U69, U76, U78, U79, U98."""
     error = asked(log.rm, path="a")
     assert error.question == 'Confirm execution of rm with args: {"path":"a","depth":1}? (yes/no)'
-    assert (error.tool_call.name, error.tool_call.args, error.tool_call.id) == ("rm", {"path": "a", "depth": 1}, None)
+    assert (error.tool_call.name, error.tool_call.args, error.tool_call.id) == (
+        "rm",
+        {"path": "a", "depth": 1},
+        None,
+    )
     assert get_confirmation_status(error.confirmation_id) == "pending"
     respond_to_confirmation(error.confirmation_id)
     assert log.rm("a") == "a"
@@ -81,12 +85,18 @@ def test_a_question_in_the_middle_of_another_tool_says_what_to_do(log: Log) -> N
         """Remove by way of a function that asks."""
         return str(log.rm(path="a"))
 
-    calls = [Response("", (ToolCall(name="outer", args={}),)), Response("", (ToolCall(name="finish", args={"answer": "ok"}),))]
+    calls = [
+        Response("", (ToolCall(name="outer", args={}),)),
+        Response("", (ToolCall(name="finish", args={"answer": "ok"}),)),
+    ]
     with context(lm=ScriptedLM(calls)):
         run = ReAct("task -> answer", [outer], native=True).start(task="x")
         assert isinstance(run.error, ConfirmationRequired)
         assert "Give the agent `rm` itself as a tool" in str(run.error)
-        assert run.error.question == 'Confirm execution of rm with args: {"path":"a","depth":1}? (yes/no)'
+        assert (
+            run.error.question
+            == 'Confirm execution of rm with args: {"path":"a","depth":1}? (yes/no)'
+        )
         respond_to_confirmation(run.error.confirmation_id)
         run.resume()
         assert run.pending[0].kind == "unknown"
@@ -139,7 +149,10 @@ def test_a_denial_is_told_apart_from_a_question_and_is_for_that_request_alone(lo
     respond_to_confirmation(first.confirmation_id, approved=False, data="too deep")
     with pytest.raises(ConfirmationRejected) as raised:
         log.rm(path="a")
-    assert (raised.value.message, raised.value.confirmation_id) == ("too deep", first.confirmation_id)
+    assert (raised.value.message, raised.value.confirmation_id) == (
+        "too deep",
+        first.confirmation_id,
+    )
     assert raised.value.tool_call.args == {"path": "a", "depth": 1}
     asked(log.rm, path="a")
     assert log.ran == []
@@ -147,7 +160,11 @@ def test_a_denial_is_told_apart_from_a_question_and_is_for_that_request_alone(lo
 
 def test_feedback_runs_nothing_and_is_told(log: Log) -> None:
     """U89."""
-    respond_to_confirmation(asked(log.rm, path="a").confirmation_id, data="use trash", status="feedback")
+    respond_to_confirmation(
+        asked(log.rm, path="a").confirmation_id,
+        data="use trash",
+        status="feedback",
+    )
     with pytest.raises(ConfirmationRejected, match="use trash"):
         log.rm(path="a")
 
@@ -168,7 +185,11 @@ def test_an_edit_leaves_what_it_does_not_name_as_it_was_shown() -> None:
     got: list[tuple[str, int, list[int]]] = []
 
     @tool(require_confirmation=True)
-    def order(what: str, dozens: Annotated[int, AfterValidator(lambda n: n * 12)], sizes: Json[list[int]]) -> None:
+    def order(
+        what: str,
+        dozens: Annotated[int, AfterValidator(lambda n: n * 12)],
+        sizes: Json[list[int]],
+    ) -> None:
         """Order."""
         got.append((what, dozens, sizes))
 
@@ -204,7 +225,10 @@ class Door:
 def test_an_edit_of_one_argument_leaves_a_secret_one_as_it_was() -> None:
     """U86."""
     door = Door()
-    respond_to_confirmation(asked(door.login, user="ann", password="s3cr3t").confirmation_id, data={"user": "bob"})
+    respond_to_confirmation(
+        asked(door.login, user="ann", password="s3cr3t").confirmation_id,
+        data={"user": "bob"},
+    )
     door.login(user="ann", password="s3cr3t")
     assert door.got == [("bob", "s3cr3t")]
 
@@ -320,7 +344,10 @@ def test_a_call_runs_with_the_defaults_that_were_shown() -> None:
     second = asked(order, article="ink")
     respond_to_confirmation(second.confirmation_id, data={"article": "pen"})
     order("ink")
-    assert ran == [("ink", first.tool_call.args["number"]), ("pen", second.tool_call.args["number"])]
+    assert ran == [
+        ("ink", first.tool_call.args["number"]),
+        ("pen", second.tool_call.args["number"]),
+    ]
     third = asked(order, article="ink")
     respond_to_confirmation(third.confirmation_id)
     assert asked(order, article="pen").confirmation_id != third.confirmation_id
@@ -350,7 +377,9 @@ def test_a_tool_of_ones_own_asks_whatever_its_function_says_of_direct_calls() ->
         Tool(Remove(), "remove", require_confirmation=True)(path="a")
 
 
-def test_a_condition_about_an_argument_that_the_tool_does_not_have_is_refused_before_the_call() -> None:
+def test_a_condition_about_an_argument_that_the_tool_does_not_have_is_refused_before_the_call() -> (
+    None
+):
     """Ours: a slip of the pen would let every call through."""
     ran: list[int] = []
 
@@ -361,7 +390,10 @@ def test_a_condition_about_an_argument_that_the_tool_does_not_have_is_refused_be
 
     with pytest.raises(ConfigurationError, match="that `pay` does not have"):
         pay(euros=500)
-    run = ReAct("q -> a", [pay]).start(q="x", lm=ScriptedLM([{"name": "pay", "args": {"euros": 500}}]))
+    run = ReAct("q -> a", [pay]).start(
+        q="x",
+        lm=ScriptedLM([{"name": "pay", "args": {"euros": 500}}]),
+    )
     assert isinstance(run.error, ConfigurationError)
     assert ran == []
 
@@ -372,7 +404,10 @@ def test_an_async_condition_is_refused_when_the_tool_is_made() -> None:
     async def needs(args: dict[str, Any]) -> bool:
         return args["euros"] > 100
 
-    with pytest.raises(ConfigurationError, match="`require_confirmation` of `pay` is a plain function"):
+    with pytest.raises(
+        ConfigurationError,
+        match="`require_confirmation` of `pay` is a plain function",
+    ):
         Tool(lambda euros: None, "pay", "Pay.", require_confirmation=needs)
 
 

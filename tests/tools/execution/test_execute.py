@@ -49,7 +49,14 @@ def wrapped(*args, **kwargs):
     return double(*args, **kwargs)
 
 
-ASYNC = [double, AsyncCallable(), functools.partial(double), returns_coroutine, returns_awaitable, wrapped]
+ASYNC = [
+    double,
+    AsyncCallable(),
+    functools.partial(double),
+    returns_coroutine,
+    returns_awaitable,
+    wrapped,
+]
 IDS = ["async def", "callable", "partial", "returns a coroutine", "returns an awaitable", "wrapped"]
 
 
@@ -171,7 +178,10 @@ def test_an_async_tool_times_out_and_is_cancelled():
     made = Tool(hang, "slow", timeout_s=0.02)
     with pytest.raises(ToolTimeoutError):
         asyncio.run(made.acall())
-    with context(allow_tool_async_sync_conversion=True), pytest.raises(ToolTimeoutError, match=r"`slow` did not finish within 0\.02 s"):
+    with (
+        context(allow_tool_async_sync_conversion=True),
+        pytest.raises(ToolTimeoutError, match=r"`slow` did not finish within 0\.02 s"),
+    ):
         made()
     assert cancelled == [True, True]
 
@@ -216,7 +226,10 @@ def test_a_limit_holds_for_an_async_tool_that_blocks_its_loop(monkeypatch):
 
     made, other = Tool(blocks, "slow", timeout_s=0.02), Tool(double, "double", timeout_s=60)
     try:
-        with pytest.warns(RuntimeWarning, match="^`slow` blocks"), pytest.raises(ToolTimeoutError, match="blocks ferrule's event loop"):
+        with (
+            pytest.warns(RuntimeWarning, match="^`slow` blocks"),
+            pytest.raises(ToolTimeoutError, match="blocks ferrule's event loop"),
+        ):
             run_tool(made, made.prepare({}))
     finally:
         free.set()
@@ -287,7 +300,11 @@ def test_a_generator_is_read_where_the_tool_runs_and_while_its_call_goes_on(time
 
     made = Tool(count, timeout_s=timeout_s)
     checked = made.prepare({})
-    assert run_tool(made, checked, whole=True) == asyncio.run(arun_tool(made, checked, whole=True)) == [0, 1, 2]
+    assert (
+        run_tool(made, checked, whole=True)
+        == asyncio.run(arun_tool(made, checked, whole=True))
+        == [0, 1, 2]
+    )
     assert not any(cancelled for _, cancelled in read)
     in_place = [thread == threading.get_ident() for thread, _ in read]
     assert in_place == [timeout_s is None] * 3 + [False] * 3
@@ -295,7 +312,9 @@ def test_a_generator_is_read_where_the_tool_runs_and_while_its_call_goes_on(time
 
 @pytest.mark.parametrize("timeout_s", [None, 60])
 @pytest.mark.parametrize(
-    "make", [iter, lambda items: map(int, items), lambda items: (each for each in items)], ids=["iter", "map", "generator"]
+    "make",
+    [iter, lambda items: map(int, items), lambda items: (each for each in items)],
+    ids=["iter", "map", "generator"],
 )
 def test_other_iterators_are_read_there_too_also_of_async_functions(make, timeout_s):
     """Ours: they were read when the result was shown."""
@@ -362,7 +381,9 @@ def test_a_generator_without_end_is_given_up_and_ends_at_its_next_item(how):
             asyncio.run(cancelled())
     else:
         with pytest.raises(ToolTimeoutError):
-            run_tool(made, checked, whole=True) if how == "sync" else asyncio.run(arun_tool(made, checked, whole=True))
+            run_tool(made, checked, whole=True) if how == "sync" else asyncio.run(
+                arun_tool(made, checked, whole=True),
+            )
     assert not began.is_set() or closed.wait(60)
 
 
@@ -478,6 +499,13 @@ def test_tools_may_call_tools():
 
 def test_coroutine_functions_are_known_where_that_is_sure():
     """D10."""
-    assert [is_coroutine_function(each) for each in ASYNC] == [True, True, True, False, False, False]
+    assert [is_coroutine_function(each) for each in ASYNC] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
     assert not is_coroutine_function(len)
     assert not is_coroutine_function(3)

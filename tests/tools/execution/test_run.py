@@ -16,7 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from ferrule.errors import ConfirmationRequired, ToolArgumentsError, ToolCallError, ToolRetry, ToolStop, UnknownToolError
+from ferrule.errors import (
+    ConfirmationRequired,
+    ToolArgumentsError,
+    ToolCallError,
+    ToolRetry,
+    ToolStop,
+    UnknownToolError,
+)
 from ferrule.tools.execution.run import arun_call, attempt, run_call
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult, failure, to_result
@@ -24,7 +31,11 @@ from ferrule.values.content.parts import Audio, File, Image, Text
 
 
 def checked(function, args=None, name=None, **given):
-    made = Tool(function, name or getattr(function, "__name__", "f").replace("<lambda>", "f"), **given)
+    made = Tool(
+        function,
+        name or getattr(function, "__name__", "f").replace("<lambda>", "f"),
+        **given,
+    )
     call = ToolCall(name=made.name, args=args or {}, id="call-1")
     return CheckedCall(call, made, made.prepare(call.args))
 
@@ -156,7 +167,12 @@ class TestReturned:
     def test_a_result_that_a_tool_made_itself_is_kept(self):
         """ours: `tool.call_result` of an MCP tool."""
         found = run_call(checked(lambda: ToolResult("other", "bad", "x", is_error=True), name="f"))
-        assert (found.name, found.content, found.call_id, found.is_error) == ("f", "bad", "call-1", True)
+        assert (found.name, found.content, found.call_id, found.is_error) == (
+            "f",
+            "bad",
+            "call-1",
+            True,
+        )
 
     def test_the_value_itself_is_kept_beside(self):
         """D33."""
@@ -191,7 +207,11 @@ class TestReturned:
     @given(
         st.recursive(
             st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
-            lambda each: st.lists(each) | st.dictionaries(st.text() | st.integers(), each) | st.frozensets(st.text()),
+            lambda each: (
+                st.lists(each)
+                | st.dictionaries(st.text() | st.integers(), each)
+                | st.frozensets(st.text())
+            ),
             max_leaves=8,
         ),
     )
@@ -208,7 +228,9 @@ class TestRaised:
             return a / b
 
         found = ran(divide, {"a": 1, "b": 0})
-        assert found.content.startswith("Execution error in divide: ZeroDivisionError: division by zero (test_run.py:")
+        assert found.content.startswith(
+            "Execution error in divide: ZeroDivisionError: division by zero (test_run.py:",
+        )
         assert "/" not in found.content.split("(")[1]
         assert isinstance(found.error, ZeroDivisionError)
         assert (found.is_error, found.is_fault) == (True, False)
@@ -219,7 +241,9 @@ class TestRaised:
         async def fail():
             raise RuntimeError("gone")
 
-        assert ran(fail).content.startswith("Execution error in fail: RuntimeError: gone (test_run.py:")
+        assert ran(fail).content.startswith(
+            "Execution error in fail: RuntimeError: gone (test_run.py:",
+        )
 
     def test_an_exception_group_shows_the_exceptions_inside_without_their_paths(self):
         """A `TaskGroup` raises one whose message has only the number of them."""
@@ -235,9 +259,11 @@ class TestRaised:
 
         first, *inside = ran(fetch).content.split("\n")
         assert first.startswith(
-            "Execution error in fetch: ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions) (test_run.py:"
+            "Execution error in fetch: ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions) (test_run.py:",
         )
-        assert [line.partition(" (test_run.py:")[0] for line in inside] == [f"- ConnectionError: {port}.sock: refused" for port in (1, 2)]
+        assert [line.partition(" (test_run.py:")[0] for line in inside] == [
+            f"- ConnectionError: {port}.sock: refused" for port in (1, 2)
+        ]
 
     def test_an_exception_group_of_many_and_of_groups_stays_short(self):
         """Ours."""
@@ -269,12 +295,16 @@ class TestRaised:
         def read(path: str = "") -> str:
             raise FileNotFoundError(2, "No such file or directory", path or secret)
 
-        assert ran(read).content.startswith("Execution error in read: FileNotFoundError: [Errno 2] No such file or directory: 'notes.txt'")
+        assert ran(read).content.startswith(
+            "Execution error in read: FileNotFoundError: [Errno 2] No such file or directory: 'notes.txt'",
+        )
         assert secret in ran(read, {"path": secret}).content
         inside = str(Path(tempfile.gettempdir()) / "x" / "y.db")
 
         def fail():
-            raise ValueError(f"{inside}: locked; see https://example.org/home/docs and a/b or /v1/chat at {Path.cwd()}/src/x.py")
+            raise ValueError(
+                f"{inside}: locked; see https://example.org/home/docs and a/b or /v1/chat at {Path.cwd()}/src/x.py",
+            )
 
         text = ran(fail).content
         assert "y.db: locked; see https://example.org/home/docs and a/b or /v1/chat at x.py" in text
@@ -282,17 +312,39 @@ class TestRaised:
     @pytest.mark.parametrize(
         ("message", "expected"),
         [
-            pytest.param("cannot read /etc/app/shelf.toml: no key", "cannot read shelf.toml: no key", id="settings"),
-            pytest.param("path=/usr/lib/app/shelf.toml, line 3", "path=shelf.toml, line 3", id="program"),
-            pytest.param("config:/srv/app/shelf.toml", "config:shelf.toml", id="after a colon"),
-            pytest.param("see file:///usr/share/app/shelf.toml", "see file://shelf.toml", id="address of a file"),
-            pytest.param(r"cannot read D:\work\app\shelf.toml", "cannot read shelf.toml", id="drive"),
             pytest.param(
-                "GET http://host:80/etc/shelf and C:/etc/x", "GET http://host:80/etc/shelf and C:/etc/x", id="no path from the root"
+                "cannot read /etc/app/shelf.toml: no key",
+                "cannot read shelf.toml: no key",
+                id="settings",
+            ),
+            pytest.param(
+                "path=/usr/lib/app/shelf.toml, line 3",
+                "path=shelf.toml, line 3",
+                id="program",
+            ),
+            pytest.param("config:/srv/app/shelf.toml", "config:shelf.toml", id="after a colon"),
+            pytest.param(
+                "see file:///usr/share/app/shelf.toml",
+                "see file://shelf.toml",
+                id="address of a file",
+            ),
+            pytest.param(
+                r"cannot read D:\work\app\shelf.toml",
+                "cannot read shelf.toml",
+                id="drive",
+            ),
+            pytest.param(
+                "GET http://host:80/etc/shelf and C:/etc/x",
+                "GET http://host:80/etc/shelf and C:/etc/x",
+                id="no path from the root",
             ),
         ],
     )
-    def test_paths_in_the_message_of_an_exception_are_cut_wherever_they_stand(self, message, expected):
+    def test_paths_in_the_message_of_an_exception_are_cut_wherever_they_stand(
+        self,
+        message,
+        expected,
+    ):
         """U124."""
 
         def fail():
@@ -339,8 +391,13 @@ class TestRaised:
         async def chunks():
             yield 1
 
-        assert (ran(lines, {"whole": True}).content, ran(lines, {"whole": True}).value) == ("[1]", [1])
-        assert ran(lines, {"whole": False}).content.startswith("Execution error in lines: RuntimeError: half way")
+        assert (ran(lines, {"whole": True}).content, ran(lines, {"whole": True}).value) == (
+            "[1]",
+            [1],
+        )
+        assert ran(lines, {"whole": False}).content.startswith(
+            "Execution error in lines: RuntimeError: half way",
+        )
 
         async def broken():
             yield 1
@@ -384,7 +441,9 @@ class TestRaised:
             return inner(n="x")
 
         found = ran(outer)
-        assert found.content.startswith("Execution error in outer: ToolArgumentsError: Call to `inner` was not run")
+        assert found.content.startswith(
+            "Execution error in outer: ToolArgumentsError: Call to `inner` was not run",
+        )
         assert found.is_fault is False
 
     def test_stopping_asking_and_interrupting_pass_through(self):
@@ -401,7 +460,11 @@ class TestRaised:
             def fail(error=error):
                 raise error
 
-            call = CheckedCall(ToolCall(name="f"), made := Tool(lambda f=fail: f(), "f", schema={}), made.prepare({}))
+            call = CheckedCall(
+                ToolCall(name="f"),
+                made := Tool(lambda f=fail: f(), "f", schema={}),
+                made.prepare({}),
+            )
             with pytest.raises(type(error)):
                 run_call(call)
 
@@ -428,7 +491,9 @@ class TestRaised:
             found = run_call(checked(lambda: free.wait(60), name="slow", timeout_s=0.02))
         finally:
             free.set()
-        assert found.content.startswith("Execution error in slow: ToolTimeoutError: `slow` did not finish within 0.02 s.")
+        assert found.content.startswith(
+            "Execution error in slow: ToolTimeoutError: `slow` did not finish within 0.02 s.",
+        )
         assert found.is_error
 
     def test_a_declared_tool_fails_with_a_reason(self):
@@ -453,13 +518,23 @@ class TestFailure:
     def test_faults_of_the_call_are_marked_and_said_in_their_own_words(self, error):
         """D19, U125, E34, P46, P47."""
         found = failure(ToolCall(name="zzz", id="7"), error)
-        assert (found.name, found.content, found.call_id, found.is_error, found.is_fault) == ("zzz", str(error), "7", True, True)
+        assert (found.name, found.content, found.call_id, found.is_error, found.is_fault) == (
+            "zzz",
+            str(error),
+            "7",
+            True,
+            True,
+        )
         assert found.error is error
 
     def test_other_errors_are_execution_errors(self):
         """D19."""
         found = failure(ToolCall(name="add"), ValueError("odd"))
-        assert (found.content, found.is_error, found.is_fault) == ("Execution error in add: ValueError: odd", True, False)
+        assert (found.content, found.is_error, found.is_fault) == (
+            "Execution error in add: ValueError: odd",
+            True,
+            False,
+        )
 
 
 def test_attempting_gives_the_value_or_the_error():

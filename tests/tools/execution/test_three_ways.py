@@ -13,6 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from ferrule.errors import ToolRetry
+from ferrule.record import Record
 from ferrule.settings import context
 from ferrule.tools.execution.run import arun_call, run_call
 from ferrule.tools.tool import Tool
@@ -20,7 +21,6 @@ from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
 from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.content.type import PART_START
-from ferrule.values.record import Record
 
 IMAGE, SOUND = Image(url="https://x/y.png"), Audio(data="aGk=")
 Pair = namedtuple("Pair", "a b")  # noqa: PYI024
@@ -128,7 +128,10 @@ WAYS = {
     "bad arguments of another tool": lambda: inner(n="x"),
     "async generator": chunks,
 }
-WITH_PARTS = [name for name in WAYS if "Image" in name and not name.startswith("generator")] + ["nested", "awaitable"]
+WITH_PARTS = [name for name in WAYS if "Image" in name and not name.startswith("generator")] + [
+    "nested",
+    "awaitable",
+]
 
 
 def in_a_run(tool: Tool, call: ToolCall) -> ToolResult:
@@ -168,7 +171,10 @@ def asynchronously(tool: Tool, call: ToolCall) -> ToolResult:
     return asyncio.run(tool.acall_result(**call.args))  # pyright: ignore[reportArgumentType]  a coroutine
 
 
-@pytest.mark.parametrize("other", [in_an_async_run, by_execute_all, by_aexecute_all, of_the_function, directly, asynchronously])
+@pytest.mark.parametrize(
+    "other",
+    [in_an_async_run, by_execute_all, by_aexecute_all, of_the_function, directly, asynchronously],
+)
 @pytest.mark.parametrize("kind", WAYS)
 def test_every_way_to_run_a_call_gives_the_same_result(kind: str, other: Any) -> None:
     tool, call = Tool(WAYS[kind], "f"), ToolCall(name="f", id="c1")
@@ -180,7 +186,11 @@ def test_every_way_to_run_a_call_gives_the_same_result(kind: str, other: Any) ->
             return
         second = other(tool, call)
     assert (second.name, second.content, second.value) == (first.name, first.content, first.value)
-    assert (second.is_error, second.is_fault, type(second.error)) == (first.is_error, first.is_fault, type(first.error))
+    assert (second.is_error, second.is_fault, type(second.error)) == (
+        first.is_error,
+        first.is_fault,
+        type(first.error),
+    )
 
 
 @pytest.mark.parametrize("kind", WITH_PARTS)

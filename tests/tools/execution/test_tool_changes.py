@@ -10,7 +10,13 @@ import pytest
 from ferrule.concurrency import offload
 from ferrule.errors import ConfirmationRequired, ToolDefinitionError, ToolStop
 from ferrule.tools.execution.run import arun_call, run_call
-from ferrule.tools.execution.tool_changes import Load, ModuleCallback, Unload, digest, module_callback
+from ferrule.tools.execution.tool_changes import (
+    Load,
+    ModuleCallback,
+    Unload,
+    digest,
+    module_callback,
+)
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
 
@@ -72,7 +78,12 @@ def test_the_result_has_the_callbacks_text_and_change(driver: str) -> None:
     """U146, U149, U158."""
     host = FakeHost()
     found = ran(checked(module_callback(lambda context: f"seen {context is host}"), host), driver)
-    assert found == ToolResult("load", "seen True", "c1", change={"added": {"new": "d"}, "removed": []})
+    assert found == ToolResult(
+        "load",
+        "seen True",
+        "c1",
+        change={"added": {"new": "d"}, "removed": []},
+    )
 
 
 def test_a_sync_callback_blocks_no_event_loop() -> None:
@@ -98,10 +109,16 @@ def test_an_awaitable_of_a_text_is_awaited(driver: str) -> None:
     async def text() -> str:
         return "later"
 
-    assert ran(checked(module_callback(lambda context: text()), FakeHost()), driver).content == "later"
+    assert (
+        ran(checked(module_callback(lambda context: text()), FakeHost()), driver).content == "later"
+    )
 
 
-@pytest.mark.parametrize("error", [ToolStop("enough"), ConfirmationRequired("sure?")], ids=["stop", "ask"])
+@pytest.mark.parametrize(
+    "error",
+    [ToolStop("enough"), ConfirmationRequired("sure?")],
+    ids=["stop", "ask"],
+)
 def test_a_callback_may_end_the_run_or_ask(error: Exception, driver: str) -> None:
     """U154, U75: the wall lets through what it lets through for tools."""
 
@@ -112,7 +129,11 @@ def test_a_callback_may_end_the_run_or_ask(error: Exception, driver: str) -> Non
         ran(checked(module_callback(stop), FakeHost()), driver)
 
 
-@pytest.mark.parametrize(("kind", "asked"), [(Load, "load"), (Unload, "unload")], ids=["load", "unload"])
+@pytest.mark.parametrize(
+    ("kind", "asked"),
+    [(Load, "load"), (Unload, "unload")],
+    ids=["load", "unload"],
+)
 def test_names_are_handed_to_the_program(kind: Any, asked: str, driver: str) -> None:
     """U148."""
     host = FakeHost()

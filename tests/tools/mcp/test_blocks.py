@@ -9,30 +9,57 @@ PNG = base64.b64encode(b"\x89PNG" * 5).decode()
 
 KINDS = {
     "text": ({"type": "text", "text": "hi"}, Text(text="hi"), "hi"),
-    "image": ({"type": "image", "data": PNG, "mimeType": "image/jpeg"}, Image(data=PNG, media_type="image/jpeg"), None),
-    "audio": ({"type": "audio", "data": PNG, "mimeType": "audio/mpeg"}, Audio(data=PNG, media_type="audio/mpeg"), None),
+    "image": (
+        {"type": "image", "data": PNG, "mimeType": "image/jpeg"},
+        Image(data=PNG, media_type="image/jpeg"),
+        None,
+    ),
+    "audio": (
+        {"type": "audio", "data": PNG, "mimeType": "audio/mpeg"},
+        Audio(data=PNG, media_type="audio/mpeg"),
+        None,
+    ),
     "text resource": (
-        {"type": "resource", "resource": {"uri": "demo://a", "mimeType": "text/plain", "text": "in it"}},
+        {
+            "type": "resource",
+            "resource": {"uri": "demo://a", "mimeType": "text/plain", "text": "in it"},
+        },
         Text(text="in it"),
         "[resource, demo://a, text/plain]\nin it",
     ),
     "picture as a resource": (
-        {"type": "resource", "resource": {"uri": "demo://a.png", "mimeType": "image/png", "blob": PNG}},
+        {
+            "type": "resource",
+            "resource": {"uri": "demo://a.png", "mimeType": "image/png", "blob": PNG},
+        },
         Image(data=PNG, media_type="image/png"),
         None,
     ),
     "zipped resource": (
-        {"type": "resource", "resource": {"uri": "demo://a/b.gz", "mimeType": "application/gzip", "blob": PNG}},
+        {
+            "type": "resource",
+            "resource": {"uri": "demo://a/b.gz", "mimeType": "application/gzip", "blob": PNG},
+        },
         File(data=PNG, media_type="application/gzip", name="b.gz"),
         "[resource, demo://a/b.gz, application/gzip, 20 bytes]",
     ),
     "damaged resource": (
-        {"type": "resource", "resource": {"uri": "demo://a.png", "mimeType": "image/png", "blob": "%%%"}},
+        {
+            "type": "resource",
+            "resource": {"uri": "demo://a.png", "mimeType": "image/png", "blob": "%%%"},
+        },
         None,
         "[resource, demo://a.png, image/png, 2 bytes]",
     ),
     "link": (
-        {"type": "resource_link", "uri": "demo://x", "name": "X", "mimeType": "text/plain", "size": 7, "description": "an x"},
+        {
+            "type": "resource_link",
+            "uri": "demo://x",
+            "name": "X",
+            "mimeType": "text/plain",
+            "size": 7,
+            "description": "an x",
+        },
         None,
         "[resource link, demo://x, X, text/plain, 7 bytes: an x]",
     ),
@@ -41,8 +68,16 @@ KINDS = {
         Image(data=PNG, media_type="image/svg+xml"),
         "[image, image/svg+xml, 20 bytes]",
     ),
-    "unknown kind": ({"type": "video", "data": PNG, "mimeType": "video/mp4"}, None, "[video, video/mp4, 20 bytes]"),
-    "damaged picture": ({"type": "image", "data": "%%%", "mimeType": "image/png"}, None, "[image, image/png, 2 bytes]"),
+    "unknown kind": (
+        {"type": "video", "data": PNG, "mimeType": "video/mp4"},
+        None,
+        "[video, video/mp4, 20 bytes]",
+    ),
+    "damaged picture": (
+        {"type": "image", "data": "%%%", "mimeType": "image/png"},
+        None,
+        "[image, image/png, 2 bytes]",
+    ),
     "no kind": ({"a": 1}, None, "[unknown]"),
 }
 
@@ -66,15 +101,24 @@ def test_what_is_no_object_is_kept_as_unknown():
 
 def test_blocks_of_the_sdk_read_like_plain_ones():
     types = pytest.importorskip("mcp_types")
-    raw = {"type": "image", "data": PNG, "mimeType": "image/png", "annotations": {"audience": ["user"], "priority": 0.5}}
+    raw = {
+        "type": "image",
+        "data": PNG,
+        "mimeType": "image/png",
+        "annotations": {"audience": ["user"], "priority": 0.5},
+    }
     assert read_block(types.ImageContent.model_validate(raw)) == read_block(raw)
 
 
 def test_audience_and_priority():
     """M51."""
-    block = read_block({"type": "text", "text": "x", "annotations": {"audience": ["user"], "priority": 1}})
+    block = read_block(
+        {"type": "text", "text": "x", "annotations": {"audience": ["user"], "priority": 1}},
+    )
     assert (block.audience, block.priority, block.is_for_user_only) == (("user",), 1.0, True)
-    both = read_block({"type": "text", "text": "x", "annotations": {"audience": ["user", "assistant"]}})
+    both = read_block(
+        {"type": "text", "text": "x", "annotations": {"audience": ["user", "assistant"]}},
+    )
     assert (both.is_for_user_only, both.priority) == (False, None)
     assert read_block({"type": "text", "text": "x", "annotations": 3}).audience == ()
 

@@ -22,7 +22,9 @@ def test_a_name_that_is_taken_is_told_apart():
 
 def test_the_prefix_can_be_always_or_never():
     """M39."""
-    assert unique_names([("my server", "find")], prefix=True) == {("my server", "find"): "my_server__find"}
+    assert unique_names([("my server", "find")], prefix=True) == {
+        ("my server", "find"): "my_server__find",
+    }
     never = unique_names([("a", "find"), ("b", "find")], prefix=False)
     assert len(set(never.values())) == 2
     assert all(each.startswith("find-") for each in never.values())
@@ -61,7 +63,10 @@ def test_odd_characters_go_out_in_a_form_that_providers_take():
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(
-        st.tuples(st.text(max_size=8), st.text(max_size=70) | st.sampled_from(["a", "b", "a__b", "_x41_"])),
+        st.tuples(
+            st.text(max_size=8),
+            st.text(max_size=70) | st.sampled_from(["a", "b", "a__b", "_x41_"]),
+        ),
         unique=True,
         max_size=12,
     ),

@@ -28,13 +28,22 @@ def test_blocks_keep_their_order():
     assert found.images == (PICTURE,)
     assert found.content == (Text(text="here:"), PICTURE, Text(text="that was it"))
     assert found.value == ["here:", PICTURE, "that was it"]
-    assert (found.meta, found.is_error, found.structured, found.audio, found.resources) == ({"k": 1}, False, None, (), ())
+    assert (found.meta, found.is_error, found.structured, found.audio, found.resources) == (
+        {"k": 1},
+        False,
+        None,
+        (),
+        (),
+    )
 
 
 def test_each_kind_is_found_by_its_name():
     """M46."""
     link = {"type": "resource_link", "uri": "demo://a", "name": "a"}
-    inside = {"type": "resource", "resource": {"uri": "demo://b", "blob": PNG, "mimeType": "audio/wav"}}
+    inside = {
+        "type": "resource",
+        "resource": {"uri": "demo://b", "blob": PNG, "mimeType": "audio/wav"},
+    }
     found = read_result({"content": [link, inside]})
     assert [each.uri for each in found.resources] == ["demo://a", "demo://b"]
     assert found.audio == (Audio(data=PNG, media_type="audio/wav"),)
@@ -48,7 +57,12 @@ def test_each_kind_is_found_by_its_name():
         pytest.param({"content": [text("a"), text("b")]}, ["a", "b"], "a\nb", id="two texts"),
         pytest.param({"content": []}, [], "", id="nothing"),
         pytest.param({"structuredContent": {"a": 1}}, {"a": 1}, '{"a":1}', id="structured alone"),
-        pytest.param({"content": [], "structuredContent": [1, 2]}, [1, 2], "[1,2]", id="a list as structured"),
+        pytest.param(
+            {"content": [], "structuredContent": [1, 2]},
+            [1, 2],
+            "[1,2]",
+            id="a list as structured",
+        ),
         pytest.param({"content": "bare"}, "bare", "bare", id="a bare text"),
         pytest.param({"content": text("one")}, "one", "one", id="a block without its list"),
         pytest.param({"content": None, "structured_content": 3}, 3, "3", id="snake case"),
@@ -62,14 +76,24 @@ def test_what_a_call_returns_and_what_a_model_is_shown(raw, value, content):
 
 def test_results_of_the_sdk_read_like_plain_ones():
     types = pytest.importorskip("mcp_types")
-    raw = {"content": [text("x"), IMAGE], "structuredContent": {"a": None}, "isError": True, "_meta": {"k": 1}}
+    raw = {
+        "content": [text("x"), IMAGE],
+        "structuredContent": {"a": None},
+        "isError": True,
+        "_meta": {"k": 1},
+    }
     assert read_result(types.CallToolResult.model_validate(raw)) == read_result(raw)
 
 
 def test_what_is_no_result_is_an_error_of_the_protocol():
     with pytest.raises(MCPProtocolError) as caught:
         read_result(3, server="s", tool="t")
-    assert (caught.value.server, caught.value.tool, caught.value.phase, caught.value.data) == ("s", "t", "call", 3)
+    assert (caught.value.server, caught.value.tool, caught.value.phase, caught.value.data) == (
+        "s",
+        "t",
+        "call",
+        3,
+    )
 
 
 # -- each thing once ------------------------------------------------------------------------------------------------
@@ -79,9 +103,17 @@ SAME = {
     "text in one field": ([text("line\n")], {"content": "line\n"}, "line\n"),
     "a list of texts": ([text("1"), text("2")], {"result": [1, 2]}, "1\n2"),
     "a number in one field": ([text("3")], {"result": 3}, "3"),
-    "a list as one JSON text": ([text('[{"a": 1}, {"a": 2}]')], {"result": [{"a": 1}, {"a": 2}]}, '[{"a": 1}, {"a": 2}]'),
+    "a list as one JSON text": (
+        [text('[{"a": 1}, {"a": 2}]')],
+        {"result": [{"a": 1}, {"a": 2}]},
+        '[{"a": 1}, {"a": 2}]',
+    ),
     "the blocks themselves": ([IMAGE], {"content": [IMAGE]}, (PICTURE,)),
-    "JSON text beside a picture": ([text('{"a": 1}'), IMAGE], {"a": 1}, (PICTURE, Text(text='{"a":1}'))),
+    "JSON text beside a picture": (
+        [text('{"a": 1}'), IMAGE],
+        {"a": 1},
+        (PICTURE, Text(text='{"a":1}')),
+    ),
 }
 
 
@@ -96,7 +128,10 @@ def test_what_is_said_twice_is_shown_once(blocks, structured, content):
 
 def test_what_differs_is_shown_both():
     """M48: a summary beside the data."""
-    assert read_result({"content": [text("3 found")], "structuredContent": {"ids": [1, 2, 3]}}).content == '3 found\n{"ids":[1,2,3]}'
+    assert (
+        read_result({"content": [text("3 found")], "structuredContent": {"ids": [1, 2, 3]}}).content
+        == '3 found\n{"ids":[1,2,3]}'
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,22 +140,35 @@ def test_what_differs_is_shown_both():
 )
 def test_a_mode_chooses(mode, content):
     """M48."""
-    found = read_result({"content": [text("3 found")], "structuredContent": {"n": 3}}, rules=ShowRules(result_mode=mode))
+    found = read_result(
+        {"content": [text("3 found")], "structuredContent": {"n": 3}},
+        rules=ShowRules(result_mode=mode),
+    )
     assert found.content == content
 
 
 @pytest.mark.parametrize("mode", ["auto", "content", "structured", "both"])
 def test_pictures_are_always_shown(mode):
     """M48."""
-    found = read_result({"content": [text("x"), IMAGE], "structuredContent": {"n": 3}}, rules=ShowRules(result_mode=mode))
+    found = read_result(
+        {"content": [text("x"), IMAGE], "structuredContent": {"n": 3}},
+        rules=ShowRules(result_mode=mode),
+    )
     assert PICTURE in found.content
 
 
 def test_bytes_never_become_text():
     """M47: `read_media_file` sends the picture in both; elsewhere it is only in the structured value."""
-    for structured in ({"content": [IMAGE]}, {"picture": PNG, "n": 1}, {"a": [{"url": f"data:image/png;base64,{PNG}"}]}):
+    for structured in (
+        {"content": [IMAGE]},
+        {"picture": PNG, "n": 1},
+        {"a": [{"url": f"data:image/png;base64,{PNG}"}]},
+    ):
         for mode in ("auto", "structured", "both"):
-            found = read_result({"content": [IMAGE], "structuredContent": structured}, rules=ShowRules(result_mode=mode))
+            found = read_result(
+                {"content": [IMAGE], "structuredContent": structured},
+                rules=ShowRules(result_mode=mode),
+            )
             texts = [each.text for each in found.content if isinstance(each, Text)]
             assert PNG not in "".join(texts)
             assert PICTURE in found.content
@@ -129,13 +177,19 @@ def test_bytes_never_become_text():
 
 def test_prose_is_not_taken_for_bytes():
     long = "word " * 100
-    assert json.loads(read_result({"structuredContent": {"a": long, "b": "a" * 300}}).content) == {"a": long, "b": "a" * 300}
+    assert json.loads(read_result({"structuredContent": {"a": long, "b": "a" * 300}}).content) == {
+        "a": long,
+        "b": "a" * 300,
+    }
 
 
 BOTH = {"content": [text("3 found")], "structuredContent": {"n": 3}}
 
 
-@pytest.mark.parametrize(("mode", "value"), [("auto", "3 found"), ("content", "3 found"), ("structured", {"n": 3}), ("both", "3 found")])
+@pytest.mark.parametrize(
+    ("mode", "value"),
+    [("auto", "3 found"), ("content", "3 found"), ("structured", {"n": 3}), ("both", "3 found")],
+)
 def test_the_mode_chooses_the_value_of_a_direct_call_too(mode, value):
     """A5: DSPy's `result_mode`."""
     assert read_result(BOTH, rules=ShowRules(result_mode=mode)).value == value
@@ -153,13 +207,23 @@ def test_where_one_of_the_two_is_missing_the_other_is_used(mode):
 @pytest.mark.parametrize("structured", [None, False, 0, "", [], {}])
 def test_every_json_value_may_be_structured(structured):
     """A5: from MCP 2026-07-28 on."""
-    found = read_result({"content": [text("x")], "structuredContent": structured}, rules=ShowRules(result_mode="structured"))
-    assert (found.value, type(found.value), found.content) == (structured, type(structured), json.dumps(structured))
+    found = read_result(
+        {"content": [text("x")], "structuredContent": structured},
+        rules=ShowRules(result_mode="structured"),
+    )
+    assert (found.value, type(found.value), found.content) == (
+        structured,
+        type(structured),
+        json.dumps(structured),
+    )
 
 
 def test_null_differs_from_no_structured_value():
     """A5."""
-    null, none = read_result({"content": [], "structuredContent": None}), read_result({"content": []})
+    null, none = (
+        read_result({"content": [], "structuredContent": None}),
+        read_result({"content": []}),
+    )
     assert null != none
     assert [each.has_structured for each in (null, none)] == [True, False]
     assert [each.value for each in (null, none)] == [None, []]
@@ -169,18 +233,32 @@ def test_null_differs_from_no_structured_value():
 
 def test_null_fits_a_schema_that_takes_it_and_no_other():
     nullable = {"type": ["integer", "null"]}
-    assert read_result({"content": [], "structuredContent": None}, output_schema=nullable).problems == ()
+    assert (
+        read_result({"content": [], "structuredContent": None}, output_schema=nullable).problems
+        == ()
+    )
     with pytest.warns(UserWarning, match="there is none"):
         assert read_result({"content": []}, output_schema=nullable).problems
     with pytest.warns(UserWarning, match="does not fit its output schema"):
-        assert read_result({"content": [], "structuredContent": None}, output_schema={"type": "integer"}).problems
+        assert read_result(
+            {"content": [], "structuredContent": None},
+            output_schema={"type": "integer"},
+        ).problems
 
 
 def test_null_beside_blocks_is_shown_only_where_it_was_asked_for():
     """Some servers send null where they mean no structured value."""
     raw = {"content": [text("3 found")], "structuredContent": None}
-    shown = {mode: read_result(raw, rules=ShowRules(result_mode=mode)).content for mode in ("auto", "content", "structured", "both")}
-    assert shown == {"auto": "3 found", "content": "3 found", "structured": "null", "both": "3 found\nnull"}
+    shown = {
+        mode: read_result(raw, rules=ShowRules(result_mode=mode)).content
+        for mode in ("auto", "content", "structured", "both")
+    }
+    assert shown == {
+        "auto": "3 found",
+        "content": "3 found",
+        "structured": "null",
+        "both": "3 found\nnull",
+    }
 
 
 def test_null_in_a_result_of_the_sdk_is_kept():
@@ -194,11 +272,23 @@ def test_null_in_a_result_of_the_sdk_is_kept():
 
 def test_blocks_for_the_user_alone_are_kept_and_not_shown():
     """M51."""
-    raw = {"content": [text("for all"), text("for you", audience=["user"]), text("for the model", audience=["assistant"])]}
+    raw = {
+        "content": [
+            text("for all"),
+            text("for you", audience=["user"]),
+            text("for the model", audience=["assistant"]),
+        ],
+    }
     assert read_result(raw).content == "for all\nfor the model"
     assert read_result(raw).text == "for all\nfor you\nfor the model"
-    assert read_result(raw, rules=ShowRules(user_blocks=True)).content == "for all\nfor you\nfor the model"
-    assert read_result({"content": [text("x", audience=["user"])]}).content == "(The result is for the user's eyes only.)"
+    assert (
+        read_result(raw, rules=ShowRules(user_blocks=True)).content
+        == "for all\nfor you\nfor the model"
+    )
+    assert (
+        read_result({"content": [text("x", audience=["user"])]}).content
+        == "(The result is for the user's eyes only.)"
+    )
 
 
 def test_20_megabytes_are_cut_for_the_model_and_kept():
@@ -217,7 +307,13 @@ def test_the_limit_is_of_all_texts_together():
     first, picture, second = found.content
     assert (first.text, picture) == ("a" * 8, PICTURE)
     assert second.text.startswith("bb\n… [6 of 8")
-    assert read_result({"content": [text("a" * 300_000)]}, rules=ShowRules(most_characters=None)).content == "a" * 300_000
+    assert (
+        read_result(
+            {"content": [text("a" * 300_000)]},
+            rules=ShowRules(most_characters=None),
+        ).content
+        == "a" * 300_000
+    )
 
 
 def test_characters_that_nobody_sees_are_not_shown():
@@ -232,13 +328,18 @@ SCHEMA = {
     "type": "object",
     "properties": {"n": {"type": "integer"}, "at": {"$ref": "#/$defs/At"}},
     "required": ["n"],
-    "$defs": {"At": {"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]}},
+    "$defs": {
+        "At": {"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]},
+    },
 }
 
 
 def test_a_structured_value_that_fits_is_typed():
     """M49, P65."""
-    found = read_result({"content": [], "structuredContent": {"n": 3, "at": {"zone": "UTC"}}}, output_schema=SCHEMA)
+    found = read_result(
+        {"content": [], "structuredContent": {"n": 3, "at": {"zone": "UTC"}}},
+        output_schema=SCHEMA,
+    )
     assert found.problems == ()
     assert (found.typed.n, found.typed.at.zone) == (3, "UTC")
 
@@ -251,13 +352,24 @@ def test_a_type_of_ones_own():
 
     found = read_result({"structuredContent": {"n": 3}}, rules=ShowRules(result_type=Found))
     assert found.typed == Found(n=3)
-    assert read_result({"structuredContent": {"n": 3}}, rules=ShowRules(result_type=dict[str, int])).typed == {"n": 3}
+    assert read_result(
+        {"structuredContent": {"n": 3}},
+        rules=ShowRules(result_type=dict[str, int]),
+    ).typed == {"n": 3}
 
 
 def test_a_value_that_breaks_the_schema_is_a_warning_and_kept():
     """M49."""
-    with pytest.warns(UserWarning, match="`t` of the MCP server `s` does not fit its output schema: n: expected an integer"):
-        found = read_result({"content": [text("x")], "structuredContent": {"n": "no"}}, output_schema=SCHEMA, server="s", tool="t")
+    with pytest.warns(
+        UserWarning,
+        match="`t` of the MCP server `s` does not fit its output schema: n: expected an integer",
+    ):
+        found = read_result(
+            {"content": [text("x")], "structuredContent": {"n": "no"}},
+            output_schema=SCHEMA,
+            server="s",
+            tool="t",
+        )
     assert found.problems == ('n: expected an integer, got "no"',)
     assert (found.structured, found.typed, found.value) == ({"n": "no"}, {"n": "no"}, "x")
 
@@ -270,7 +382,12 @@ def test_a_value_that_is_missing_is_a_warning_too():
 def test_strict_output_is_an_error_that_carries_the_value():
     """M49."""
     with pytest.raises(MCPProtocolError) as caught:
-        read_result({"structuredContent": {"n": "no"}}, output_schema=SCHEMA, rules=ShowRules(strict_output=True), tool="t")
+        read_result(
+            {"structuredContent": {"n": "no"}},
+            output_schema=SCHEMA,
+            rules=ShowRules(strict_output=True),
+            tool="t",
+        )
     assert (caught.value.data, caught.value.may_have_run) == ({"n": "no"}, True)
 
 
@@ -278,13 +395,19 @@ def test_the_result_of_a_failure_need_not_fit():
     """M50."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = read_result({"content": [text("no such file")], "isError": True}, output_schema=SCHEMA)
+        found = read_result(
+            {"content": [text("no such file")], "isError": True},
+            output_schema=SCHEMA,
+        )
     assert found.is_error
 
 
 def test_a_failure_is_an_error_that_says_where():
     """M50, P70."""
-    error = read_result({"content": [text("no such file")], "isError": True}).error(server="s", tool="t")
+    error = read_result({"content": [text("no such file")], "isError": True}).error(
+        server="s",
+        tool="t",
+    )
     assert isinstance(error, MCPToolError)
     assert isinstance(error, RuntimeError)
     assert str(error) == "`t` of the MCP server `s` failed: no such file"
@@ -293,7 +416,9 @@ def test_a_failure_is_an_error_that_says_where():
 
 def test_a_text_that_only_sounds_like_a_failure_is_left_alone():
     """M50: as the sqlite server reports them."""
-    found = read_result({"content": [text("Error: Only SELECT queries are allowed")]}).as_tool_result("t")
+    found = read_result(
+        {"content": [text("Error: Only SELECT queries are allowed")]},
+    ).as_tool_result("t")
     assert (found.is_error, found.error) == (False, None)
 
 
@@ -304,12 +429,17 @@ def test_questions_of_a_server_are_told_from_results():
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(st.text(max_size=8), inside, max_size=4),
+    lambda inside: (
+        st.lists(inside, max_size=3) | st.dictionaries(st.text(max_size=8), inside, max_size=4)
+    ),
     max_leaves=12,
 )
 BLOCK = st.fixed_dictionaries(
     {"type": st.sampled_from(["text", "image", "audio", "resource", "resource_link", "video", 3])},
-    optional={each: JSON | st.just("AAAA") for each in ("text", "data", "mimeType", "resource", "uri", "annotations", "name", "size")},
+    optional={
+        each: JSON | st.just("AAAA")
+        for each in ("text", "data", "mimeType", "resource", "uri", "annotations", "name", "size")
+    },
 )
 
 
@@ -317,8 +447,14 @@ BLOCK = st.fixed_dictionaries(
 @given(
     JSON
     | st.fixed_dictionaries(
-        {}, optional={"content": st.lists(BLOCK | JSON, max_size=4) | JSON, "structuredContent": JSON, "isError": JSON, "_meta": JSON}
-    )
+        {},
+        optional={
+            "content": st.lists(BLOCK | JSON, max_size=4) | JSON,
+            "structuredContent": JSON,
+            "isError": JSON,
+            "_meta": JSON,
+        },
+    ),
 )
 def test_junk_raises_nothing_but_our_errors(raw):
     """M46: and every block is kept."""

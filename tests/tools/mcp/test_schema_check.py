@@ -38,7 +38,13 @@ def test_what_fits_goes_out_as_it_is(properties, args):
 def test_what_does_not_fit_is_told_with_its_path_and_what_may_stand_there():
     """M33."""
     found = checker(
-        {"kind": {"enum": ["a", "b"]}, "of": {"type": "array", "items": {"type": "object", "properties": {"n": {"type": "integer"}}}}},
+        {
+            "kind": {"enum": ["a", "b"]},
+            "of": {
+                "type": "array",
+                "items": {"type": "object", "properties": {"n": {"type": "integer"}}},
+            },
+        },
         required=["kind", "gone"],
     )
     assert problems(found, {"kind": "c", "of": [{"n": "x"}]}) == {
@@ -49,7 +55,11 @@ def test_what_does_not_fit_is_told_with_its_path_and_what_may_stand_there():
 
 
 def test_names_by_pattern_are_known_names():
-    found = checker({"a": {"type": "string"}}, patternProperties={"^x-": {"type": "integer"}}, additionalProperties=False)
+    found = checker(
+        {"a": {"type": "string"}},
+        patternProperties={"^x-": {"type": "integer"}},
+        additionalProperties=False,
+    )
     assert found.prepare({"x-1": 3}).named == {"x-1": 3}
     assert "y" in problems(found, {"y": 1})
 
@@ -60,7 +70,12 @@ def test_a_recursive_schema_is_checked_all_the_way_down():
         "t",
         {
             "type": "object",
-            "$defs": {"N": {"type": "object", "properties": {"c": {"type": "array", "items": {"$ref": "#/$defs/N"}}}}},
+            "$defs": {
+                "N": {
+                    "type": "object",
+                    "properties": {"c": {"type": "array", "items": {"$ref": "#/$defs/N"}}},
+                },
+            },
             "properties": {"n": {"$ref": "#/$defs/N"}},
         },
         lenient=True,
@@ -73,7 +88,11 @@ def test_each_draft_is_checked_by_its_own_rules():
     """M33: a list of `items` is a tuple in draft 7, and `prefixItems` is a word of 2020-12 alone."""
     old = MCPChecker(
         "t",
-        {"$schema": DRAFT_7, "type": "object", "properties": {"x": {"items": [{"type": "integer"}], "prefixItems": False}}},
+        {
+            "$schema": DRAFT_7,
+            "type": "object",
+            "properties": {"x": {"items": [{"type": "integer"}], "prefixItems": False}},
+        },
         lenient=False,
     )
     assert old.prepare({"x": [1, "a"]}).named == {"x": [1, "a"]}
@@ -91,7 +110,11 @@ def test_a_reference_that_leads_out_is_never_fetched(monkeypatch):
     monkeypatch.setattr(socket.socket, "connect", connect)
     monkeypatch.setattr(socket, "create_connection", connect)
     found = checker(
-        {"x": {"$ref": "https://example.com/s.json#/a/b"}, "y": {"$ref": "http://127.0.0.1:9/s.json"}, "n": {"type": "integer"}}
+        {
+            "x": {"$ref": "https://example.com/s.json#/a/b"},
+            "y": {"$ref": "http://127.0.0.1:9/s.json"},
+            "n": {"type": "integer"},
+        },
     )
     assert found.prepare({"x": 1, "y": 2, "n": 3}).named == {"x": 1, "y": 2, "n": 3}
     assert list(problems(found, {"x": 1, "y": 2, "n": "a"})) == ["n"]
@@ -108,7 +131,10 @@ def test_a_reference_by_anchor_or_dynamic_is_followed():
         "t",
         {
             "type": "object",
-            "$defs": {"a": {"$anchor": "here", "type": "string"}, "b": {"$dynamicAnchor": "there", "type": "integer"}},
+            "$defs": {
+                "a": {"$anchor": "here", "type": "string"},
+                "b": {"$dynamicAnchor": "there", "type": "integer"},
+            },
             "properties": {"x": {"$ref": "#here"}, "y": {"$dynamicRef": "#there"}},
         },
         lenient=False,
@@ -124,7 +150,7 @@ def test_a_pattern_that_cannot_be_read_is_left_to_the_server():
             "y": {"type": "string", "pattern": "^a"},
             "z": {"type": "string", "pattern": "^[[a]$"},
             "v": {"type": "string", "pattern": 5},
-        }
+        },
     )
     fits = {"x": "1", "z": "[", "v": "a"}
     assert found.prepare(fits).named == fits
@@ -147,15 +173,61 @@ SLOW, TEXT = "^(a+)+$", "a" * 64 + "!"
     [
         ({"type": "string", "pattern": SLOW}, TEXT, False),
         ({"type": "object", "patternProperties": {SLOW: {"type": "integer"}}}, {TEXT: "x"}, True),
-        ({"type": "object", "patternProperties": {SLOW: {}}, "additionalProperties": False}, {TEXT: 1}, False),
-        ({"type": "object", "patternProperties": {"^(?!1)": {}}, "additionalProperties": False}, {"2": 1}, True),
-        ({"type": "object", "allOf": [{"patternProperties": {SLOW: {}}}], "unevaluatedProperties": False}, {TEXT: 1}, False),
+        (
+            {"type": "object", "patternProperties": {SLOW: {}}, "additionalProperties": False},
+            {TEXT: 1},
+            False,
+        ),
+        (
+            {"type": "object", "patternProperties": {"^(?!1)": {}}, "additionalProperties": False},
+            {"2": 1},
+            True,
+        ),
+        (
+            {
+                "type": "object",
+                "allOf": [{"patternProperties": {SLOW: {}}}],
+                "unevaluatedProperties": False,
+            },
+            {TEXT: 1},
+            False,
+        ),
         ({"type": "object", "patternProperties": {"^a": {"type": "integer"}}}, {"ab": "x"}, False),
-        ({"type": "object", "patternProperties": {"^a": {}}, "additionalProperties": {"type": "integer"}}, {"ab": "x", "b": 1}, True),
-        ({"type": "object", "patternProperties": {"^a": {}}, "additionalProperties": {"type": "integer"}}, {"ab": "x", "b": "x"}, False),
-        ({"type": "object", "properties": {"a": {}}, "unevaluatedProperties": False}, {"b": 1}, False),
+        (
+            {
+                "type": "object",
+                "patternProperties": {"^a": {}},
+                "additionalProperties": {"type": "integer"},
+            },
+            {"ab": "x", "b": 1},
+            True,
+        ),
+        (
+            {
+                "type": "object",
+                "patternProperties": {"^a": {}},
+                "additionalProperties": {"type": "integer"},
+            },
+            {"ab": "x", "b": "x"},
+            False,
+        ),
+        (
+            {"type": "object", "properties": {"a": {}}, "unevaluatedProperties": False},
+            {"b": 1},
+            False,
+        ),
     ],
-    ids=["pattern", "names", "others", "others_unread", "unevaluated", "by_name", "other_fits", "other_does_not", "unevaluated_told"],
+    ids=[
+        "pattern",
+        "names",
+        "others",
+        "others_unread",
+        "unevaluated",
+        "by_name",
+        "other_fits",
+        "other_does_not",
+        "unevaluated_told",
+    ],
 )
 def test_no_pattern_of_a_stranger_stops_the_process(schema, value, fits):
     """M33: on the way in and on the way out."""
@@ -164,7 +236,10 @@ def test_no_pattern_of_a_stranger_stops_the_process(schema, value, fits):
 
 def test_what_nearly_fits_is_mended_and_reported():
     """M34."""
-    found = checker({"n": {"type": "integer"}, "o": {"type": "object"}, "s": {"type": "string"}}, required=["n"])
+    found = checker(
+        {"n": {"type": "integer"}, "o": {"type": "object"}, "s": {"type": "string"}},
+        required=["n"],
+    )
     prepared = found.prepare({"n": "3", "o": '{"a": 1}', "s": None})
     assert prepared.named == {"n": 3, "o": {"a": 1}}
     assert prepared.repairs == ("string_to_number", "stringified_object", "null_as_default")
@@ -188,18 +263,30 @@ def test_arguments_that_are_nested_too_deeply_are_refused():
     deep: list = []
     for _ in range(150):
         deep = [deep]
-    found = MCPChecker("t", {"type": "object", "properties": {"x": {"type": "array", "not": {"const": 3}}}}, lenient=True)
+    found = MCPChecker(
+        "t",
+        {"type": "object", "properties": {"x": {"type": "array", "not": {"const": 3}}}},
+        lenient=True,
+    )
     assert problems(found, {"x": deep})
 
 
 def test_a_schema_that_only_refers_to_itself_is_left_to_the_server():
     """M36: never `RecursionError`."""
-    assert SchemaCheck({"type": "object", "properties": {"x": {"$ref": "#/properties/x"}}})({"x": 1}) == ()
+    assert (
+        SchemaCheck({"type": "object", "properties": {"x": {"$ref": "#/properties/x"}}})({"x": 1})
+        == ()
+    )
 
 
 def test_characters_that_nobody_sees_are_not_shown_to_the_model():
     """M64: in what is shown; the schema that is checked against is the original."""
-    schema = {"type": "object", "properties": {"x": {"type": "string", "description": "a\u200bb\U000e0041", "const": "k\u200b"}}}
+    schema = {
+        "type": "object",
+        "properties": {
+            "x": {"type": "string", "description": "a\u200bb\U000e0041", "const": "k\u200b"},
+        },
+    }
     assert MCPChecker("t", schema, lenient=True).parameters.schema == {
         "type": "object",
         "properties": {"x": {"type": "string", "description": "ab", "const": "k\u200b"}},

@@ -40,9 +40,19 @@ def test_a_call_is_a_model_with_seed_004s_fields():
     """P40, D29: `ToolCall(intention, name, arguments)`, and `ToolCalls.ToolCall(name, args)` is the same class."""
     call = ToolCall(intention="to know the sum", name="add", arguments={"a": 1})
     assert issubclass(ToolCall, BaseModel)
-    assert (call.intention, call.name, call.arguments, call.args, call.id) == ("to know the sum", "add", {"a": 1}, {"a": 1}, None)
+    assert (call.intention, call.name, call.arguments, call.args, call.id) == (
+        "to know the sum",
+        "add",
+        {"a": 1},
+        {"a": 1},
+        None,
+    )
     assert ToolCalls.ToolCall(name="add", args={"a": 1}) == ToolCall(name="add", arguments={"a": 1})
-    assert ToolCall(name="add", call_id="c_1").call_id == ToolCall(name="add", call_id="c_1").id == "c_1"
+    assert (
+        ToolCall(name="add", call_id="c_1").call_id
+        == ToolCall(name="add", call_id="c_1").id
+        == "c_1"
+    )
 
 
 def test_arguments_that_are_none_are_none_at_all():
@@ -64,7 +74,13 @@ def test_a_call_that_needs_no_validator_is_as_pydantic_makes_it(fields):
             call = make()
         except ValidationError as error:
             return error.errors(include_url=False)
-        return call, list(vars(call).items()), call.model_fields_set, call.__pydantic_extra__, call.__pydantic_private__
+        return (
+            call,
+            list(vars(call).items()),
+            call.model_fields_set,
+            call.__pydantic_extra__,
+            call.__pydantic_private__,
+        )
 
     assert made(lambda: ToolCall(**fields)) == made(lambda: ToolCall.model_validate(fields))
 
@@ -96,7 +112,15 @@ def test_a_call_has_a_dict_of_its_own():
         {"name": "a", "args": {1: 2}},
         {"name": "a", "intention": 5},
     ],
-    ids=["no_name", "none_name", "number_name", "list_args", "text_args", "number_key", "number_intention"],
+    ids=[
+        "no_name",
+        "none_name",
+        "number_name",
+        "list_args",
+        "text_args",
+        "number_key",
+        "number_intention",
+    ],
 )
 def test_a_call_of_the_wrong_form_is_refused(fields):
     """P41: missing name, non-dict arguments."""
@@ -117,15 +141,19 @@ def test_a_call_does_not_change():
         call.name = "sub"
     assert call.with_id("x") == ToolCall(name="add", args={"a": 1}, id="x")
     assert call.id is None
-    assert ToolCall.read({"name": "", "fault": {"code": "invalid_tool_call", "reason": "r"}}).with_id("x").fault == CallFault(
-        "invalid_tool_call", "r"
-    )
+    assert ToolCall.read(
+        {"name": "", "fault": {"code": "invalid_tool_call", "reason": "r"}},
+    ).with_id("x").fault == CallFault("invalid_tool_call", "r")
 
 
 def test_a_call_as_text_and_as_dict_is_json():
     """P45."""
     call = ToolCall(intention="why", name="add", args={"b": [1, "ü"], "a": None})
-    assert call.to_dict() == {"intention": "why", "name": "add", "arguments": {"b": [1, "ü"], "a": None}}
+    assert call.to_dict() == {
+        "intention": "why",
+        "name": "add",
+        "arguments": {"b": [1, "ü"], "a": None},
+    }
     assert list(call.to_dict()) == ["intention", "name", "arguments"]
     assert json.loads(str(call)) == call.to_dict()
     assert ToolCall(name="now").to_dict() == {"name": "now", "arguments": {}}
@@ -165,10 +193,15 @@ def test_ids_are_kept_wherever_they_stand():
     """E32, D29."""
     function = {"name": "add", "arguments": "{}"}
     assert ToolCall.read({"id": "c1", "type": "function", "function": function}).id == "c1"
-    assert ToolCall.read({"type": "function_call", "id": "fc_1", "call_id": "c1", **function}).id == "c1"
+    assert (
+        ToolCall.read({"type": "function_call", "id": "fc_1", "call_id": "c1", **function}).id
+        == "c1"
+    )
     assert ToolCall.read({"id": "c1", **function}).id == "c1"
     assert ToolCall.read({"id": 7, **function}).id == "7"
-    assert [ToolCall.read({"id": odd, **function}).id for odd in (None, "", [], {}, True, 1.5)] == [None] * 6
+    assert [ToolCall.read({"id": odd, **function}).id for odd in (None, "", [], {}, True, 1.5)] == [
+        None,
+    ] * 6
 
 
 def test_intentions_are_kept_wherever_they_stand():
@@ -176,7 +209,10 @@ def test_intentions_are_kept_wherever_they_stand():
     assert ToolCall.read({"name": "f", "args": {}, "intention": "why"}).intention == "why"
     assert ToolCall.read({"function": {"name": "f", "intention": "why"}}).intention == "why"
     assert ToolCall.read({"intention": "why", "function": {"name": "f"}}).intention == "why"
-    assert ToolCall.read({"name": "f", "args": {"intention": "mine"}}) == ToolCall(name="f", args={"intention": "mine"})
+    assert ToolCall.read({"name": "f", "args": {"intention": "mine"}}) == ToolCall(
+        name="f",
+        args={"intention": "mine"},
+    )
     assert ToolCall.read({"name": "f", "intention": 5}).intention is None
 
 
@@ -222,7 +258,14 @@ def deep(levels: int) -> str:
 
 
 @pytest.mark.parametrize(
-    "raw", [deep(300), '{"a": NaN}', '{"a": [{"b": -Infinity}]}', '{"a": 1e999}', '{"a": nan_, }'.replace("nan_", "NaN")]
+    "raw",
+    [
+        deep(300),
+        '{"a": NaN}',
+        '{"a": [{"b": -Infinity}]}',
+        '{"a": 1e999}',
+        '{"a": nan_, }'.replace("nan_", "NaN"),
+    ],
 )
 @pytest.mark.parametrize("as_text", [True, False], ids=["text", "object"])
 def test_arguments_that_could_not_be_written_again_are_tagged(raw, as_text):
@@ -233,7 +276,9 @@ def test_arguments_that_could_not_be_written_again_are_tagged(raw, as_text):
     assert (call.fault.code, call.args, call.repairs) == ("invalid_tool_call_arguments", {}, ())
     assert "`add`" in call.fault.reason
     assert not as_text or call.arguments_text == raw
-    assert ToolCalls.model_validate_json(ToolCalls(tool_calls=[call]).model_dump_json()).tool_calls == [call]
+    assert ToolCalls.model_validate_json(
+        ToolCalls(tool_calls=[call]).model_dump_json(),
+    ).tool_calls == [call]
 
 
 def test_deep_arguments_come_back_as_they_were():
@@ -241,7 +286,9 @@ def test_deep_arguments_come_back_as_they_were():
     call = ToolCall.read({"name": "add", "arguments": deep(200), "id": "c1"})
     assert call.fault is None
     assert json.loads(call.arguments_text) == json.loads(deep(200))
-    assert ToolCalls.model_validate_json(ToolCalls(tool_calls=[call]).model_dump_json()).tool_calls == [call]
+    assert ToolCalls.model_validate_json(
+        ToolCalls(tool_calls=[call]).model_dump_json(),
+    ).tool_calls == [call]
 
 
 def test_arguments_that_hold_one_thing_many_times_are_read_in_no_time():
@@ -261,7 +308,11 @@ def test_a_byte_order_mark_before_arguments_is_skipped():
 def test_arguments_whose_names_are_no_text_are_tagged():
     """E36: JSON's names are text; a Python dict may have others."""
     call = ToolCall.read({"name": "add", "args": {1: 2}})
-    assert call.fault == CallFault("invalid_tool_call_arguments", "the arguments of `add` need names that are text, found 1", '{"1":2}')
+    assert call.fault == CallFault(
+        "invalid_tool_call_arguments",
+        "the arguments of `add` need names that are text, found 1",
+        '{"1":2}',
+    )
     assert "found None" in str(ToolCall.read({"name": "add", "args": {None: 2}}).fault)
 
 
@@ -274,9 +325,13 @@ def test_arguments_inside_a_json_string_are_opened_and_it_is_noted():
 
 def test_odd_but_valid_arguments_have_one_meaning():
     """E40: large integers keep every digit, the last of duplicate keys counts, unicode is untouched."""
-    assert ToolCall.read({"name": "f", "args": '{"a": 123456789012345678901234567890}'}).args == {"a": 123456789012345678901234567890}
+    assert ToolCall.read({"name": "f", "args": '{"a": 123456789012345678901234567890}'}).args == {
+        "a": 123456789012345678901234567890,
+    }
     assert ToolCall.read({"name": "f", "args": '{"a": 1, "a": 2}'}).args == {"a": 2}
-    assert ToolCall.read({"name": "f", "args": '{"a": "\\ud83d\\ude00", "b": "\\ud800", "ü": "ü"}'}).args == {
+    assert ToolCall.read(
+        {"name": "f", "args": '{"a": "\\ud83d\\ude00", "b": "\\ud800", "ü": "ü"}'},
+    ).args == {
         "a": "😀",
         "b": "\ud800",
         "ü": "ü",
@@ -301,7 +356,13 @@ def test_what_is_no_call_is_tagged(entry):
 
 
 junk = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | texts | st.binary(max_size=3) | st.builds(Unspeakable),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | texts
+    | st.binary(max_size=3)
+    | st.builds(Unspeakable),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(texts | st.integers(), inner, max_size=3)
@@ -327,7 +388,9 @@ junk = st.recursive(
                 inner,
             ),
         )
-        | st.dictionaries(st.sampled_from(["name", "args", "function", "id", "fault"]), inner).map(lambda found: SimpleNamespace(**found))
+        | st.dictionaries(st.sampled_from(["name", "args", "function", "id", "fault"]), inner).map(
+            lambda found: SimpleNamespace(**found),
+        )
     ),
     max_leaves=15,
 )

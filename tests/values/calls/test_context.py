@@ -12,14 +12,23 @@ from hypothesis import strategies as st
 from ferrule.errors import ConfigurationError
 from ferrule.values.calls.context import Context, key_of
 
-JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda each: st.lists(each) | st.dictionaries(st.text(), each))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda each: st.lists(each) | st.dictionaries(st.text(), each),
+)
 
 
 def test_one_made_by_hand_serves_a_test_of_a_tool() -> None:
     """Ours."""
     context = Context(deps={"user": "ann"})
     context.progress("half", done=1, total=2)
-    assert (context.deps, context.run_id, context.call_id, context.key, context.cancelled) == ({"user": "ann"}, "", "", "", False)
+    assert (context.deps, context.run_id, context.call_id, context.key, context.cancelled) == (
+        {"user": "ann"},
+        "",
+        "",
+        "",
+        False,
+    )
     with pytest.raises(ConfigurationError, match="transactional"):
         _ = context.db
 
@@ -28,7 +37,10 @@ def test_deps_that_were_not_passed_say_what_to_pass() -> None:
     """api.md, 21: an error where a tool reads them, instead of a None that it goes on with."""
     context = Context()
     assert not context.has_deps
-    with pytest.raises(ConfigurationError, match=r"deps=\.\.\..*--deps module:factory.*Context\(deps=\.\.\.\)"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"deps=\.\.\..*--deps module:factory.*Context\(deps=\.\.\.\)",
+    ):
         _ = context.deps
     context.without_deps()
     assert context.deps is None
@@ -54,7 +66,12 @@ def test_is_cancelled_when_its_call_is_over() -> None:
 @given(st.dictionaries(st.text(), JSON))
 def test_a_key_does_not_depend_on_the_order_of_arguments(arguments: dict[str, object]) -> None:
     """R5."""
-    assert key_of("r", "3.0", "t", arguments) == key_of("r", "3.0", "t", dict(reversed(arguments.items())))
+    assert key_of("r", "3.0", "t", arguments) == key_of(
+        "r",
+        "3.0",
+        "t",
+        dict(reversed(arguments.items())),
+    )
 
 
 def test_a_key_differs_by_run_position_tool_and_arguments() -> None:

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from ferrule.encoding.repair import read_json  # noqa: F401  a plain function of another module
+from ferrule.encoding.repair import read_json as borrowed  # noqa: F401
 from ferrule.errors import (
     AsyncToolError,
     ConfirmationRequired,
@@ -33,8 +35,6 @@ from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import Image, Text
-from ferrule.values.encoding.repair import read_json  # noqa: F401  a plain function of another module
-from ferrule.values.encoding.repair import read_json as borrowed  # noqa: F401
 
 FOUND_BY_NAME = "The call ran a function that was found by name"
 place: ContextVar[str] = ContextVar("place", default="nowhere")
@@ -124,7 +124,10 @@ def test_a_tool_is_found_by_its_wire_name_too():
 
 def test_a_name_that_is_not_there_is_a_value_error_that_lists_the_others():
     """D32: `ValueError` when not found."""
-    with pytest.raises(ValueError, match=r"There is no tool `mul`. Available tools: `add`, `sub`.") as caught:
+    with pytest.raises(
+        ValueError,
+        match=r"There is no tool `mul`. Available tools: `add`, `sub`.",
+    ) as caught:
         ToolCall(name="mul").execute({"add": add, "sub": add})
     assert isinstance(caught.value, UnknownToolError)
     for none in ({}, [], ()):
@@ -135,7 +138,10 @@ def test_a_name_that_is_not_there_is_a_value_error_that_lists_the_others():
 def test_a_function_that_throws_is_a_runtime_error_with_its_cause():
     """D32: `RuntimeError` when the function throws, cause kept."""
     for functions in ({"raising": raising}, [raising], [Tool(raising)]):
-        with pytest.raises(RuntimeError, match="Execution error in `raising`: ZeroDivisionError: by zero") as caught:
+        with pytest.raises(
+            RuntimeError,
+            match="Execution error in `raising`: ZeroDivisionError: by zero",
+        ) as caught:
             ToolCall(name="raising").execute(functions)
         assert isinstance(caught.value, ToolExecutionError)
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
@@ -163,7 +169,9 @@ async def _awaited(coroutine: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "error", [ToolRetry("metres, please"), ToolStop("enough"), ConfirmationRequired("Sure?")], ids=lambda each: type(each).__name__
+    "error",
+    [ToolRetry("metres, please"), ToolStop("enough"), ConfirmationRequired("Sure?")],
+    ids=lambda each: type(each).__name__,
 )
 def test_what_a_tool_says_on_purpose_comes_through_as_it_is(error):
     """Ours: `ToolStop` and a person's question mean the same by hand."""
@@ -194,7 +202,10 @@ def test_a_tool_that_needs_a_person_asks_before_it_runs():
         ran.append(a)
 
     careful = Tool(careful, require_confirmation=True)
-    with pytest.raises(ConfirmationRequired, match=r"Confirm execution of careful with args: \{\"a\":1\}"):
+    with pytest.raises(
+        ConfirmationRequired,
+        match=r"Confirm execution of careful with args: \{\"a\":1\}",
+    ):
         ToolCall(name="careful", args={"a": 1}).execute([careful])
     assert ran == []
 
@@ -207,10 +218,18 @@ def test_of_many_calls_one_that_needs_a_person_says_that_it_did_not_run():
     def careful(a: int) -> None:
         ran.append(a)
 
-    batch = ToolCalls.from_dict_list([{"name": "careful", "args": {"a": 1}}, {"name": "add", "args": {"a": 1, "b": 2}}])
+    batch = ToolCalls.from_dict_list(
+        [{"name": "careful", "args": {"a": 1}}, {"name": "add", "args": {"a": 1, "b": 2}}],
+    )
     waiting = "This call waits for a person's decision; it was not run."
-    for results in (batch.execute_all([careful, add]), asyncio.run(_awaited(batch.aexecute_all([careful, add])))):
-        assert [(each.content, each.is_error, each.is_fault) for each in results] == [(waiting, True, False), ("3", False, False)]
+    for results in (
+        batch.execute_all([careful, add]),
+        asyncio.run(_awaited(batch.aexecute_all([careful, add]))),
+    ):
+        assert [(each.content, each.is_error, each.is_fault) for each in results] == [
+            (waiting, True, False),
+            ("3", False, False),
+        ]
         error = results[0].error
     assert isinstance(error, ConfirmationRequired)
     respond_to_confirmation(error.confirmation_id, approved=False, data="not today")
@@ -222,12 +241,23 @@ def test_a_call_with_a_fault_never_runs():
     """E34: a call whose arguments could not be read."""
     call = ToolCall.read({"name": "add", "args": "{bad"})
     for functions in ({"add": add}, [], [add]):
-        with pytest.raises(ToolCallError, match="the arguments of `add` are not valid JSON") as caught:
+        with pytest.raises(
+            ToolCallError,
+            match="the arguments of `add` are not valid JSON",
+        ) as caught:
             call.execute(functions)
-        assert (caught.value.code, caught.value.raw, caught.value.tool) == ("invalid_tool_call_arguments", "{bad", "add")
+        assert (caught.value.code, caught.value.raw, caught.value.tool) == (
+            "invalid_tool_call_arguments",
+            "{bad",
+            "add",
+        )
 
 
-@pytest.mark.parametrize("functions", [add, tool_add, "add", 5, [5], [None], [called], ["add"], {"add": 5}, {"add": "add"}], ids=range(10))
+@pytest.mark.parametrize(
+    "functions",
+    [add, tool_add, "add", 5, [5], [None], [called], ["add"], {"add": 5}, {"add": "add"}],
+    ids=range(10),
+)
 def test_what_holds_no_functions_is_refused(functions):
     """Ours."""
     with pytest.raises(ToolDefinitionError):
@@ -255,7 +285,10 @@ def later(a: int, b: int) -> Any:
 )
 def test_what_is_async_says_that_it_is_to_be_awaited(functions):
     """D32: an async tool is awaited by `aexecute`, and `execute` says so; no coroutine is left behind (warnings are errors)."""
-    with pytest.raises(AsyncToolError, match=r"`add` is async: use `await call.aexecute\(...\)`") as caught:
+    with pytest.raises(
+        AsyncToolError,
+        match=r"`add` is async: use `await call.aexecute\(...\)`",
+    ) as caught:
         call_add.execute(functions)
     assert isinstance(caught.value, RuntimeError)
     assert asyncio.run(_awaited(call_add.aexecute(functions))) == 3
@@ -364,7 +397,10 @@ IN_REACH = ["sqrt", "getcwd", "read_json", "borrowed", "print", "eval", "exec", 
 @pytest.mark.parametrize("name", IN_REACH)
 def test_imports_builtins_and_all_that_is_no_function_are_not_found(name):
     """D32: [DSPy ran anything in globals]."""
-    with pytest.warns(UserWarning, match=FOUND_BY_NAME), pytest.raises(ValueError, match="There is no tool") as caught:
+    with (
+        pytest.warns(UserWarning, match=FOUND_BY_NAME),
+        pytest.raises(ValueError, match="There is no tool") as caught,
+    ):
         ToolCall(name=name).execute()
     assert "add" in caught.value.names
     assert name not in caught.value.names
@@ -439,7 +475,7 @@ MIXED = ToolCalls.from_dict_list(
         {"name": "tool_add", "args": {"a": "x"}, "id": "c5"},
         {"name": "retry", "id": "c6"},
         {"name": "text"},
-    ]
+    ],
 )
 
 
@@ -462,7 +498,9 @@ def expected(results: list[ToolResult]) -> None:
         ("text", None, False, False),
     ]
     assert (results[0].content, results[0].value) == ("3", 3)
-    assert results[1].content.startswith("Execution error in raising: ZeroDivisionError: by zero (test_direct.py:")
+    assert results[1].content.startswith(
+        "Execution error in raising: ZeroDivisionError: by zero (test_direct.py:",
+    )
     assert isinstance(results[1].error, ZeroDivisionError)
     assert results[2].content.startswith("There is no tool `nobody`")
     assert results[5].content == "use metres"
@@ -492,7 +530,9 @@ def test_functions_may_come_from_a_generator():
     """Ours: read once for all calls."""
     batch = ToolCalls(tool_calls=[call_add] * 3)
     assert [each.value for each in batch.execute_all(each for each in [add])] == [3, 3, 3]
-    assert [each.value for each in asyncio.run(_awaited(batch.aexecute_all(each for each in [add])))] == [3, 3, 3]
+    assert [
+        each.value for each in asyncio.run(_awaited(batch.aexecute_all(each for each in [add])))
+    ] == [3, 3, 3]
 
 
 def test_calls_run_side_by_side_in_threads_with_the_callers_context():
@@ -504,11 +544,15 @@ def test_calls_run_side_by_side_in_threads_with_the_callers_context():
         return f"{number} {place.get()}"
 
     place.set("here")
-    batch = ToolCalls.from_dict_list([{"name": "wait", "args": {"number": number}} for number in range(8)])
-    assert [each.content for each in batch.execute_all([wait])] == [f"{number} here" for number in range(8)]
-    assert [each.content for each in asyncio.run(_awaited(batch.aexecute_all([wait_in_tasks(8)])))] == [
+    batch = ToolCalls.from_dict_list(
+        [{"name": "wait", "args": {"number": number}} for number in range(8)],
+    )
+    assert [each.content for each in batch.execute_all([wait])] == [
         f"{number} here" for number in range(8)
     ]
+    assert [
+        each.content for each in asyncio.run(_awaited(batch.aexecute_all([wait_in_tasks(8)])))
+    ] == [f"{number} here" for number in range(8)]
 
 
 def wait_in_tasks(parties: int) -> Any:
@@ -555,7 +599,9 @@ def test_the_very_same_call_twice_runs_twice():
 
 def test_a_thousand_calls_at_once():
     """Ours: threads are bounded, results are not mixed up."""
-    batch = ToolCalls.from_dict_list([{"name": "add", "args": {"a": number}} for number in range(1000)])
+    batch = ToolCalls.from_dict_list(
+        [{"name": "add", "args": {"a": number}} for number in range(1000)],
+    )
     most = 0
 
     def counted(a: int) -> int:
@@ -592,7 +638,9 @@ def test_cancelling_all_calls_cancels_each():
             raise
 
     async def main() -> None:
-        task = asyncio.ensure_future(ToolCalls.from_dict_list([{"name": "wait"}] * 3).aexecute_all([wait]))
+        task = asyncio.ensure_future(
+            ToolCalls.from_dict_list([{"name": "wait"}] * 3).aexecute_all([wait]),
+        )
         for _ in range(5):
             await asyncio.sleep(0)
         task.cancel()
@@ -605,9 +653,9 @@ def test_cancelling_all_calls_cancels_each():
 
 def test_an_async_tool_in_a_sync_batch_is_told_in_its_result():
     """D33: errors as values."""
-    [result, other] = ToolCalls.from_dict_list([{"name": "aadd", "args": {"a": 1}}, {"name": "add", "args": {"a": 1}}]).execute_all(
-        [aadd, add]
-    )
+    [result, other] = ToolCalls.from_dict_list(
+        [{"name": "aadd", "args": {"a": 1}}, {"name": "add", "args": {"a": 1}}],
+    ).execute_all([aadd, add])
     assert result.is_error
     assert "await calls.aexecute_all" in result.content
     assert other.value == 2
@@ -631,7 +679,9 @@ def test_an_async_tool_in_a_sync_batch_is_told_in_its_result():
 )
 def test_what_a_function_returns_is_shown_as_a_model_sees_it(value, content):
     """D33, P48: text as it is, pictures as parts, all else as JSON."""
-    [result] = ToolCalls.from_dict_list([{"name": "f", "id": "c1"}]).execute_all({"f": lambda: value})
+    [result] = ToolCalls.from_dict_list([{"name": "f", "id": "c1"}]).execute_all(
+        {"f": lambda: value},
+    )
     assert (result.name, result.call_id) == ("f", "c1")
     if content is None:
         assert Image(url="https://x/y") in result.content

@@ -6,7 +6,17 @@ from typing import Annotated, Any, NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import AfterValidator, AliasChoices, Base64Bytes, BaseModel, Field, Json, RootModel, SecretStr, field_serializer
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    Base64Bytes,
+    BaseModel,
+    Field,
+    Json,
+    RootModel,
+    SecretStr,
+    field_serializer,
+)
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from ferrule.errors import ToolArgumentsError
@@ -159,7 +169,11 @@ def test_a_secret_that_comes_back_as_its_stars_is_no_change():
         user: str
         password: SecretStr
 
-    def use(to: str, secret: Annotated[SecretStr, Field(alias="key")], login: Login | None = None): ...
+    def use(
+        to: str,
+        secret: Annotated[SecretStr, Field(alias="key")],
+        login: Login | None = None,
+    ): ...
 
     args = {"to": "ann", "key": "s", "login": {"user": "ann", "password": "p"}}
     for name in ("secret", "key"):
@@ -180,10 +194,17 @@ def test_a_model_is_shown_and_edited_under_the_names_of_its_schema():
     item = {"count": 3, "Size": 4, "secret": 5, "note": "n"}
     order = {"items": [item], "by_name": {"a": item, "b": None}, "total": [item, 1]}
     boxed = {"item": item, "pair": [item, 1], "crate": {"items": [item]}}
-    before, after, _ = editing(use, {"order": order, "boxed": boxed}, {"order": {**order, "items": [{**item, "note": "m"}]}})
+    before, after, _ = editing(
+        use,
+        {"order": order, "boxed": boxed},
+        {"order": {**order, "items": [{**item, "note": "m"}]}},
+    )
     assert before.shown == {"order": order, "boxed": boxed}
     assert after.shown == {"order": {**order, "items": [{**item, "note": "m"}]}, "boxed": boxed}
-    assert after.named["order"].items[0].model_copy(update={"note": "n"}) == before.named["order"].items[0]
+    assert (
+        after.named["order"].items[0].model_copy(update={"note": "n"})
+        == before.named["order"].items[0]
+    )
 
 
 def test_a_call_that_had_to_be_mended_is_edited_as_it_was_mended():

@@ -23,25 +23,39 @@ from ferrule.values.calls.tool_calls import ToolCalls
         {"tool_calls": [{"name": "add", "args": {"a": 1}}]},
         {"name": "add", "args": {"a": 1}},
         ToolCall(name="add", args={"a": 1}),
-        {"tool_calls": [{"type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}]},
+        {
+            "tool_calls": [
+                {"type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}},
+            ],
+        },
         ToolCalls(tool_calls=[ToolCall(name="add", args={"a": 1})]),
     ],
     ids=["list", "tuple", "dict", "single", "call", "openai", "itself"],
 )
 def test_calls_are_made_of_a_list_a_dict_or_a_single_call(given_as):
     """D28, E51."""
-    assert ToolCalls.model_validate(given_as) == ToolCalls(tool_calls=[ToolCall(name="add", args={"a": 1})])
+    assert ToolCalls.model_validate(given_as) == ToolCalls(
+        tool_calls=[ToolCall(name="add", args={"a": 1})],
+    )
 
 
 def test_calls_are_made_of_a_list_of_dicts():
     """D30."""
-    made = ToolCalls.from_dict_list([{"name": "a", "args": {}}, {"name": "b", "args": {"x": 1}, "id": "c"}])
-    assert made == ToolCalls(tool_calls=[ToolCall(name="a"), ToolCall(name="b", args={"x": 1}, id="c")])
+    made = ToolCalls.from_dict_list(
+        [{"name": "a", "args": {}}, {"name": "b", "args": {"x": 1}, "id": "c"}],
+    )
+    assert made == ToolCalls(
+        tool_calls=[ToolCall(name="a"), ToolCall(name="b", args={"x": 1}, id="c")],
+    )
 
 
 def test_no_calls_are_false():
     """E25: `tool_calls: []` and None are equal."""
-    assert ToolCalls(tool_calls=[]) == ToolCalls.model_validate({"tool_calls": None}) == ToolCalls.model_validate([])
+    assert (
+        ToolCalls(tool_calls=[])
+        == ToolCalls.model_validate({"tool_calls": None})
+        == ToolCalls.model_validate([])
+    )
     assert not ToolCalls(tool_calls=[])
     assert ToolCalls(tool_calls=[{"name": "f"}])
     assert len(ToolCalls(tool_calls=[{"name": "f"}, {"name": "g"}])) == 2
@@ -81,17 +95,25 @@ def test_a_bad_call_among_good_ones_is_named_by_its_place():
 def test_order_and_duplicates_are_kept():
     """E38."""
     names = ["b", "a", "b", "b"]
-    assert [call.name for call in ToolCalls.from_dict_list([{"name": name} for name in names]).tool_calls] == names
+    assert [
+        call.name
+        for call in ToolCalls.from_dict_list([{"name": name} for name in names]).tool_calls
+    ] == names
 
 
 def test_calls_format_as_openai_writes_them():
     """D30: ids kept; what OpenAI's shape has no place for is left out."""
-    made = ToolCalls.from_dict_list([{"name": "f", "args": {"a": "ü"}, "id": "c1", "intention": "why"}, {"name": "g", "args": "{bad"}])
+    made = ToolCalls.from_dict_list(
+        [
+            {"name": "f", "args": {"a": "ü"}, "id": "c1", "intention": "why"},
+            {"name": "g", "args": "{bad"},
+        ],
+    )
     assert made.format() == {
         "tool_calls": [
             {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":"ü"}'}},
             {"type": "function", "function": {"name": "g", "arguments": "{bad"}},
-        ]
+        ],
     }
 
 
@@ -120,7 +142,9 @@ def test_calls_survive_every_dump_and_load(made):
     before = ToolCalls(tool_calls=made)
     for after in (
         ToolCalls.model_validate(before.model_dump()),
-        ToolCalls.model_validate_json(before.model_dump_json()) if "\\ud" not in ascii(before) else before,
+        ToolCalls.model_validate_json(before.model_dump_json())
+        if "\\ud" not in ascii(before)
+        else before,
         ToolCalls.model_validate(json.loads(json.dumps(before.model_dump()))),
         ToolCalls.model_validate([call.model_dump() for call in made]),
         copy.copy(before),
@@ -129,7 +153,9 @@ def test_calls_survive_every_dump_and_load(made):
         before.model_copy(deep=True),
     ):
         assert after == before
-        assert [(call.id, call.repairs) for call in after.tool_calls] == [(call.id, call.repairs) for call in before.tool_calls]
+        assert [(call.id, call.repairs) for call in after.tool_calls] == [
+            (call.id, call.repairs) for call in before.tool_calls
+        ]
     for call in made:
         assert ToolCall.model_validate(call.model_dump()) == call
 
@@ -137,10 +163,17 @@ def test_calls_survive_every_dump_and_load(made):
 def test_calls_are_equal_that_call_the_same():
     """E66: ids, and the repairs a text needed, differ between equal answers over different paths; what is called does not."""
     one = ToolCalls.from_dict_list([{"name": "f", "args": {"a": 1}, "id": "x"}])
-    other = ToolCalls(tool_calls=[ToolCall(name="f", args={"a": 1}, id="y", repairs=("code_fence",))])
+    other = ToolCalls(
+        tool_calls=[ToolCall(name="f", args={"a": 1}, id="y", repairs=("code_fence",))],
+    )
     assert one == other
     assert hash(one) == hash(other)
-    for differs in ([{"name": "g", "args": {"a": 1}}], [{"name": "f", "args": {"a": 2}}], [], [{"name": "f", "args": "{"}]):
+    for differs in (
+        [{"name": "g", "args": {"a": 1}}],
+        [{"name": "f", "args": {"a": 2}}],
+        [],
+        [{"name": "f", "args": "{"}],
+    ):
         assert one != ToolCalls.from_dict_list(differs)
     assert one != one.tool_calls
 

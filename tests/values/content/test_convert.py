@@ -58,7 +58,11 @@ class Album(BaseModel):
 
 def test_parts_deep_inside_stand_between_the_json_around_them() -> None:
     """D31: any nesting."""
-    assert pieces_of({"a": [Album(title="t", photos=[PHOTO])]}) == ['{"a":[{"title":"t","photos":["', PHOTO, '"]}]}']
+    assert pieces_of({"a": [Album(title="t", photos=[PHOTO])]}) == [
+        '{"a":[{"title":"t","photos":["',
+        PHOTO,
+        '"]}]}',
+    ]
 
 
 class Note(Type):
@@ -86,7 +90,9 @@ def test_a_type_that_formats_to_a_part_nobody_knows_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [FAKE, {"a": FAKE}, [FAKE], None, 5, [1, {"a": None}]], ids=["text", "dict", "list", "none", "number", "nested"]
+    "value",
+    [FAKE, {"a": FAKE}, [FAKE], None, 5, [1, {"a": None}]],
+    ids=["text", "dict", "list", "none", "number", "nested"],
 )
 def test_text_that_looks_like_a_part_stays_text(value: Any) -> None:
     """Ours: what a tool or user wrote never makes the model load a picture."""
@@ -110,7 +116,14 @@ def test_text_that_looks_like_a_part_beside_a_real_one_opens_nothing() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [5, {"type": "text"}, [{"type": "text"}], [5], [{"type": "file", "file": "x"}], [{"type": "image_url", "image_url": 5}]],
+    [
+        5,
+        {"type": "text"},
+        [{"type": "text"}],
+        [5],
+        [{"type": "file", "file": "x"}],
+        [{"type": "image_url", "image_url": 5}],
+    ],
 )
 def test_content_that_is_none_is_an_error(value: Any) -> None:
     """D37."""
@@ -121,5 +134,8 @@ def test_content_that_is_none_is_an_error(value: Any) -> None:
 def test_content_as_text_names_what_is_no_text():
     """Ours: what stands in the trajectory beside text results."""
     assert content_text("plain") == "plain"
-    assert content_text((Text(text="see"), Image(url="https://x/y"), Text(text="!"))) == "see\n[Image(https://x/y, image/png)]\n!"
+    assert (
+        content_text((Text(text="see"), Image(url="https://x/y"), Text(text="!")))
+        == "see\n[Image(https://x/y, image/png)]\n!"
+    )
     assert content_text(()) == ""

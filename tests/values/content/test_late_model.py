@@ -14,10 +14,23 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Optional, get_type_h
 
 import pydantic
 import pytest
-from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from ferrule import OutputField, Signature
-from ferrule.values.content.late_model import LateModelType, build, is_field_info, is_late, late_field
+from ferrule.values.content.late_model import (
+    LateModelType,
+    build,
+    is_field_info,
+    is_late,
+    late_field,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,12 +43,18 @@ def model(*, late: bool) -> Any:
     class Call(BaseModel, **keywords):
         """A call."""
 
-        model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+        model_config: ClassVar[ConfigDict] = ConfigDict(
+            frozen=True,
+            extra="forbid",
+            defer_build=True,
+        )
 
         name: str
         args: Annotated[dict[str, Any], BeforeValidator(lambda value: value or {})] = {}
         id: str | None = (
-            late_field(lambda: pydantic.Field(default=None, alias="call_id")) if late else pydantic.Field(None, alias="call_id")
+            late_field(lambda: pydantic.Field(default=None, alias="call_id"))
+            if late
+            else pydantic.Field(None, alias="call_id")
         )
 
         @model_validator(mode="before")
@@ -63,10 +82,16 @@ ASKED: dict[str, Callable[[Any], Any]] = {
     "an adapter": lambda cls: TypeAdapter(cls).validate_python({"name": "x"}),
     "an adapter of a list": lambda cls: TypeAdapter(list[cls]).json_schema(),
     "construct": lambda cls: cls.model_construct(name="x"),
-    "a subclass": lambda cls: type("More", (cls,), {"__module__": __name__, "__annotations__": {"more": int}})(name="x", more=1),
-    "a field of another model": lambda cls: type("More", (BaseModel,), {"__module__": __name__, "__annotations__": {"more": cls}})(
-        more="x"
-    ),
+    "a subclass": lambda cls: type(
+        "More",
+        (cls,),
+        {"__module__": __name__, "__annotations__": {"more": int}},
+    )(name="x", more=1),
+    "a field of another model": lambda cls: type(
+        "More",
+        (BaseModel,),
+        {"__module__": __name__, "__annotations__": {"more": cls}},
+    )(more="x"),
     "signature": lambda cls: str(inspect.signature(cls)),
     "signature of a built one": lambda cls: (cls(name="x"), str(inspect.signature(cls)))[1],
     "hash": lambda cls: hash(cls(name="x", id=None)) == hash(cls(name="x")),
@@ -180,12 +205,23 @@ def test_a_field_may_have_the_name_of_an_attribute_of_signatures():
     made = Signature("question -> instructions, fields: int")
     assert is_late(made)
     assert list(made.model_fields) == ["question", "instructions", "fields"]
-    assert made(question="q", instructions="i", fields=1).model_dump() == {"question": "q", "instructions": "i", "fields": 1}
-    assert made.instructions == "Given the fields `question`, produce the fields `instructions`, `fields`."
+    assert made(question="q", instructions="i", fields=1).model_dump() == {
+        "question": "q",
+        "instructions": "i",
+        "fields": 1,
+    }
+    assert (
+        made.instructions
+        == "Given the fields `question`, produce the fields `instructions`, `fields`."
+    )
 
 
 def test_signatures_made_from_others_keep_defaults_and_constraints_for_pydantic():
-    made = Signature("question, k: int = 3 -> answer: str").with_updated_fields("k", desc="how many", ge=1)
+    made = Signature("question, k: int = 3 -> answer: str").with_updated_fields(
+        "k",
+        desc="how many",
+        ge=1,
+    )
     assert made.input_fields["k"].description == "how many"
     with pytest.raises(ValidationError):
         made(question="q", k=0, answer="a")

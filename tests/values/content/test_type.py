@@ -39,7 +39,11 @@ class Place(Type):
 
 
 Photos = TypeAliasType("Photos", list[Photo])
-Endless = type("TypeAliasType", (), {})()  # `type Endless = dict[str, Endless] | Photo`, which Python 3.11 cannot read
+Endless = type(
+    "TypeAliasType",
+    (),
+    {},
+)()  # `type Endless = dict[str, Endless] | Photo`, which Python 3.11 cannot read
 Endless.__value__ = dict[str, Endless] | Photo
 
 
@@ -49,7 +53,7 @@ Endless.__value__ = dict[str, Endless] | Photo
         (Photo, [Photo]),
         (Small, [Small]),
         (list[dict[str, Photo]], [Photo]),
-        (Optional[Photo], [Photo]),  # noqa: UP045  the form under test
+        (Optional[Photo], [Photo]),
         (dict[str, Photo | list[Small]], [Photo, Small]),
         (Annotated[tuple[Photo, ...], "pictures"], [Photo]),
         (Callable[[Photo], int], [Photo]),
@@ -74,8 +78,13 @@ def test_types_are_found_at_any_depth_of_an_annotation(annotation, found):
 
 def test_only_subclasses_of_the_class_that_asks_are_found():
     """D31."""
-    assert Type.extract_custom_type_from_annotation(dict[str, Photo | ToolCalls]) == [Photo, ToolCalls]
-    assert ToolCalls.extract_custom_type_from_annotation(dict[str, Photo | ToolCalls]) == [ToolCalls]
+    assert Type.extract_custom_type_from_annotation(dict[str, Photo | ToolCalls]) == [
+        Photo,
+        ToolCalls,
+    ]
+    assert ToolCalls.extract_custom_type_from_annotation(dict[str, Photo | ToolCalls]) == [
+        ToolCalls,
+    ]
 
 
 def test_what_a_type_does_not_say_has_a_quiet_default():
@@ -96,12 +105,17 @@ def test_a_type_is_written_as_it_formats():
     assert Photo(address="a").model_dump() == packed
     assert json.loads(Photo(address="a").model_dump_json()) == packed
     assert Place(name="here").model_dump() == {"name": "here", "photo": None}
-    assert Place(name="here", photo=Photo(address="a")).model_dump() == {"name": "here", "photo": packed}
+    assert Place(name="here", photo=Photo(address="a")).model_dump() == {
+        "name": "here",
+        "photo": packed,
+    }
 
 
 def test_a_type_stands_in_any_pydantic_annotation():
     """D31: a user's own subclass works in a signature, which checks its fields by pydantic."""
-    made = TypeAdapter(dict[str, list[Place]]).validate_python({"a": [{"name": "x", "photo": {"address": "b"}}]})
+    made = TypeAdapter(dict[str, list[Place]]).validate_python(
+        {"a": [{"name": "x", "photo": {"address": "b"}}]},
+    )
     assert made == {"a": [Place(name="x", photo=Photo(address="b"))]}
 
 
@@ -126,11 +140,27 @@ def test_what_is_no_packed_list_stays_text():
     """Ours: a prompt must not be lost because somebody wrote a marker into it."""
     for inside in ("no JSON", '{"type": "text"}', '"text"', "[" * 100_000, ""):
         assert split_parts(f"{PART_START}{inside}{PART_END}") == [{"type": "text", "text": inside}]
-    assert split_parts(f"open {PART_START}[1]") == [{"type": "text", "text": f"open {PART_START}[1]"}]
+    assert split_parts(f"open {PART_START}[1]") == [
+        {"type": "text", "text": f"open {PART_START}[1]"},
+    ]
 
 
 texts = st.text(st.characters(exclude_categories=()), max_size=12) | st.sampled_from(
-    [PART_START, PART_END, f"{PART_END}[]{PART_START}", '"', '\\"', "\\", "\\n\n", "\x00", "ü\u2028", "\ud800", "</", "<", "\\u003c"]
+    [
+        PART_START,
+        PART_END,
+        f"{PART_END}[]{PART_START}",
+        '"',
+        '\\"',
+        "\\",
+        "\\n\n",
+        "\x00",
+        "ü\u2028",
+        "\ud800",
+        "</",
+        "<",
+        "\\u003c",
+    ],
 )
 
 
@@ -148,7 +178,7 @@ def test_any_text_survives_packing_also_inside_json_inside_json(text, strings_ar
 
 def test_a_picture_among_values_survives_as_a_part():
     """D31: nested, `list[dict[str, Image]]`."""
-    from ferrule.values.encoding.encode import json_text
+    from ferrule.encoding.encode import json_text
 
     text = json_text([{"a": Image(url="https://x/1.png")}, {"b": 2}])
     found = split_parts(f"pictures: {text}")
@@ -195,7 +225,11 @@ def test_a_subclass_may_have_a_serializer_of_pydantic_or_override_ours():
     assert held.model_dump() == as_written
     Holder.model_rebuild(force=True)
     assert json.loads(held.model_dump_json()) == TypeAdapter(Holder).dump_python(held) == as_written
-    assert [Written().model_dump(), Wrapped().model_dump(), Renamed(address="a").model_dump()] == [1, {"inside": 1, "more": 2}, "a photo"]
+    assert [Written().model_dump(), Wrapped().model_dump(), Renamed(address="a").model_dump()] == [
+        1,
+        {"inside": 1, "more": 2},
+        "a photo",
+    ]
 
 
 def test_the_schema_of_what_a_type_is_written_as_is_open():

@@ -23,7 +23,11 @@ def call(i: int, result: str) -> list[Message]:
 def talk(turns: int, result: str = "r" * 2_000) -> History:
     messages: list[Any] = []
     for i in range(turns):
-        messages += [Message("user", f"question {i}"), *call(i, result), Message("assistant", f"answer {i}")]
+        messages += [
+            Message("user", f"question {i}"),
+            *call(i, result),
+            Message("assistant", f"answer {i}"),
+        ]
     return History(messages)
 
 
@@ -62,7 +66,13 @@ def test_drop_leaves_what_stays_unchanged() -> None:
 
 def test_the_newest_messages_stay_even_if_they_are_too_long() -> None:
     shorter = talk(10).compacted(10, keep=3)
-    assert [message.role for message in shorter] == ["user", "user", "assistant", "tool", "assistant"]
+    assert [message.role for message in shorter] == [
+        "user",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
     assert "r" * 2_000 in shorter[3].text
 
 
@@ -72,24 +82,47 @@ def test_turns_of_fields_are_dropped_whole_and_the_rest_is_asked_with_them() -> 
     assert shorter[0].role == "system"
     assert shorter.messages[2:] == turns[-len(shorter.messages) + 2 :]
     lm = ScriptedLM(["[[ ## answer ## ]]\nyes\n[[ ## completed ## ]]"])
-    assert Predict("history: History, question -> answer")(history=shorter, question="?", lm=lm).answer == "yes"
+    assert (
+        Predict("history: History, question -> answer")(history=shorter, question="?", lm=lm).answer
+        == "yes"
+    )
     assert [message.role for message in lm.requests[0].messages[:3]] == ["system", "user", "user"]
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 3), max_size=12), st.integers(1, 2_000), st.integers(0, 5), st.sampled_from(["shorten", "drop"]))
-def test_calls_and_results_stay_together_whatever_is_left_out(shape: list[int], most: int, keep: int, strategy: str) -> None:
+@given(
+    st.lists(st.integers(0, 3), max_size=12),
+    st.integers(1, 2_000),
+    st.integers(0, 5),
+    st.sampled_from(["shorten", "drop"]),
+)
+def test_calls_and_results_stay_together_whatever_is_left_out(
+    shape: list[int],
+    most: int,
+    keep: int,
+    strategy: str,
+) -> None:
     messages: list[Any] = []
     for i, calls in enumerate(shape):
         messages.append(Message("user", f"question {i}"))
         ids = [f"c{i}_{k}" for k in range(calls)]
-        messages.append(Message("assistant", "so", tuple(ToolCall(name="look", args={}, id=each) for each in ids)))
+        messages.append(
+            Message(
+                "assistant",
+                "so",
+                tuple(ToolCall(name="look", args={}, id=each) for each in ids),
+            ),
+        )
         messages += [Message("tool", "r" * 900, tool_call_id=each, name="look") for each in ids]
     history = History(messages)
     shorter = history.compacted(most, strategy, keep=keep)
-    shorter.as_messages(lambda turn: [])  # raises for a call without a result, and for a result without a call
+    shorter.as_messages(
+        lambda turn: [],
+    )  # raises for a call without a result, and for a result without a call
     assert size(shorter) <= max(size(history), 0) + 20
-    assert History.model_validate(json.loads(json.dumps(shorter.format()))).compacted(10**6) == shorter
+    assert (
+        History.model_validate(json.loads(json.dumps(shorter.format()))).compacted(10**6) == shorter
+    )
 
 
 def test_an_unknown_strategy_is_refused() -> None:

@@ -16,14 +16,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ferrule.record import replace
 from ferrule.values.calls.call import ToolCall
-from ferrule.values.conversation.exchange import NO_TOOLS, Declarations, Request, Response, Shape, Undecoded, Usage
+from ferrule.values.conversation.exchange import (
+    NO_TOOLS,
+    Declarations,
+    Request,
+    Response,
+    Shape,
+    Undecoded,
+    Usage,
+)
 from ferrule.values.conversation.message import Message, Messages
-from ferrule.values.record import replace
 
 SRC = Path(__file__).parents[3] / "src"
-ADD = {"type": "function", "function": {"name": "add", "description": "", "parameters": {"type": "object"}}}
-SUB = {"type": "function", "function": {"name": "sub", "description": "", "parameters": {"type": "object"}}}
+ADD = {
+    "type": "function",
+    "function": {"name": "add", "description": "", "parameters": {"type": "object"}},
+}
+SUB = {
+    "type": "function",
+    "function": {"name": "sub", "description": "", "parameters": {"type": "object"}},
+}
 HI = Messages([Message("user", "hi")])
 
 counts = st.integers(0, 10**12)
@@ -92,7 +106,9 @@ def test_a_request_takes_its_tools_as_a_list():
         assert request.tools == ADDING
         assert request.digest == Request(HI, ADDING).digest
     assert Request(HI, ADDING).tools is ADDING
-    assert all(Request(HI, [SUB]).tools == Declarations([SUB]) for _ in range(40))  # with the compiled `__init__`, too
+    assert all(
+        Request(HI, [SUB]).tools == Declarations([SUB]) for _ in range(40)
+    )  # with the compiled `__init__`, too
 
 
 def test_whatever_a_model_is_asked_changes_the_digest():
@@ -115,7 +131,14 @@ def test_a_following_request_is_as_if_it_were_made_anew(request_):
     first = request_.digest
     longer = request_.messages.then(Message("assistant", "well"))
     following = request_.following(longer)
-    anew = Request(Messages(list(longer)), request_.tools, request_.tool_choice, request_.parallel, request_.shape, request_.settings)
+    anew = Request(
+        Messages(list(longer)),
+        request_.tools,
+        request_.tool_choice,
+        request_.parallel,
+        request_.shape,
+        request_.settings,
+    )
     assert following == anew
     assert following.digest == anew.digest != first
     assert request_.digest == first
@@ -131,7 +154,15 @@ def test_a_digest_is_the_same_in_every_process():
     found = set()
     for seed in ("1", "2", "3"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(SRC)}
-        found.add(subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True).stdout)
+        found.add(
+            subprocess.run(
+                [sys.executable, "-c", program],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout,
+        )
     assert len(found) == 1
 
 
@@ -139,7 +170,11 @@ def test_an_answer_is_the_assistants_message():
     """U164: calls and texts are recorded as they came."""
     call = ToolCall(name="add", args={"a": 1}, id="c1")
     assert Response("hi", (call,), reasoning="hm", extra={"x": 1}).message() == Message(
-        "assistant", "hi", (call,), reasoning="hm", extra={"x": 1}
+        "assistant",
+        "hi",
+        (call,),
+        reasoning="hm",
+        extra={"x": 1},
     )
     assert Response().message() == Message("assistant", "")
 
@@ -181,7 +216,10 @@ def test_threads_that_read_the_own_answer_at_once_get_the_same_one():
 
 
 def test_a_request_can_be_copied_and_pickled_after_its_digest_was_made():
-    request_ = Request(Messages([Message("user", "x")]), Declarations([{"type": "function", "function": {"name": "f"}}]))
+    request_ = Request(
+        Messages([Message("user", "x")]),
+        Declarations([{"type": "function", "function": {"name": "f"}}]),
+    )
     digest = request_.digest
     for again in (copy.deepcopy(request_), pickle.loads(pickle.dumps(request_))):
         assert again == request_

@@ -18,7 +18,7 @@ from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.history import History
 from ferrule.values.conversation.message import Message, Messages
-from ferrule.values.run.outcome import Prediction
+from ferrule.values.outcome import Prediction
 from ferrule.values.signatures.signature import InputField, OutputField, Signature
 
 
@@ -48,11 +48,18 @@ def test_messages_are_recorded_as_real_messages() -> None:
 def test_results_of_calls_are_added_without_any_dict() -> None:
     """E67: what `ToolCalls.execute_all` gives, behind the calls it was given for."""
     history = a_conversation()
-    history.add_assistant_message("", [ToolCall(name="add", args={"a": 1, "b": 5}, id="y"), ToolCall(name="nosuch", id="z")])
+    history.add_assistant_message(
+        "",
+        [ToolCall(name="add", args={"a": 1, "b": 5}, id="y"), ToolCall(name="nosuch", id="z")],
+    )
     calls = ToolCalls(tool_calls=list(history[-1].tool_calls))
     history.add_tool_results(calls.execute_all({"add": lambda a, b: a + b}))
     *_, first, second = history.as_messages(no_turns)
-    assert (first, second.tool_call_id, second.is_error) == (Message("tool", "6", tool_call_id="y", name="add"), "z", True)
+    assert (first, second.tool_call_id, second.is_error) == (
+        Message("tool", "6", tool_call_id="y", name="add"),
+        "z",
+        True,
+    )
 
 
 def test_results_of_calls_that_stood_in_the_text_are_told_as_text() -> None:
@@ -61,7 +68,10 @@ def test_results_of_calls_that_stood_in_the_text_are_told_as_text() -> None:
     history.add_user_message("add")
     history.add_assistant_message('[{"name": "add"}]')
     history.add_tool_results([ToolResult("add", "6", "call_0")])
-    assert history.as_messages(no_turns)[-1] == Message("user", 'Results of your calls:\n[{"name":"add","result":"6"}]')
+    assert history.as_messages(no_turns)[-1] == Message(
+        "user",
+        'Results of your calls:\n[{"name":"add","result":"6"}]',
+    )
 
 
 def test_results_of_calls_in_the_text_hold_no_marks_of_fields() -> None:
@@ -74,7 +84,9 @@ def test_results_of_calls_in_the_text_hold_no_marks_of_fields() -> None:
     assert "tool_name_1>" in text
     assert "<tool_name_1>" not in text
     assert "[[1]] <b>" in text
-    assert json.loads(text.removeprefix("Results of your calls:\n")) == [{"name": "add", "result": result}]
+    assert json.loads(text.removeprefix("Results of your calls:\n")) == [
+        {"name": "add", "result": result},
+    ]
 
 
 def test_the_system_message_is_first_and_replaced_not_duplicated() -> None:
@@ -84,26 +96,36 @@ def test_the_system_message_is_first_and_replaced_not_duplicated() -> None:
     history.set_system_message("two")
     history.add_message({"role": "system", "content": "three"})
     history.add_message("system", "four")
-    assert [message.text for message in history.as_messages(no_turns) if message.role == "system"] == ["four"]
+    assert [
+        message.text for message in history.as_messages(no_turns) if message.role == "system"
+    ] == ["four"]
     assert history.as_messages(no_turns)[0].role == "system"
 
 
 def test_a_new_system_message_leaves_later_ones_in_their_places() -> None:
     """A log of another program may have instructions in its middle."""
-    history = History([{"role": "user", "content": "hi"}, {"role": "developer", "content": "Answer in French."}])
+    history = History(
+        [{"role": "user", "content": "hi"}, {"role": "developer", "content": "Answer in French."}],
+    )
     for text in ("one", "two"):
         history.set_system_message(text)
     assert [(each.role, each.text) for each in history.as_messages(no_turns)] == [
-        *[("system", "two"), ("user", "hi"), ("system", "Answer in French.")]
+        *[("system", "two"), ("user", "hi"), ("system", "Answer in French.")],
     ]
-    assert next(each.text for each in History(history.entries()).compacted(20).as_messages(no_turns)) == "two"
+    assert (
+        next(each.text for each in History(history.entries()).compacted(20).as_messages(no_turns))
+        == "two"
+    )
 
 
 def test_falsy_contents_are_recorded() -> None:
     """U164."""
     history = History()
     history.add_user_message("")
-    history.add_assistant_message("", [{"id": "a", "name": "f"}, {"id": "b", "name": "f"}, {"id": "c", "name": "f"}])
+    history.add_assistant_message(
+        "",
+        [{"id": "a", "name": "f"}, {"id": "b", "name": "f"}, {"id": "c", "name": "f"}],
+    )
     for call, value in (("a", 0), ("b", None), ("c", "")):
         history.add_tool_result(call, value)
     assert [message.text for message in history] == ["", "", "0", "null", ""]
@@ -136,17 +158,26 @@ def test_changing_it_does_not_change_the_list_it_was_made_of() -> None:
     assert len(given) == 1
 
 
-@pytest.mark.parametrize("given", [Messages([Message("user", "hi")]), Prediction(answer="hi"), 3], ids=["messages", "a prediction", "3"])
+@pytest.mark.parametrize(
+    "given",
+    [Messages([Message("user", "hi")]), Prediction(answer="hi"), 3],
+    ids=["messages", "a prediction", "3"],
+)
 def test_what_is_no_history_is_refused_with_what_to_pass(given: Any) -> None:
     """The messages of a prediction hold the system message, which each call writes again."""
-    with pytest.raises(ValidationError, match=r"must be a `History`, such as `prediction\.history`, or a list of turns or messages"):
+    with pytest.raises(
+        ValidationError,
+        match=r"must be a `History`, such as `prediction\.history`, or a list of turns or messages",
+    ):
         History.model_validate(given)
 
 
 def test_it_goes_through_json() -> None:
     """U110: plain JSON, nothing lost."""
     history = a_conversation()
-    history.add_message(Message("assistant", "so", reasoning="because", extra={"p": {"signature": "s"}}))
+    history.add_message(
+        Message("assistant", "so", reasoning="because", extra={"p": {"signature": "s"}}),
+    )
     history.add_user_message([Image(url="http://127.0.0.1/x.png")])
     history.add_message({"question": "q", "answer": "a"})
     again = History.model_validate(json.loads(history.model_dump_json()))
@@ -159,7 +190,9 @@ CALL = ToolCall(name="add", args={"a": 1}, id="x")
 
 def a_history_of_every_kind() -> History:
     history = History([Message("user", "first"), {"role": "user", "content": "second"}])
-    history.add_message(Message("assistant", "so", (CALL,), reasoning="because", extra={"p": {"signature": "s"}}))
+    history.add_message(
+        Message("assistant", "so", (CALL,), reasoning="because", extra={"p": {"signature": "s"}}),
+    )
     history.add_tool_results([ToolResult("add", "1", "x", is_error=True)])
     history.add_message({"role": "user", "content": [Image(url="http://127.0.0.1/x.png"), "see"]})
     history.add_assistant_message("", [CALL])
@@ -176,17 +209,27 @@ def test_every_message_is_a_dict_in_openais_form() -> None:
     assert json.loads(json.dumps(history.messages)) == history.messages
     assert [message["role"] for message in history] == [message.role for message in history]
     assert history[0] == {"role": "system", "content": "be brief"}
-    assert history[1:3] == [{"role": "user", "content": "first"}, {"role": "user", "content": "second"}]
+    assert history[1:3] == [
+        {"role": "user", "content": "first"},
+        {"role": "user", "content": "second"},
+    ]
     assert history[3]["tool_calls"][0]["function"] == {"name": "add", "arguments": '{"a":1}'}
     assert history[4]["tool_call_id"] == "x"
-    assert history[5]["content"][0] == {"type": "image_url", "image_url": {"url": "http://127.0.0.1/x.png"}}
+    assert history[5]["content"][0] == {
+        "type": "image_url",
+        "image_url": {"url": "http://127.0.0.1/x.png"},
+    }
 
 
 def test_a_message_of_a_history_has_the_attributes_of_a_message() -> None:
     """Ours: `text`, `role`, `tool_calls` and the rest, of mappings too."""
     history = a_history_of_every_kind()
     assert [message.text for message in history[:3]] == ["be brief", "first", "second"]
-    assert (history[3].tool_calls, history[3].reasoning, history[4].is_error) == ((CALL,), "because", True)
+    assert (history[3].tool_calls, history[3].reasoning, history[4].is_error) == (
+        (CALL,),
+        "because",
+        True,
+    )
     assert history[5].content == (Image(url="http://127.0.0.1/x.png"), Text(text="see"))
     with pytest.raises(AttributeError, match="nothing"):
         _ = history[0].nothing
@@ -216,7 +259,10 @@ def test_messages_may_be_copied_and_pickled_alone() -> None:
 
 def test_a_media_type_goes_through_json() -> None:
     """U110: OpenAI's form has no place for it."""
-    given = Message("user", (Image(url="gs://bucket/cat", media_type="image/jpeg"), Text(text="see")))
+    given = Message(
+        "user",
+        (Image(url="gs://bucket/cat", media_type="image/jpeg"), Text(text="see")),
+    )
     again = History.model_validate(json.loads(json.dumps(History([given]).format())))
     assert again.entries() == [given]
 
@@ -225,7 +271,9 @@ def test_a_turn_of_any_values_is_json_data() -> None:
     """`json.dumps` raised for a date or a set; an adapter reads the date again."""
     turn = {"day": date(2026, 1, 2), "tags": {"b", "a"}, "rate": Decimal("1.50"), "photo": PARTS[0]}
     found = json.loads(json.dumps(History([turn]).format(), allow_nan=False))
-    assert History.model_validate(found).messages == [{"day": "2026-01-02", "tags": ["a", "b"], "rate": "1.50", "photo": PARTS[0]}]
+    assert History.model_validate(found).messages == [
+        {"day": "2026-01-02", "tags": ["a", "b"], "rate": "1.50", "photo": PARTS[0]},
+    ]
 
 
 class Album(BaseModel):
@@ -262,18 +310,32 @@ def test_a_model_in_a_turn_goes_through_json_as_it_says_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    "own", [{"$part": 1}, {"$part": "Image"}, {"$part": "Image", "url": "u", "more": 1}, {"$part": []}, {"$part": ["x"], "y": 1}]
+    "own",
+    [
+        {"$part": 1},
+        {"$part": "Image"},
+        {"$part": "Image", "url": "u", "more": 1},
+        {"$part": []},
+        {"$part": ["x"], "y": 1},
+    ],
 )
 def test_a_field_of_ones_own_that_looks_like_a_marked_part_stays_what_it_is(own: Any) -> None:
     """Ours."""
-    again = History.model_validate(json.loads(json.dumps(History([{"own": own, "text": json.dumps(own)}]).format())))
+    again = History.model_validate(
+        json.loads(json.dumps(History([{"own": own, "text": json.dumps(own)}]).format())),
+    )
     assert again.messages == [{"own": own, "text": json.dumps(own)}]
 
 
 def test_pictures_in_messages_that_are_mappings_go_through_json() -> None:
     """U110."""
     photo = PARTS[0]
-    history = History([{"role": "user", "content": [{"type": "text", "text": "see"}, photo]}, Message("user", (Text(text="see"), photo))])
+    history = History(
+        [
+            {"role": "user", "content": [{"type": "text", "text": "see"}, photo]},
+            Message("user", (Text(text="see"), photo)),
+        ],
+    )
     again = History.model_validate(json.loads(json.dumps(history.format())))
     said = [message.content for message in again.as_messages(no_turns)]
     assert said[0] == (Text(text="see"), photo)
@@ -296,7 +358,10 @@ def test_what_is_no_list_of_turns_is_refused(given: Any) -> None:
 
 REFUSED: dict[str, list[Any]] = {
     "a result without a call": [{"role": "tool", "content": "x", "tool_call_id": "a"}],
-    "a call without a result": [{"role": "assistant", "tool_calls": [{"id": "a", "name": "f"}]}, {"role": "user", "content": "x"}],
+    "a call without a result": [
+        {"role": "assistant", "tool_calls": [{"id": "a", "name": "f"}]},
+        {"role": "user", "content": "x"},
+    ],
     "a call at the end": [{"role": "assistant", "tool_calls": [{"id": "a", "name": "f"}]}],
     "two results for one call": [
         {"role": "assistant", "tool_calls": [{"id": "a", "name": "f"}]},
@@ -326,7 +391,9 @@ def test_a_role_must_be_one() -> None:
 def test_a_turn_may_have_a_field_called_role() -> None:
     """Ours."""
     turn = {"role": "user", "answer": "x"}
-    assert History([turn]).as_messages(lambda found: [Message("user", found["role"])]) == [Message("user", "user")]
+    assert History([turn]).as_messages(lambda found: [Message("user", found["role"])]) == [
+        Message("user", "user"),
+    ]
 
 
 def test_missing_ids_are_given_and_the_developer_is_the_system() -> None:
@@ -336,20 +403,29 @@ def test_missing_ids_are_given_and_the_developer_is_the_system() -> None:
             {"role": "developer", "content": "s"},
             {"role": "assistant", "tool_calls": [{"name": "f"}]},
             {"role": "tool", "tool_call_id": "call_1_0", "content": None},
-        ]
+        ],
     )
-    assert [message.role for message in history.as_messages(no_turns)] == ["system", "assistant", "tool"]
+    assert [message.role for message in history.as_messages(no_turns)] == [
+        "system",
+        "assistant",
+        "tool",
+    ]
 
 
 @pytest.mark.parametrize("role", [[], {}, 5, None])
 def test_an_entry_whose_role_is_no_text_is_a_turn(role: Any) -> None:
     """Ours: a damaged document of a run may hold anything."""
     turn = {"role": role, "content": "x"}
-    assert History([turn]).as_messages(lambda found: [Message("user", found["content"])]) == [Message("user", "x")]
+    assert History([turn]).as_messages(lambda found: [Message("user", found["content"])]) == [
+        Message("user", "x"),
+    ]
 
 
 @pytest.mark.parametrize("call_id", [[], {}, 5])
 def test_the_id_of_a_result_must_be_text(call_id: Any) -> None:
     """Ours."""
-    with pytest.raises(InputError, match="Message 0 of the history has a `tool_call_id` that is not text"):
+    with pytest.raises(
+        InputError,
+        match="Message 0 of the history has a `tool_call_id` that is not text",
+    ):
         History([{"role": "tool", "tool_call_id": call_id, "content": "x"}]).as_messages(no_turns)

@@ -14,16 +14,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
+from ferrule.encoding.encode import json_bytes
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
 from ferrule.values.content.parts import File, Image, Text
-from ferrule.values.conversation.message import Message, Messages, openai_message, safe_id, safe_name, sent_message, tool_message
-from ferrule.values.encoding.encode import json_bytes
+from ferrule.values.conversation.message import (
+    Message,
+    Messages,
+    openai_message,
+    safe_id,
+    safe_name,
+    sent_message,
+    tool_message,
+)
 
-texts = st.text(st.characters(exclude_categories=()), max_size=4) | st.sampled_from(["", "a", '"', "\\", '{"role":"user"}'])
-parts = st.builds(Text, text=texts) | st.builds(Image, url=st.sampled_from(["https://a", "https://b"]))
+texts = st.text(st.characters(exclude_categories=()), max_size=4) | st.sampled_from(
+    ["", "a", '"', "\\", '{"role":"user"}'],
+)
+parts = st.builds(Text, text=texts) | st.builds(
+    Image,
+    url=st.sampled_from(["https://a", "https://b"]),
+)
 contents = texts | st.lists(parts, min_size=1, max_size=2).map(tuple)
 calls = st.builds(
-    ToolCall, name=st.sampled_from("fg"), args=st.dictionaries(texts, st.integers(), max_size=1), id=st.sampled_from(["1", "2"])
+    ToolCall,
+    name=st.sampled_from("fg"),
+    args=st.dictionaries(texts, st.integers(), max_size=1),
+    id=st.sampled_from(["1", "2"]),
 )
 messages = st.builds(
     Message,
@@ -42,13 +58,28 @@ def test_messages_render_as_openai_writes_them():
     call = ToolCall(name="add", args={"a": 1}, id="c1", intention="why")
     shapes = [
         (Message("user", "hi ü"), {"role": "user", "content": "hi ü"}),
-        (Message("assistant", "", (call,)), {"role": "assistant", "content": None, "tool_calls": [call.format()]}),
-        (Message("assistant", "see", (call,)), {"role": "assistant", "content": "see", "tool_calls": [call.format()]}),
+        (
+            Message("assistant", "", (call,)),
+            {"role": "assistant", "content": None, "tool_calls": [call.format()]},
+        ),
+        (
+            Message("assistant", "see", (call,)),
+            {"role": "assistant", "content": "see", "tool_calls": [call.format()]},
+        ),
         (Message("assistant", ""), {"role": "assistant", "content": ""}),
-        (Message("tool", "2", tool_call_id="c1", name="add"), {"role": "tool", "content": "2", "tool_call_id": "c1"}),
+        (
+            Message("tool", "2", tool_call_id="c1", name="add"),
+            {"role": "tool", "content": "2", "tool_call_id": "c1"},
+        ),
         (
             Message("user", (Text(text="see"), Image(url="https://x/y"))),
-            {"role": "user", "content": [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "https://x/y"}}]},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "see"},
+                    {"type": "image_url", "image_url": {"url": "https://x/y"}},
+                ],
+            },
         ),
     ]
     for message, shape in shapes:
@@ -58,14 +89,25 @@ def test_messages_render_as_openai_writes_them():
 
 def test_a_call_with_a_fault_is_sent_back_as_the_model_wrote_it():
     """E34: the raw text is kept, and so the model sees its own mistake."""
-    call = ToolCall(name="add", id="c1", fault=CallFault("invalid_tool_call_arguments", "no JSON", "{bad"))
+    call = ToolCall(
+        name="add",
+        id="c1",
+        fault=CallFault("invalid_tool_call_arguments", "no JSON", "{bad"),
+    )
     [sent] = json.loads(Message("assistant", "", (call,)).json)["tool_calls"]
     assert sent["function"]["arguments"] == "{bad"
 
 
 @pytest.mark.parametrize(
     ("name", "sent"),
-    [("", "unnamed"), ("get weather!", "get_weather_"), ("add\n", "add_"), ("é\ud800", "__"), ("x" * 65, "x" * 64), ("a-B_9", "a-B_9")],
+    [
+        ("", "unnamed"),
+        ("get weather!", "get_weather_"),
+        ("add\n", "add_"),
+        ("é\ud800", "__"),
+        ("x" * 65, "x" * 64),
+        ("a-B_9", "a-B_9"),
+    ],
     ids=["none", "blank", "line_end", "beyond_ascii", "long", "good"],
 )
 @pytest.mark.parametrize("text", ["hi", "\ud800"], ids=["quick", "careful"])
@@ -77,7 +119,11 @@ def test_a_call_goes_back_under_a_name_that_providers_take(name, sent, text):
     assert message.tool_calls[0].name == name
 
 
-@given(st.none() | texts | st.text(max_size=90), st.none() | texts | st.text(max_size=90), st.sampled_from([None, 40, 64]))
+@given(
+    st.none() | texts | st.text(max_size=90),
+    st.none() | texts | st.text(max_size=90),
+    st.sampled_from([None, 40, 64]),
+)
 def test_sent_ids_are_short_of_safe_signs_and_stay_different(one, other, longest):
     """E32: a conversation may have begun at another provider. Of none and of nothing there is no difference."""
     for each in (one, other):
@@ -94,7 +140,13 @@ def test_what_is_safe_is_sent_as_it_is(text):
 def test_a_result_is_handed_back_as_a_tool_message():
     """U164, D37: results are recorded as messages."""
     result = ToolResult("add", "no", "c1", is_error=True, value=1)
-    assert tool_message(result) == Message("tool", "no", tool_call_id="c1", name="add", is_error=True)
+    assert tool_message(result) == Message(
+        "tool",
+        "no",
+        tool_call_id="c1",
+        name="add",
+        is_error=True,
+    )
 
 
 def test_a_message_is_rendered_once_for_each_wire():
@@ -132,11 +184,21 @@ def test_lone_surrogates_render():
     assert json.loads(Message("user", "a\ud800").json) == {"role": "user", "content": "a\ud800"}
 
 
-@given(st.lists(messages, min_size=1, max_size=4), st.lists(messages, max_size=4), messages, st.data())
+@given(
+    st.lists(messages, min_size=1, max_size=4),
+    st.lists(messages, max_size=4),
+    messages,
+    st.data(),
+)
 def test_digests_are_equal_exactly_where_conversations_are(one, other, instead, data):
     """Ours: what two digests agree on, every wire would send alike."""
     at = data.draw(st.integers(0, len(one) - 1))
-    for another in (other, [*one[:at], instead, *one[at + 1 :]], [*one[:at], *one[at + 1 :]], copy.deepcopy(one)):
+    for another in (
+        other,
+        [*one[:at], instead, *one[at + 1 :]],
+        [*one[:at], *one[at + 1 :]],
+        copy.deepcopy(one),
+    ):
         assert (Messages(one).digest == Messages(another).digest) == (one == another)
 
 
@@ -210,7 +272,12 @@ class MessagesAgainstFreshOnes(RuleBasedStateMachine):
         self.made.append(Messages(Message("user", text) for text in texts))
         return self.made[-1]
 
-    @rule(target=views, view=views, texts=st.lists(st.sampled_from("ab"), max_size=2), role=st.sampled_from(["user", "tool"]))
+    @rule(
+        target=views,
+        view=views,
+        texts=st.lists(st.sampled_from("ab"), max_size=2),
+        role=st.sampled_from(["user", "tool"]),
+    )
     def go_on(self, view, texts, role):
         self.made.append(view.then(*(Message(role, text) for text in texts)))
         return self.made[-1]
@@ -223,7 +290,13 @@ class MessagesAgainstFreshOnes(RuleBasedStateMachine):
     def ask(self, view):
         assert view.digest == Messages(list(view)).digest
 
-    @rule(target=views, view=views, again=st.sampled_from([copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))]))
+    @rule(
+        target=views,
+        view=views,
+        again=st.sampled_from(
+            [copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))],
+        ),
+    )
     def copied(self, view, again):
         twin = again(view)
         assert twin == view
@@ -249,7 +322,10 @@ TestMessagesAgainstFreshOnes.settings = settings(max_examples=40, stateful_step_
 def test_each_message_is_hashed_once_however_long_the_conversation(monkeypatch):
     """F1: the digest costs the same at the thousandth step as at the first."""
     hashed = []
-    monkeypatch.setattr("ferrule.values.conversation.message.sha256", lambda data, real=hashlib.sha256: hashed.append(data) or real(data))
+    monkeypatch.setattr(
+        "ferrule.values.conversation.message.sha256",
+        lambda data, real=hashlib.sha256: hashed.append(data) or real(data),
+    )
     log = Messages()
     for i in range(1000):
         log = log.then(Message("user", str(i)))
@@ -293,7 +369,9 @@ def test_a_thread_may_send_a_conversation_while_another_branches_off():
     for _ in range(20):
         base = Messages([Message("user", "q")])
         base.then(Message("user", "x"))
-        sends = threading.Thread(target=lambda base=base: [base.joined(wire, with_media) for wire in wires])
+        sends = threading.Thread(
+            target=lambda base=base: [base.joined(wire, with_media) for wire in wires],
+        )
         sends.start()
         while sends.is_alive():
             assert base.then(Message("user", "y")).joined("0", with_media) == b"q,y"
@@ -342,7 +420,12 @@ def test_two_threads_at_one_message_write_its_digest_once(monkeypatch):
     st.sampled_from(["system", "user", "assistant", "tool"]),
     st.text() | st.just("\ud800"),
     st.lists(
-        st.builds(ToolCall, name=st.text(min_size=1), args=st.dictionaries(st.text(), st.integers() | st.text()), id=st.none() | st.text())
+        st.builds(
+            ToolCall,
+            name=st.text(min_size=1),
+            args=st.dictionaries(st.text(), st.integers() | st.text()),
+            id=st.none() | st.text(),
+        ),
     ),
     st.none() | st.text(),
 )

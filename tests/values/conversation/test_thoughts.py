@@ -65,12 +65,19 @@ def test_other_tags_stay_text(text: str) -> None:
 
 
 def test_the_thoughts_of_an_answer_that_was_cut_off_are_reasoning() -> None:
-    assert split_thoughts(Response("<think>\nLet me", finish_reason="length")) == Response(None, reasoning="Let me", finish_reason="length")
+    assert split_thoughts(Response("<think>\nLet me", finish_reason="length")) == Response(
+        None,
+        reasoning="Let me",
+        finish_reason="length",
+    )
     assert split_thoughts(Response("<think>a</thi", finish_reason="length")).reasoning == "a</thi"
 
 
 def test_a_quoted_closing_tag_does_not_end_the_thoughts() -> None:
-    assert split_thoughts(Response("<think>It ends with `</think>`, so I stop.</think>Yes.")).text == "Yes."
+    assert (
+        split_thoughts(Response("<think>It ends with `</think>`, so I stop.</think>Yes.")).text
+        == "Yes."
+    )
 
 
 def test_an_empty_block_leaves_no_reasoning() -> None:
@@ -128,9 +135,12 @@ PARTS = [
     "<",
     "</thi",
 ]
-MIXED = st.lists(st.sampled_from([*PARTS, "<|channel|>analysis<|message|>", "<|end|>", "<|channel|>final<|message|>"]), max_size=14).map(
-    "".join
-)
+MIXED = st.lists(
+    st.sampled_from(
+        [*PARTS, "<|channel|>analysis<|message|>", "<|end|>", "<|channel|>final<|message|>"],
+    ),
+    max_size=14,
+).map("".join)
 
 
 def streamed(text: str, cuts: list[int]) -> tuple[str, str]:
@@ -163,7 +173,9 @@ def test_no_word_is_lost(text: str) -> None:
 
 
 @given(
-    st.text(max_size=40), st.text(max_size=40), st.sampled_from([("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("◁think▷", "◁/think▷")])
+    st.text(max_size=40),
+    st.text(max_size=40),
+    st.sampled_from([("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("◁think▷", "◁/think▷")]),
 )
 def test_any_words_are_found_between_tags(thought: str, text: str, tags: tuple[str, str]) -> None:
     if any(mark in thought + text for mark in "<[◁`"):

@@ -20,7 +20,11 @@ from ferrule.values.signatures.signature import InputField, OutputField
         (OutputField, "max_lenght", "did you mean `max_length`"),
     ],
 )
-def test_a_misspelled_keyword_is_refused_with_the_one_that_is_meant(declare: Any, wrong: str, says: str) -> None:
+def test_a_misspelled_keyword_is_refused_with_the_one_that_is_meant(
+    declare: Any,
+    wrong: str,
+    says: str,
+) -> None:
     """Ours: it was dropped without a word."""
     with pytest.raises(SignatureError, match=says):
         declare(**{wrong: "x"})
@@ -28,7 +32,14 @@ def test_a_misspelled_keyword_is_refused_with_the_one_that_is_meant(declare: Any
 
 def test_other_keywords_are_taken_as_in_dspy() -> None:
     """Ours: programs that come from DSPy have them."""
-    given: dict[str, Any] = {"prefix": "P:", "format": str, "parser": int, "json_schema_extra": {"a": 1}, "title": "T", "ge": 1}
+    given: dict[str, Any] = {
+        "prefix": "P:",
+        "format": str,
+        "parser": int,
+        "json_schema_extra": {"a": 1},
+        "title": "T",
+        "ge": 1,
+    }
     assert InputField(1, desc="d", **given).json_schema_extra["prefix"] == "P:"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pydantic's, that it drops the keyword

@@ -70,8 +70,16 @@ VALUES: list[tuple[Any, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "value", "found"), VALUES, ids=[f"{kind} of {value!r}" for kind, value, _ in VALUES])
-def test_a_value_out_of_json_is_taken_as_it_is_and_read_as_text_only_where_it_does_not_fit(kind: Any, value: Any, found: Any) -> None:
+@pytest.mark.parametrize(
+    ("kind", "value", "found"),
+    VALUES,
+    ids=[f"{kind} of {value!r}" for kind, value, _ in VALUES],
+)
+def test_a_value_out_of_json_is_taken_as_it_is_and_read_as_text_only_where_it_does_not_fit(
+    kind: Any,
+    value: Any,
+    found: Any,
+) -> None:
     """D36: what a JSON answer says in a string is that string."""
     assert is_same(made(kind).check_output("a", value, is_value=True), found)
 
@@ -117,13 +125,21 @@ TEXTS: list[tuple[Any, str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "text", "found"), TEXTS, ids=[f"{kind} of {text!r}" for kind, text, _ in TEXTS])
+@pytest.mark.parametrize(
+    ("kind", "text", "found"),
+    TEXTS,
+    ids=[f"{kind} of {text!r}" for kind, text, _ in TEXTS],
+)
 def test_a_text_is_itself_where_text_fits(kind: Any, text: str, found: Any) -> None:
     """D36: it is read as JSON only for null, an object or an array; a boolean is never a number."""
     assert is_same(made(kind).check_output("a", text), found)
 
 
-@pytest.mark.parametrize("kind", [int | None, float | None, int | float, int | list[str], Annotated[int, Field(ge=0)] | None], ids=str)
+@pytest.mark.parametrize(
+    "kind",
+    [int | None, float | None, int | float, int | list[str], Annotated[int, Field(ge=0)] | None],
+    ids=str,
+)
 @pytest.mark.parametrize("value", [True, "true", "False"])
 @pytest.mark.parametrize("is_value", [True, False])
 def test_a_boolean_is_no_number_in_a_union_either(kind: Any, value: Any, is_value: bool) -> None:
@@ -132,8 +148,15 @@ def test_a_boolean_is_no_number_in_a_union_either(kind: Any, value: Any, is_valu
         made(kind).check_output("a", value, is_value=is_value)
 
 
-@pytest.mark.parametrize("text", ["12345678901234567.89", " 1234.50\n", '"1234.50"', "-0.10", "1e3"])
-@pytest.mark.parametrize("kind", [Decimal, Decimal | None, Annotated[Decimal, Field(decimal_places=2)]], ids=str)
+@pytest.mark.parametrize(
+    "text",
+    ["12345678901234567.89", " 1234.50\n", '"1234.50"', "-0.10", "1e3"],
+)
+@pytest.mark.parametrize(
+    "kind",
+    [Decimal, Decimal | None, Annotated[Decimal, Field(decimal_places=2)]],
+    ids=str,
+)
 def test_a_decimal_keeps_the_digits_that_the_model_wrote(kind: Any, text: str) -> None:
     """A float in between lost digits of an amount of money."""
     assert str(made(kind).check_output("a", text)) == str(Decimal(text.strip().strip('"')))
@@ -188,15 +211,26 @@ class Mark(Enum):
     ],
 )
 @pytest.mark.parametrize("is_value", [False, True])
-def test_an_enum_is_read_by_value_and_by_name(kind: Any, text: str, value: Enum, is_value: bool) -> None:
+def test_an_enum_is_read_by_value_and_by_name(
+    kind: Any,
+    text: str,
+    value: Enum,
+    is_value: bool,
+) -> None:
     made = Signature({"q": InputField(), "answer": (kind, OutputField())})
     assert made.check_output("answer", text, is_value=is_value) is value
 
 
 def test_a_literal_of_an_enums_members_is_read_by_value_inside_other_types() -> None:
     for given_, is_value in (({"x": [1]}, True), ('{"x": [1]}', False)):
-        assert made(dict[str, list[Literal[Level.LOW]]]).check_output("a", given_, is_value=is_value) == {"x": [Level.LOW]}
-    assert Signature({"q": (Literal[Level.LOW], InputField()), "a": OutputField()}).check_inputs({"q": 1}) == {"q": Level.LOW}
+        assert made(dict[str, list[Literal[Level.LOW]]]).check_output(
+            "a",
+            given_,
+            is_value=is_value,
+        ) == {"x": [Level.LOW]}
+    assert Signature({"q": (Literal[Level.LOW], InputField()), "a": OutputField()}).check_inputs(
+        {"q": 1},
+    ) == {"q": Level.LOW}
 
 
 class Basket(BaseModel):

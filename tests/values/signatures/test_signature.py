@@ -56,12 +56,18 @@ def test_a_class_tells_instructions_and_fields() -> None:
 def test_a_signature_of_a_signature_is_that_signature_or_one_with_other_instructions() -> None:
     assert Signature(QA) is QA
     other = Signature(QA, "Be long.")
-    assert (other.instructions, other.fields.keys(), QA.instructions) == ("Be long.", QA.fields.keys(), "Answer the question.\n\nBe brief.")
+    assert (other.instructions, other.fields.keys(), QA.instructions) == (
+        "Be long.",
+        QA.fields.keys(),
+        "Answer the question.\n\nBe brief.",
+    )
 
 
 def test_without_a_docstring_the_fields_are_the_instruction() -> None:
     """D43."""
-    assert Signature("a, b -> c").instructions == "Given the fields `a`, `b`, produce the fields `c`."
+    assert (
+        Signature("a, b -> c").instructions == "Given the fields `a`, `b`, produce the fields `c`."
+    )
     assert Signature("-> c").instructions == "Produce the fields `c`."
     assert Signature("a -> b", "").instructions == ""
 
@@ -105,7 +111,20 @@ def test_a_field_may_have_the_name_of_what_a_signature_tells() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["json", "schema", "copy", "dict", "validate", "construct", "instructions", "signature", "fields", "input_fields", "self_"]
+    "name",
+    [
+        "json",
+        "schema",
+        "copy",
+        "dict",
+        "validate",
+        "construct",
+        "instructions",
+        "signature",
+        "fields",
+        "input_fields",
+        "self_",
+    ],
 )
 def test_ordinary_words_are_names_of_fields(name: str) -> None:
     """Ours; D14's spirit: no warning, no shadowing."""
@@ -131,7 +150,10 @@ def test_mistakes_in_a_class_name_the_field() -> None:
             question: str
             answer: str = OutputField()
 
-    with pytest.raises(SignatureError, match=r"a subclass of `Signature`, .* found <class '.*Point'>"):
+    with pytest.raises(
+        SignatureError,
+        match=r"a subclass of `Signature`, .* found <class '.*Point'>",
+    ):
         Signature(Point)  # "A signature is a class", said the error
 
     with pytest.raises(SignatureError, match="no outputs"):
@@ -191,16 +213,28 @@ def test_class_variables_and_annotated_fields_are_understood() -> None:
 def test_two_outputs_for_calls_are_refused() -> None:
     """E52."""
     with pytest.raises(SignatureError, match="one"):
-        Signature({"q": InputField(), "a": (ToolCalls, OutputField()), "b": (list[ToolCalls], OutputField())})
+        Signature(
+            {
+                "q": InputField(),
+                "a": (ToolCalls, OutputField()),
+                "b": (list[ToolCalls], OutputField()),
+            },
+        )
 
 
-@pytest.mark.parametrize("kind", [list[ToolCalls], dict[str, ToolCalls], ToolCalls | str, list[ToolCalls] | None], ids=range(4))
+@pytest.mark.parametrize(
+    "kind",
+    [list[ToolCalls], dict[str, ToolCalls], ToolCalls | str, list[ToolCalls] | None],
+    ids=range(4),
+)
 def test_an_output_for_calls_holds_all_of_them(kind: Any) -> None:
     """E51, E52: `ToolCalls`, or that or None."""
     with pytest.raises(SignatureError, match=r"`ToolCalls` or `ToolCalls \| None`"):
         Signature({"q": InputField(), "calls": (kind, OutputField())})
-    for fine in (ToolCalls, ToolCalls | None, Optional[ToolCalls]):  # noqa: UP045  as users write it
-        assert Signature({"q": InputField(), "calls": (fine, OutputField())}).signature == "q -> calls"
+    for fine in (ToolCalls, ToolCalls | None, Optional[ToolCalls]):
+        assert (
+            Signature({"q": InputField(), "calls": (fine, OutputField())}).signature == "q -> calls"
+        )
 
 
 def test_a_name_stands_once_among_inputs_and_outputs() -> None:
@@ -230,7 +264,10 @@ def test_fields_are_added_at_their_place_and_the_original_stays() -> None:
     assert made.append("d", OutputField()).instructions == "do"
     assert made.with_instructions("other").instructions == "other"
     assert made.append_instructions("more").instructions == "do\n\nmore"
-    assert Signature("a -> b").append("c", OutputField()).instructions == "Given the fields `a`, produce the fields `b`, `c`."
+    assert (
+        Signature("a -> b").append("c", OutputField()).instructions
+        == "Given the fields `a`, produce the fields `b`, `c`."
+    )
 
 
 def test_instructions_may_hold_a_lone_surrogate() -> None:
@@ -249,7 +286,10 @@ def test_changes_keep_constraints_defaults_and_descriptions() -> None:
         made.check_inputs({"first": "x", "question": "q", "k": 0})
     with pytest.raises(ValueError, match="at most 2"):
         made.check_output("answer", ["a", "b", "c"])
-    changed = made.with_updated_fields("answer", set[str], desc="new").with_updated_fields("k", default=7)
+    changed = made.with_updated_fields("answer", set[str], desc="new").with_updated_fields(
+        "k",
+        default=7,
+    )
     assert changed.output_fields["answer"].description == "new"
     assert changed.check_output("answer", '["a", "a"]') == {"a"}
     assert changed.defaults["k"] == 7
@@ -274,9 +314,17 @@ class Pets(Signature):
     "made",
     [
         Pets,
-        Signature({"first": (Cat | Dog, InputField(discriminator="kind")), "second": (Cat | Dog, OutputField(discriminator="kind"))}),
+        Signature(
+            {
+                "first": (Cat | Dog, InputField(discriminator="kind")),
+                "second": (Cat | Dog, OutputField(discriminator="kind")),
+            },
+        ),
         Pets.append("note", OutputField()).with_updated_fields("second", desc="the other one"),
-        Pets.with_updated_fields("second", Annotated[Cat | Dog, Field(discriminator=Discriminator("kind"))]),
+        Pets.with_updated_fields(
+            "second",
+            Annotated[Cat | Dog, Field(discriminator=Discriminator("kind"))],
+        ),
     ],
     ids=["class", "mapping", "changed", "annotated"],
 )
@@ -300,7 +348,10 @@ IMPOSSIBLE: dict[str, tuple[Any, str]] = {
     "deleting what is not there": (lambda made: made.delete("nope"), "`nope`"),
     "updating what is not there": (lambda made: made.with_updated_fields("nope", int), "`nope`"),
     "instructions that are no text": (lambda made: made.with_instructions(5), "5"),
-    "the state of another signature": (lambda made: made.load_state({"fields": [{"name": "z"}]}), "`z`"),
+    "the state of another signature": (
+        lambda made: made.load_state({"fields": [{"name": "z"}]}),
+        "`z`",
+    ),
     "a mapping to no field": (lambda _: Signature({"a": 5}), "`a`"),
     "a mapping to three": (lambda _: Signature({"a": (str, InputField(), 1)}), "`a`"),
     "a number": (lambda _: Signature(5), "5"),
@@ -363,9 +414,10 @@ def test_a_dumped_state_comes_back() -> None:
 def test_all_wrong_inputs_are_told_at_once() -> None:
     """U144, D8."""
     with pytest.raises(InputError) as raised:
-        Signature("question, n: int, point: Point -> answer", custom_types={"Point": Point}).check_inputs(
-            {"qestion": 1, "n": "x", "answer": 2}
-        )
+        Signature(
+            "question, n: int, point: Point -> answer",
+            custom_types={"Point": Point},
+        ).check_inputs({"qestion": 1, "n": "x", "answer": 2})
     text = str(raised.value)
     for part in (
         "`qestion` is unknown (did you mean `question`?)",
@@ -376,7 +428,13 @@ def test_all_wrong_inputs_are_told_at_once() -> None:
     ):
         assert part in text
     assert "pydantic" not in text
-    assert {name for name, _ in raised.value.problems} == {"qestion", "question", "n", "point", "answer"}
+    assert {name for name, _ in raised.value.problems} == {
+        "qestion",
+        "question",
+        "n",
+        "point",
+        "answer",
+    }
     with pytest.raises(InputError, match="mapping"):
         QA.check_inputs(5)  # type: ignore[arg-type]
 
@@ -396,7 +454,10 @@ def test_all_wrong_inputs_are_told_at_once() -> None:
     ],
     ids=str,
 )
-def test_an_option_that_is_no_input_is_told_with_the_place_that_takes_it(name: str, said: str) -> None:
+def test_an_option_that_is_no_input_is_told_with_the_place_that_takes_it(
+    name: str,
+    said: str,
+) -> None:
     with pytest.raises(InputError) as raised:
         QA.check_inputs({"question": "q", name: None})
     assert f"`{name}` is unknown (" in str(raised.value)
@@ -423,9 +484,15 @@ def test_an_input_that_only_its_validator_refuses_is_told_when_the_outputs_are_c
 
 
 def test_wrong_inputs_of_a_signature_written_as_text_name_its_fields() -> None:
-    with pytest.raises(InputError, match=r"Wrong inputs for `review, stars -> mood`: `reveiw` is unknown"):
+    with pytest.raises(
+        InputError,
+        match=r"Wrong inputs for `review, stars -> mood`: `reveiw` is unknown",
+    ):
         Signature("review, stars: int -> mood").check_inputs({"reveiw": "good", "stars": 3})
-    with pytest.raises(InputError, match=r"Pass the inputs of `review, stars -> mood` as a mapping"):
+    with pytest.raises(
+        InputError,
+        match=r"Pass the inputs of `review, stars -> mood` as a mapping",
+    ):
         Signature("review, stars: int -> mood").check_inputs([])
 
 
@@ -494,7 +561,11 @@ READ: list[tuple[Any, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "value", "found"), READ, ids=[f"{kind} of {value!r}" for kind, value, _ in READ])
+@pytest.mark.parametrize(
+    ("kind", "value", "found"),
+    READ,
+    ids=[f"{kind} of {value!r}" for kind, value, _ in READ],
+)
 def test_outputs_are_read_from_values_and_from_text(kind: Any, value: Any, found: Any) -> None:
     """U130, U143: typed outputs, after repair."""
     made = Signature({"q": InputField(), "a": (kind, OutputField())})
@@ -522,8 +593,16 @@ UNFIT: list[tuple[Any, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "value", "said"), UNFIT, ids=[f"{kind} of {value!r}" for kind, value, _ in UNFIT])
-def test_outputs_that_do_not_fit_are_errors_a_model_can_read(kind: Any, value: Any, said: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "value", "said"),
+    UNFIT,
+    ids=[f"{kind} of {value!r}" for kind, value, _ in UNFIT],
+)
+def test_outputs_that_do_not_fit_are_errors_a_model_can_read(
+    kind: Any,
+    value: Any,
+    said: str,
+) -> None:
     """U143, D36: null is no text; constraints are enforced; no URL, no traceback."""
     with pytest.raises(ValueError, match=said) as raised:
         Signature({"q": InputField(), "a": (kind, OutputField())}).check_output("a", value)
@@ -548,7 +627,12 @@ def test_the_schema_of_the_outputs_is_one_object() -> None:
     assert QA.output_schema() == {
         "type": "object",
         "properties": {
-            "answer": {"type": "array", "items": {"type": "string"}, "maxItems": 2, "description": "the answers"},
+            "answer": {
+                "type": "array",
+                "items": {"type": "string"},
+                "maxItems": 2,
+                "description": "the answers",
+            },
             "point": {"$ref": "#/$defs/Point"},
         },
         "required": ["answer", "point"],
@@ -559,12 +643,14 @@ def test_the_schema_of_the_outputs_is_one_object() -> None:
                 "title": "Point",
                 "properties": {"x": {"type": "integer"}, "y": {"type": "integer", "default": 0}},
                 "required": ["x"],
-            }
+            },
         },
     }
     QA.output_schema()["properties"].clear()
     assert QA.output_schema()["properties"]
-    assert Signature("a -> title: str").output_schema()["properties"] == {"title": {"type": "string"}}
+    assert Signature("a -> title: str").output_schema()["properties"] == {
+        "title": {"type": "string"},
+    }
     assert Signature("a -> b: str | None").output_schema()["required"] == []
 
 
@@ -601,7 +687,11 @@ def test_what_is_derived_is_made_once() -> None:
     """Performance, F1: validators built once."""
     made = Signature("a -> b")
     calls: list[int] = []
-    assert made.kept("k", lambda: calls.append(1) or "v") == made.kept("k", lambda: calls.append(1) or "w") == "v"
+    assert (
+        made.kept("k", lambda: calls.append(1) or "v")
+        == made.kept("k", lambda: calls.append(1) or "w")
+        == "v"
+    )
     assert calls == [1]
     assert made.output_checks is made.output_checks
     assert made.kept("none", lambda: None) is None
@@ -612,7 +702,10 @@ def test_throwaway_signatures_are_freed() -> None:
     import weakref
 
     made = Signature("a -> b").append("c", OutputField())
-    assert ChatAdapter().parse(made, "[[ ## b ## ]]\nB\n\n[[ ## c ## ]]\nC\n\n[[ ## completed ## ]]") == {"b": "B", "c": "C"}
+    assert ChatAdapter().parse(
+        made,
+        "[[ ## b ## ]]\nB\n\n[[ ## c ## ]]\nC\n\n[[ ## completed ## ]]",
+    ) == {"b": "B", "c": "C"}
     seen = weakref.ref(made)
     del made
     gc.collect()
@@ -621,10 +714,18 @@ def test_throwaway_signatures_are_freed() -> None:
 
 def test_signatures_pickle_by_name_or_by_what_they_say():
     """A program with a text signature goes to another process."""
-    made = Signature("question: str, k: int -> answer: list[int], note", "Think.").append("more", InputField(default=3), int)
+    made = Signature("question: str, k: int -> answer: list[int], note", "Think.").append(
+        "more",
+        InputField(default=3),
+        int,
+    )
     again = pickle.loads(pickle.dumps(made))
     assert again == made
-    assert (again.__name__, again.instructions, again.defaults) == (made.__name__, "Think.", {"more": 3})
+    assert (again.__name__, again.instructions, again.defaults) == (
+        made.__name__,
+        "Think.",
+        {"more": 3},
+    )
     assert again.check_inputs({"question": "q", "k": "2"}) == {"question": "q", "k": 2, "more": 3}
     assert pickle.loads(pickle.dumps(QA)) is QA
 
@@ -651,7 +752,12 @@ def test_annotations_apart_from_their_fields_keep_all_fields() -> None:
         b = InputField()  # noqa: PIE794  annotated above
         d = OutputField()
 
-    assert {name: field.annotation for name, field in Apart.fields.items()} == {"c": str, "b": int, "a": int, "d": str}
+    assert {name: field.annotation for name, field in Apart.fields.items()} == {
+        "c": str,
+        "b": int,
+        "a": int,
+        "d": str,
+    }
 
 
 def test_an_input_without_a_type_takes_anything_in_a_class_as_in_text() -> None:
@@ -664,9 +770,15 @@ def test_an_input_without_a_type_takes_anything_in_a_class_as_in_text() -> None:
     assert Bare.equals(Signature("thing -> answer", Bare.instructions))
     shared = InputField()
     signed = type(Signature)(
-        "Signed", (Signature,), {"__module__": __name__, "__annotations__": {"x": int}, "x": shared, "y": OutputField()}
+        "Signed",
+        (Signature,),
+        {"__module__": __name__, "__annotations__": {"x": int}, "x": shared, "y": OutputField()},
     )
-    other = type(Signature)("Other", (Signature,), {"__module__": __name__, "x": shared, "y": OutputField()})
+    other = type(Signature)(
+        "Other",
+        (Signature,),
+        {"__module__": __name__, "x": shared, "y": OutputField()},
+    )
     assert other.check_inputs({"x": value}) == {"x": value}
     with pytest.raises(InputError):
         signed.check_inputs({"x": value})
@@ -678,8 +790,14 @@ def test_an_input_that_takes_none_may_be_left_out() -> None:
         size: int | None = InputField(3)
         answer = OutputField()
 
-    for made in (Maybe, Maybe.append("more", InputField(), str | None), Signature("limit: int | None, size: Optional[int] = 3 -> answer")):
-        assert made.check_inputs({}) == {"limit": None, "size": 3} | ({"more": None} if "more" in made.input_fields else {})
+    for made in (
+        Maybe,
+        Maybe.append("more", InputField(), str | None),
+        Signature("limit: int | None, size: Optional[int] = 3 -> answer"),
+    ):
+        assert made.check_inputs({}) == {"limit": None, "size": 3} | (
+            {"more": None} if "more" in made.input_fields else {}
+        )
     with pytest.raises(InputError, match="`limit` should be a valid integer"):
         Maybe.check_inputs({"limit": "x"})
 
@@ -725,11 +843,21 @@ def test_a_type_that_pydantic_cannot_check_is_named_with_its_field() -> None:
     class Shape(Protocol):
         sides: int
 
-    with pytest.raises(SignatureError, match=r"Field `a`: values of the type .*Shape.* cannot be checked"):
+    with pytest.raises(
+        SignatureError,
+        match=r"Field `a`: values of the type .*Shape.* cannot be checked",
+    ):
         Signature({"a": (Shape, InputField()), "b": OutputField()}).check_inputs({"a": 1})
     for kind in (Shape, Self):
-        with pytest.raises(SignatureError, match=r"Values of the type (Shape|.*Self) cannot be checked"):
-            ChatAdapter().format(Signature({"a": InputField(), "b": (kind, OutputField())}), [], {"a": 1})
+        with pytest.raises(
+            SignatureError,
+            match=r"Values of the type (Shape|.*Self) cannot be checked",
+        ):
+            ChatAdapter().format(
+                Signature({"a": InputField(), "b": (kind, OutputField())}),
+                [],
+                {"a": 1},
+            )
 
 
 def test_a_field_that_a_dataclass_computes_is_not_asked_for() -> None:
@@ -744,7 +872,12 @@ def test_a_field_that_a_dataclass_computes_is_not_asked_for() -> None:
             self.total = 2 * self.price
 
     made = Signature({"q": InputField(), "order": (Order, OutputField())})
-    schema = {"title": "Order", "type": "object", "properties": {"price": {"type": "integer"}}, "required": ["price"]}
+    schema = {
+        "title": "Order",
+        "type": "object",
+        "properties": {"price": {"type": "integer"}},
+        "required": ["price"],
+    }
     assert made.output_schema()["$defs"] == {"Order": schema}
     assert "total" not in ChatAdapter().format(made, [], {"q": "?"})[0]["content"]
     assert made.check_output("order", '{"price": 2}').total == 4

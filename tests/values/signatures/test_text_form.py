@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 from decimal import Decimal
-from typing import Any, Callable, Literal, Optional  # noqa: UP035  as the text form names it
+from typing import Any, Callable, Literal, Optional
 
 import pytest
 from hypothesis import given
@@ -33,7 +33,9 @@ def types(text: str, **custom: Any) -> dict[str, Any]:
 def test_names_types_and_defaults_are_read() -> None:
     """D43, U144."""
     fields = read_fields("question, k: int = 3 -> answer: list[str], score: float")
-    assert [(name, field.role, field.annotation, field.is_untyped) for name, field in fields.items()] == [
+    assert [
+        (name, field.role, field.annotation, field.is_untyped) for name, field in fields.items()
+    ] == [
         ("question", "input", str, True),
         ("k", "input", int, False),
         ("answer", "output", list[str], False),
@@ -50,7 +52,7 @@ def test_names_types_and_defaults_are_read() -> None:
         (r"Literal['it\'s, or', 'not']", Literal["it's, or", "not"]),
         ("Callable[[int, list[str]], bool]", Callable[[int, list[str]], bool]),
         ("Literal[1, None, -2]", Literal[1, None, -2]),  # noqa: PYI061
-        ("Optional[int]", Optional[int]),  # noqa: UP045
+        ("Optional[int]", Optional[int]),
         ("int | None", int | None),
         ("'int' | str", int | str),
         ("typing.Any", Any),
@@ -70,10 +72,16 @@ def test_types_are_known_by_name(written: str, kind: Any) -> None:
 
 def test_own_types_are_given_by_name() -> None:
     """D43."""
-    assert types("a: Place -> b: list[geo.Place]", Place=Point, **{"geo.Place": Point}) == {"a": Point, "b": list[Point]}
+    assert types("a: Place -> b: list[geo.Place]", Place=Point, **{"geo.Place": Point}) == {
+        "a": Point,
+        "b": list[Point],
+    }
     with pytest.raises(SignatureError, match=r"`b`.*unknown type `Place`.*custom_types"):
         Signature("a -> b: Place")
-    assert Signature("a -> b: Place", custom_types={"Place": Point}).output_fields["b"].annotation is Point
+    assert (
+        Signature("a -> b: Place", custom_types={"Place": Point}).output_fields["b"].annotation
+        is Point
+    )
 
 
 Alias = dict[str, Point]
@@ -87,10 +95,19 @@ def test_types_are_found_in_the_scope_of_the_caller() -> None:
         y: int
 
     def inner() -> type[Signature]:
-        return Signature("a: Point, b: list[Local] | None, c: dt.date, d: Alias, e: Text -> f: contextlib.ExitStack")
+        return Signature(
+            "a: Point, b: list[Local] | None, c: dt.date, d: Alias, e: Text -> f: contextlib.ExitStack",
+        )
 
     found = {name: field.annotation for name, field in inner().fields.items()}
-    assert found == {"a": Point, "b": list[Local] | None, "c": dt.date, "d": Alias, "e": Point, "f": contextlib.ExitStack}
+    assert found == {
+        "a": Point,
+        "b": list[Local] | None,
+        "c": dt.date,
+        "d": Alias,
+        "e": Point,
+        "f": contextlib.ExitStack,
+    }
     assert Predict[Any]("a: Point -> b: Local").signature.fields["b"].annotation is Local
     assert Signature("a -> b: Local", custom_types={"Local": Point}).fields["b"].annotation is Point
 
@@ -98,7 +115,12 @@ def test_types_are_found_in_the_scope_of_the_caller() -> None:
 def test_a_name_that_is_no_type_is_not_found_in_the_scope_of_the_caller() -> None:
     datetime = dt.datetime  # as after `from datetime import datetime`: `datetime.date` is a method
     list = str  # noqa: A001  Python's own types keep their names
-    assert types("a -> b: datetime.date, c: datetime, d: list[int]") == {"a": str, "b": dt.date, "c": datetime, "d": [].__class__[int]}
+    assert types("a -> b: datetime.date, c: datetime, d: list[int]") == {
+        "a": str,
+        "b": dt.date,
+        "c": datetime,
+        "d": [].__class__[int],
+    }
     assert list is str
     for written in ("NotAType", "dt", "types", "contextlib.suppress.__init__"):
         with pytest.raises(SignatureError, match=f"unknown type `{written}`"):
@@ -106,7 +128,11 @@ def test_a_name_that_is_no_type_is_not_found_in_the_scope_of_the_caller() -> Non
 
 
 def test_public_types_of_ferrule_are_found_by_their_full_names() -> None:
-    assert types("a: ferrule.Image, b: list[ferrule.Tool] -> c: ferrule.ToolCalls") == {"a": Image, "b": list[Tool], "c": ToolCalls}
+    assert types("a: ferrule.Image, b: list[ferrule.Tool] -> c: ferrule.ToolCalls") == {
+        "a": Image,
+        "b": list[Tool],
+        "c": ToolCalls,
+    }
     for written in ("ferrule.tool", "ferrule.Nothing", "ferrule._Hidden"):
         with pytest.raises(SignatureError, match="unknown type"):
             Signature(f"a -> b: {written}")
@@ -161,5 +187,8 @@ def test_any_text_is_a_signature_or_a_signature_error(text: str) -> None:
 
 def test_a_list_of_types_is_no_type() -> None:
     """Ours: any value fitted."""
-    with pytest.raises(SignatureError, match=r"Field `b`: '\[int\]' is not a type; write `list\[int\]`"):
+    with pytest.raises(
+        SignatureError,
+        match=r"Field `b`: '\[int\]' is not a type; write `list\[int\]`",
+    ):
         read_fields("a -> b: [int]")

@@ -51,7 +51,15 @@ def _show_version(wanted: bool) -> None:
 
 
 def _options(
-    _: Annotated[bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)] = False,
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Show the version and exit.",
+            callback=_show_version,
+            is_eager=True,
+        ),
+    ] = False,
 ) -> None:
     """Run agents that call your tools, and manage their stored runs."""
 
@@ -83,8 +91,13 @@ def run_command(arguments: Sequence[str]) -> int:
                 say("\nInterrupted.")
             return ended.code if isinstance(ended.code, int) else ExitCode.FAILED
         except FerruleError as error:
-            return say(in_options(error), ExitCode.USAGE if isinstance(error, USAGE_ERRORS) else ExitCode.FAILED)
-        except OSError as error:  # a file that this user may not read, or a disk without room for the output
+            return say(
+                in_options(error),
+                ExitCode.USAGE if isinstance(error, USAGE_ERRORS) else ExitCode.FAILED,
+            )
+        except (
+            OSError
+        ) as error:  # a file that this user may not read, or a disk without room for the output
             return say(f"The command stopped: {error}", ExitCode.FAILED)
     return ExitCode.DONE
 

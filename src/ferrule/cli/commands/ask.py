@@ -18,58 +18,101 @@ from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import ask_at_terminal
 from ferrule.cli.screen import Screen, console_on, in_options, print_json, say, usage_document
 from ferrule.cli.stores import sqlite_place
+from ferrule.encoding.safe_text import one_line, reveal
 from ferrule.errors import ConfigurationError, FerruleError
 from ferrule.programs.react import ReAct
 from ferrule.runs.run import Run
 from ferrule.runs.store.sqlite import SQLiteStore
 from ferrule.runs.stream import EventStream
-from ferrule.values.encoding.safe_text import one_line, reveal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from ferrule.values.confirmation.question import Decision, Question
-    from ferrule.values.run.event import Event
-    from ferrule.values.run.outcome import Prediction
+    from ferrule.approval.question import Decision, Question
+    from ferrule.events import Event
+    from ferrule.values.outcome import Prediction
 
 _RESERVED = ("trajectory", "usage", "reason")
 """Keys of the JSON document beside the outputs."""
 
 
-def ask_question(  # noqa: PLR0917  one parameter an option
-    question: Annotated[str, typer.Argument(help="The question: the first input of the signature. `-` reads standard input.")],
+def ask_question(
+    question: Annotated[
+        str,
+        typer.Argument(
+            help="The question: the first input of the signature. `-` reads standard input.",
+        ),
+    ],
     tools: Annotated[
         list[str] | None,
-        typer.Option("--tools", help="A .py file, a folder, or module[:name] with tools. May be repeated. Default: four sample tools."),
+        typer.Option(
+            "--tools",
+            help="A .py file, a folder, or module[:name] with tools. May be repeated. Default: four sample tools.",
+        ),
     ] = None,
     signature: Annotated[str, typer.Option(help="The inputs and outputs.")] = "question -> answer",
-    inputs: Annotated[list[str] | None, typer.Option("--input", help="Another input, as name=value. May be repeated.")] = None,
-    lm: Annotated[str | None, typer.Option(help="The model, as provider/model. Default: OfflineLM, which needs no key.")] = None,
-    base_url: Annotated[str | None, typer.Option(help="The address of the model's server. Default: its provider's.")] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", help="Another input, as name=value. May be repeated."),
+    ] = None,
+    lm: Annotated[
+        str | None,
+        typer.Option(help="The model, as provider/model. Default: OfflineLM, which needs no key."),
+    ] = None,
+    base_url: Annotated[
+        str | None,
+        typer.Option(help="The address of the model's server. Default: its provider's."),
+    ] = None,
     adapter: Annotated[
-        str | None, typer.Option(help="chat, json, xml (calls in the text), or native. Default: what the model supports.")
+        str | None,
+        typer.Option(
+            help="chat, json, xml (calls in the text), or native. Default: what the model supports.",
+        ),
     ] = None,
     max_iters: Annotated[int, typer.Option(min=1, help="The maximum number of steps.")] = 20,
     as_json: JSON = False,
     mcp: MCP = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Run tools of --mcp servers without confirmation.")] = False,
-    store: Annotated[str | None, typer.Option("--store", help="Keep the run in this SQLite file, for `ferrule show` and others.")] = None,
-    resume: Annotated[str | None, typer.Option("--resume", metavar="RUN", help="Continue this run of --store with these tools.")] = None,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", help="Run tools of --mcp servers without confirmation."),
+    ] = False,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store",
+            help="Keep the run in this SQLite file, for `ferrule show` and others.",
+        ),
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume",
+            metavar="RUN",
+            help="Continue this run of --store with these tools.",
+        ),
+    ] = None,
     deps: DEPS = None,
 ) -> int:
     """Answer a question with tools, and show each step as it happens."""
     chosen_adapter, native = parse.choose_adapter(adapter)
     with parse.open_servers(mcp or (), trusted=yes, alone=not tools) as servers:
         if servers and yes:
-            say(f"--yes: the tools of {', '.join(each.name for each in servers)} run without confirmation.")
+            say(
+                f"--yes: the tools of {', '.join(each.name for each in servers)} run without confirmation.",
+            )
         own = parse.load_tools(tools or ()) if tools or not servers else []
         native = True if lm is None else native  # `OfflineLM` calls declared tools only
         agent = ReAct(signature, [*servers, *own], max_iters, native=native)
         values = parse.parse_inputs(agent.signature, question, inputs or ())
-        if as_json and (taken := [name for name in agent.signature.plan.outputs if name in _RESERVED]):
+        if as_json and (
+            taken := [name for name in agent.signature.plan.outputs if name in _RESERVED]
+        ):
             msg = f"With --json, an output cannot be named `{taken[0]}`: the document uses this key. Choose another name."
             raise ConfigurationError(msg)
-        with parse.open_model(lm, base_url) as model, settings.context(lm=model, adapter=chosen_adapter):
+        with (
+            parse.open_model(lm, base_url) as model,
+            settings.context(lm=model, adapter=chosen_adapter),
+        ):
             if lm is None:
                 say(parse.OFFLINE_NOTE)
             with open_kept(agent, values, store, resume, parse.make_deps(deps)) as stream:
@@ -77,11 +120,19 @@ def ask_question(  # noqa: PLR0917  one parameter an option
 
 
 @contextmanager
-def open_kept(agent: ReAct, values: dict[str, Any], store: str | None, run_id: str | None, deps: Any) -> Generator[EventStream]:
+def open_kept(
+    agent: ReAct,
+    values: dict[str, Any],
+    store: str | None,
+    run_id: str | None,
+    deps: Any,
+) -> Generator[EventStream]:
     """The stream of a new run, kept in the file `store` if there is one, or of the run with this id there."""
     if store is None:
         if run_id is not None:
-            raise ConfigurationError("`--resume` needs the file that holds the run: add `--store FILE`.")
+            raise ConfigurationError(
+                "`--resume` needs the file that holds the run: add `--store FILE`.",
+            )
         yield agent.bind(**values).stream(deps=deps)
         return
     if run_id is not None and not Path(store).is_file():
@@ -121,12 +172,22 @@ def _run(stream: EventStream, store: str | None, *, as_json: bool) -> int:
             why = "This is not a terminal" if ask is None else "The input ended without a decision"
             return say(f"{why}, so the call was not run. {how}", ExitCode.WAITING)
         case _:
-            kind = "" if run.error is None or isinstance(run.error, FerruleError) else f"{type(run.error).__name__}: "
-            return say(f"The run failed. {kind}{in_options(run.error) if run.error is not None else ''}", ExitCode.FAILED)
+            kind = (
+                ""
+                if run.error is None or isinstance(run.error, FerruleError)
+                else f"{type(run.error).__name__}: "
+            )
+            return say(
+                f"The run failed. {kind}{in_options(run.error) if run.error is not None else ''}",
+                ExitCode.FAILED,
+            )
 
 
 def follow_stream(
-    stream: EventStream, *, on_event: Callable[[Event], None], ask: Callable[[Question], Decision | None] | None = None
+    stream: EventStream,
+    *,
+    on_event: Callable[[Event], None],
+    ask: Callable[[Question], Decision | None] | None = None,
 ) -> Run:
     """Run until the run is `done` or `failed`, or `waiting` without a decision. Raises only interrupts; `run.error` holds other errors."""
     run = stream.run
@@ -154,4 +215,9 @@ def _consume(stream: EventStream, on_event: Callable[[Event], None]) -> None:
 
 def _document(prediction: Prediction) -> dict[str, Any]:
     usage = usage_document(prediction.usage)
-    return {**prediction, "trajectory": dict(prediction.trajectory), "usage": usage, "reason": prediction.reason}
+    return {
+        **prediction,
+        "trajectory": dict(prediction.trajectory),
+        "usage": usage,
+        "reason": prediction.reason,
+    }

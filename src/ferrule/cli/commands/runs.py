@@ -13,28 +13,34 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from ferrule import settings
+from ferrule.approval.question import DECIDED
 from ferrule.cli.arguments import find_program, make_deps, model_setting, text_or_stdin
 from ferrule.cli.commands.tools import DEPS, JSON  # noqa: TC001  typer reads annotations at run time
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import read_edits, user_name
 from ferrule.cli.screen import call_text, in_options, print_json, say, usage_document, usage_text
 from ferrule.cli.stores import DEFAULT_STORE, StorePlace, is_dsn, open_store
+from ferrule.encoding.encode import json_text, jsonable
+from ferrule.encoding.safe_text import one_line, printable, reveal
+from ferrule.encoding.stored import LAST_TIME, reading
 from ferrule.errors import ConfigurationError, StoreError
+from ferrule.record import replace
 from ferrule.runs.protocols import check_status
-from ferrule.values.confirmation.question import DECIDED
-from ferrule.values.encoding.encode import json_text, jsonable
-from ferrule.values.encoding.safe_text import one_line, printable, reveal
-from ferrule.values.encoding.stored import LAST_TIME, reading
-from ferrule.values.record import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from ferrule.approval.question import Decision, Question
     from ferrule.runs.protocols import Store, Stored, Summary
-    from ferrule.values.confirmation.question import Decision, Question
 
 _Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run, or its beginning.")]
-_QuestionId = Annotated[str | None, typer.Argument(metavar="QUESTION", help="The id of the question, or its beginning, if several wait.")]
+_QuestionId = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="QUESTION",
+        help="The id of the question, or its beginning, if several wait.",
+    ),
+]
 
 
 _LEGEND = "(4.0 is the first call of act 4, or its first decision; p: verdicts on the next calls; ?: asked in a call, or after a crash)"
@@ -45,8 +51,19 @@ _MOST_LISTED = 20
 
 
 def list_runs(
-    status: Annotated[str | None, typer.Option(help="Only runs that are queued, running, waiting, done, failed or cancelled.")] = None,
-    stuck: Annotated[bool, typer.Option("--stuck", help="Only runs with work that no worker can take, with the reason.")] = False,
+    status: Annotated[
+        str | None,
+        typer.Option(
+            help="Only runs that are queued, running, waiting, done, failed or cancelled.",
+        ),
+    ] = None,
+    stuck: Annotated[
+        bool,
+        typer.Option(
+            "--stuck",
+            help="Only runs with work that no worker can take, with the reason.",
+        ),
+    ] = False,
     store: StorePlace = DEFAULT_STORE,
     as_json: JSON = False,
 ) -> int:
@@ -59,7 +76,9 @@ def list_runs(
     if as_json:
         return print_json(list(map(_line_document, runs)), indent=None)
     for each in runs:
-        _print(f"{_shown_id(each.id)}  {each.status:<9}  {_time(each.updated_at)}  {each.program}{_note(each)}")
+        _print(
+            f"{_shown_id(each.id)}  {each.status:<9}  {_time(each.updated_at)}  {each.program}{_note(each)}",
+        )
         for question in each.questions:
             _print(f"    {_question_line(each, question)}")
     return ExitCode.DONE
@@ -69,7 +88,10 @@ def show_run(
     run: _Run,
     store: StorePlace = DEFAULT_STORE,
     as_json: JSON = False,
-    as_html: Annotated[bool, typer.Option("--html", help="Print the run as one HTML file.")] = False,
+    as_html: Annotated[
+        bool,
+        typer.Option("--html", help="Print the run as one HTML file."),
+    ] = False,
 ) -> int:
     """Show a run: inputs, journal and questions."""
     if as_json and as_html:
@@ -93,7 +115,10 @@ def show_run(
 def approve_call(
     run: _Run,
     question: _QuestionId = None,
-    edit: Annotated[list[str] | None, typer.Option("--edit", help="A changed argument, as name=value. May be repeated.")] = None,
+    edit: Annotated[
+        list[str] | None,
+        typer.Option("--edit", help="A changed argument, as name=value. May be repeated."),
+    ] = None,
     store: StorePlace = DEFAULT_STORE,
 ) -> int:
     """Approve a waiting call, unchanged or with changed arguments."""
@@ -119,8 +144,16 @@ def deny_call(
 
 def reply_to_question(
     run: _Run,
-    text: Annotated[str, typer.Argument(help="The answer for the model; the call does not run. `-` reads standard input.")],
-    question: Annotated[str | None, typer.Option("--question", help="The id of the question, if several wait.")] = None,
+    text: Annotated[
+        str,
+        typer.Argument(
+            help="The answer for the model; the call does not run. `-` reads standard input.",
+        ),
+    ],
+    question: Annotated[
+        str | None,
+        typer.Option("--question", help="The id of the question, if several wait."),
+    ] = None,
     store: StorePlace = DEFAULT_STORE,
 ) -> int:
     """Answer a question of the model or program. A reply can also be the result of a call that may have run."""
@@ -137,18 +170,32 @@ def cancel_run(run: _Run, store: StorePlace = DEFAULT_STORE) -> int:
     return ExitCode.DONE
 
 
-def resume_run(  # noqa: PLR0917  one parameter an option
+def resume_run(
     run: _Run,
-    program: Annotated[str, typer.Option(help="The program of the run: module:attribute, or file.py:attribute.")],
+    program: Annotated[
+        str,
+        typer.Option(help="The program of the run: module:attribute, or file.py:attribute."),
+    ],
     store: StorePlace = DEFAULT_STORE,
-    lm: Annotated[str | None, typer.Option(help="The model, as provider/model. Default: the model that the program sets.")] = None,
+    lm: Annotated[
+        str | None,
+        typer.Option(
+            help="The model, as provider/model. Default: the model that the program sets.",
+        ),
+    ] = None,
     deps: DEPS = None,
     migrate: Annotated[
         str | None,
-        typer.Option(help="restart-turn: if the program takes other steps than the run recorded, continue from the first difference."),
+        typer.Option(
+            help="restart-turn: if the program takes other steps than the run recorded, continue from the first difference.",
+        ),
     ] = None,
     max_recoveries: Annotated[
-        int | None, typer.Option(min=0, help="How often the run may have killed its process before it is marked as failed. Default: 5.")
+        int | None,
+        typer.Option(
+            min=0,
+            help="How often the run may have killed its process before it is marked as failed. Default: 5.",
+        ),
     ] = None,
 ) -> int:
     """Resume a run until it ends or waits. Exit code: 0 if it is done, 1 if it failed, 3 if a person must decide."""
@@ -159,7 +206,13 @@ def resume_run(  # noqa: PLR0917  one parameter an option
     with open_store(store) as opened:
         opened.max_recoveries = opened.max_recoveries if max_recoveries is None else max_recoveries
         found, loads = _find_run(opened, run).id, find_program(program)
-        loaded = Run.load(opened, found, loads, migrate="restart_turn" if migrate else False, deps=make_deps(deps))
+        loaded = Run.load(
+            opened,
+            found,
+            loads,
+            migrate="restart_turn" if migrate else False,
+            deps=make_deps(deps),
+        )
         with settings.context(**model_setting(lm)):
             loaded.resume()
         is_kept = loaded.status != "failed" or opened.summary(found).status == "failed"
@@ -180,24 +233,35 @@ def _stuck_runs(runs: list[Summary], store: Any, *, has_workers: bool) -> list[S
     from ferrule.runs.store.postgres.tickets import in_turn
 
     now, comes = store.now(), in_turn(store) if has_workers else set[str]()
-    return [found for each in runs if (found := _stuck(each, now - each.updated_at, comes)) is not None]
+    return [
+        found for each in runs if (found := _stuck(each, now - each.updated_at, comes)) is not None
+    ]
 
 
 def _stuck(run: Summary, since_s: float, in_turn: set[str]) -> Summary | None:
-    if run.leased or not (run.status in {"queued", "running"} or (run.status == "waiting" and run.decided)):
+    if run.leased or not (
+        run.status in {"queued", "running"} or (run.status == "waiting" and run.decided)
+    ):
         return None
     if run.error is not None:
         return run
     if since_s < _LONG_S or run.id in in_turn:
         return None
-    what = {"running": "Its process died", "waiting": "Its question is decided"}.get(run.status, "It is queued")
+    what = {"running": "Its process died", "waiting": "Its question is decided"}.get(
+        run.status,
+        "It is queued",
+    )
     return replace(run, error=f"{what}, and no worker has taken it up for {since_s:.0f} s.")
 
 
 def _note(run: Summary) -> str:
     """What a status alone does not say: the error, or that the process of a run is gone."""
     is_interrupted = run.status == "running" and not run.leased and run.error is None
-    note = "interrupted: no process executes it; `ferrule resume` continues it" if is_interrupted else run.error
+    note = (
+        "interrupted: no process executes it; `ferrule resume` continues it"
+        if is_interrupted
+        else run.error
+    )
     return f"  ({_barred(note)})" if note else ""
 
 
@@ -220,25 +284,42 @@ def _choose_one(prefix: str | None, candidates: Mapping[str, Any], noun: str) ->
         listed = chosen or list(candidates)
         more = f" and {len(listed) - _MOST_LISTED} more" if len(listed) > _MOST_LISTED else ""
         there = (", ".join(map(_shown_id, listed[:_MOST_LISTED])) or "none") + more
-        raise StoreError(f"{'Several' if chosen else 'No'} {noun}{'s' if chosen else ''}{of}; there are: {there}.")
+        raise StoreError(
+            f"{'Several' if chosen else 'No'} {noun}{'s' if chosen else ''}{of}; there are: {there}.",
+        )
     return candidates[chosen[0]]
 
 
-def _decide(path: str, run: str, question: str | None, decide: Callable[[Question], Decision]) -> int:
+def _decide(
+    path: str,
+    run: str,
+    question: str | None,
+    decide: Callable[[Question], Decision],
+) -> int:
     with open_store(path) as store:
         found = _find_run(store, run)
         asked = _choose_one(question, {each.id: each for each in found.questions}, "question")
         decision = decide(asked).signed(user_name(), "cli")
         store.decide(found.id, decision)
-    _print(f"{_shown_id(found.id)} {asked.id}: {DECIDED[decision.kind]}. It takes effect when the run is resumed.")
+    _print(
+        f"{_shown_id(found.id)} {asked.id}: {DECIDED[decision.kind]}. It takes effect when the run is resumed.",
+    )
     return ExitCode.DONE
 
 
 def _run_document(run: Summary, stored: Stored) -> dict[str, Any]:
     """A run with its journal as JSON; see docs/reference/cli.md."""
     head = json.loads(stored.head)
-    entries = [{**_shown_entry(json.loads(entry)), "at": at} for entry, at in zip(stored.entries, stored.times, strict=True)]
-    return {**_line_document(run), "args": head["args"], "inputs": head["inputs"], "journal": entries}
+    entries = [
+        {**_shown_entry(json.loads(entry)), "at": at}
+        for entry, at in zip(stored.entries, stored.times, strict=True)
+    ]
+    return {
+        **_line_document(run),
+        "args": head["args"],
+        "inputs": head["inputs"],
+        "journal": entries,
+    }
 
 
 def _run_lines(run: Summary, stored: Stored) -> Iterator[str]:
@@ -269,7 +350,9 @@ def _shown_entry(entry: dict[str, Any]) -> dict[str, Any]:
     if entry["kind"] == "model":
         value = {name: each for name, each in value.items() if name not in {"extra", "others"}}
     elif entry["kind"] == "begun" and isinstance(value, dict):
-        value = {name: each for name, each in cast("dict[str, Any]", value).items() if name != "key"}
+        value = {
+            name: each for name, each in cast("dict[str, Any]", value).items() if name != "key"
+        }
     return {**entry, "value": value}
 
 
@@ -278,9 +361,17 @@ def _entry_words(entry: Mapping[str, Any]) -> tuple[str, str]:
     value, kind, digest = entry["value"], entry["kind"], str(entry["digest"])
     if kind == "once" and digest.startswith("policy "):
         calls = json.loads(digest.removeprefix("policy "))
-        ruled = [(each[0], call[0], each[1]) for call, each in zip(calls, value, strict=False) if each is not None]
-        return "policy", "; ".join(f"{verdict} {name}{f': {reason}' if reason else ''}" for verdict, name, reason in ruled)
-    if kind == "once" and isinstance(value, float) and entry["slot"].endswith("?"):  # when the question there counts as denied
+        ruled = [
+            (each[0], call[0], each[1])
+            for call, each in zip(calls, value, strict=False)
+            if each is not None
+        ]
+        return "policy", "; ".join(
+            f"{verdict} {name}{f': {reason}' if reason else ''}" for verdict, name, reason in ruled
+        )
+    if (
+        kind == "once" and isinstance(value, float) and entry["slot"].endswith("?")
+    ):  # when the question there counts as denied
         asked, _, call = digest.partition(" ")
         return "question", f"{asked} until {_time(value)}: {call}"
     return kind, _entry_text(kind, value, digest)
@@ -298,14 +389,23 @@ def _entry_text(kind: str, value: Any, digest: str) -> str:
         case "begun":
             return digest
         case "result":
-            content = value["content"] if isinstance(value["content"], str) else json_text(value["content"])
+            content = (
+                value["content"]
+                if isinstance(value["content"], str)
+                else json_text(value["content"])
+            )
             return f"{value['name']} {'failed' if value.get('is_error') else 'returned'}: {content}"
         case "decision":
-            who, way = (f"{word} {value[key]}" if value[key] else "" for word, key in (("by", "by"), ("via", "via")))
+            who, way = (
+                f"{word} {value[key]}" if value[key] else ""
+                for word, key in (("by", "by"), ("via", "via"))
+            )
             changed = f"with {json_text(value['args'])}" if value["args"] else ""
             when = f"at {_time(value['at'])}" if value["at"] else ""
             call = digest.partition(" ")[2]  # last, so that a long call does not cut off the name
-            return " ".join(filter(None, (value["kind"], changed, value["text"], who, way, when))) + (f": {call}" if call else "")
+            return " ".join(
+                filter(None, (value["kind"], changed, value["text"], who, way, when)),
+            ) + (f": {call}" if call else "")
         case "once":
             return f"{digest.partition(' ')[0]} = {json_text(value)}"
         case _:
@@ -323,7 +423,9 @@ def _question_line(run: Summary, question: Question) -> str:
 
 
 def _question_text(question: Question) -> str:
-    return _barred(reveal(question.text))  # a person decides on exactly this text, so it shows invisible characters by their numbers
+    return _barred(
+        reveal(question.text),
+    )  # a person decides on exactly this text, so it shows invisible characters by their numbers
 
 
 def _barred(text: str) -> str:

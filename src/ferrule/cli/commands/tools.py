@@ -20,29 +20,41 @@ from ferrule.cli.arguments import find_attribute, find_program, load_tools, open
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.screen import console_on, print_json, say
 from ferrule.cli.stores import sqlite_place
+from ferrule.encoding.safe_text import one_line, printable
 from ferrule.errors import ConfigurationError, DuplicateToolError
-from ferrule.models.http.loopback import is_loopback
+from ferrule.net.loopback import is_loopback
 from ferrule.programs.module import Module
+from ferrule.record import fields_of
+from ferrule.schema.lowering.lower import TARGETS, SchemaLoss, Target, lower_tools
 from ferrule.tools.definition.attributes import describe_confirmation
 from ferrule.tools.toolbox import Toolbox
-from ferrule.values.encoding.safe_text import one_line, printable
-from ferrule.values.record import fields_of
-from ferrule.values.schema.lowering.lower import TARGETS, SchemaLoss, Target, lower_tools
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
-PLACES = Annotated[list[str] | None, typer.Argument(help=".py files, folders, or module[:name]. Default: four sample tools.")]
+PLACES = Annotated[
+    list[str] | None,
+    typer.Argument(help=".py files, folders, or module[:name]. Default: four sample tools."),
+]
 MCP = Annotated[
     list[str] | None,
-    typer.Option("--mcp", help="An MCP server: a command line, a URL, or an editor's JSON file. May be repeated."),
+    typer.Option(
+        "--mcp",
+        help="An MCP server: a command line, a URL, or an editor's JSON file. May be repeated.",
+    ),
 ]
-JSON = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, and nothing else.")]
+JSON = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON document on standard output, and nothing else."),
+]
 DEPS = Annotated[
     str | None,
-    typer.Option("--deps", help="What tools get as `ctx.deps`: module:factory, where factory is a function without arguments, or a value."),
+    typer.Option(
+        "--deps",
+        help="What tools get as `ctx.deps`: module:factory, where factory is a function without arguments, or a value.",
+    ),
 ]
 _FOLDERS = re.compile(r".*[./\\]")
 _TOKEN_VARIABLE = "FERRULE_SERVE_TOKEN"  # noqa: S105  a name
@@ -67,7 +79,10 @@ def list_tools(places: PLACES = None, as_json: JSON = False, mcp: MCP = None) ->
         console.print(Text(printable(tool.name), "bold cyan"))
         console.print(Text(indent(printable(str(tool.desc or "")), "  ")), soft_wrap=True)
         asks = describe_confirmation(tool.require_confirmation)
-        console.print(Text(f"  effect: {tool.effect}; asks a person: {asks}", "dim"), soft_wrap=True)
+        console.print(
+            Text(f"  effect: {tool.effect}; asks a person: {asks}", "dim"),
+            soft_wrap=True,
+        )
         schema = printable(json.dumps(tool.parameters, indent=2, ensure_ascii=False))
         console.print(Text(indent(schema, "  "), "dim"), soft_wrap=True)
     return ExitCode.DONE
@@ -75,7 +90,10 @@ def list_tools(places: PLACES = None, as_json: JSON = False, mcp: MCP = None) ->
 
 def lint_tools(
     places: PLACES = None,
-    target: Annotated[list[str] | None, typer.Option(help=f"{', '.join(TARGETS)}. May be repeated. Default: all.")] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(help=f"{', '.join(TARGETS)}. May be repeated. Default: all."),
+    ] = None,
     as_json: JSON = False,
 ) -> int:
     """Show what providers do not enforce in schemas.
@@ -85,7 +103,9 @@ def lint_tools(
     targets = choose_targets(target or ())
     losses = find_losses(places or (), targets)
     if as_json:
-        print_json([{"target": target, "tool": tool, **fields_of(loss)} for target, tool, loss in losses])
+        print_json(
+            [{"target": target, "tool": tool, **fields_of(loss)} for target, tool, loss in losses],
+        )
     else:
         _print_losses(console_on(sys.stdout), losses, targets)
     return ExitCode.FAILED if losses else ExitCode.DONE
@@ -95,7 +115,9 @@ def choose_targets(names: Sequence[str]) -> tuple[Target, ...]:
     """The targets with these names; all without names. Raises `ConfigurationError` for an unknown name."""
     unknown = [name for name in names if name not in TARGETS]
     if unknown:
-        raise ConfigurationError(f"There is no target {unknown[0]!r}; there are: {', '.join(TARGETS)}.")
+        raise ConfigurationError(
+            f"There is no target {unknown[0]!r}; there are: {', '.join(TARGETS)}.",
+        )
     return tuple(target for target in TARGETS if target in names or not names)
 
 
@@ -123,50 +145,97 @@ def _print_losses(console: Console, losses: Sequence[Loss], targets: Sequence[Ta
             console.print(Text(line), soft_wrap=True)
 
 
-def serve_tools(  # noqa: PLR0917  one parameter an option
+def serve_tools(
     places: Annotated[
-        list[str] | None, typer.Argument(help=".py files, folders, module[:name], or file.py:program. Default: four sample tools.")
+        list[str] | None,
+        typer.Argument(
+            help=".py files, folders, module[:name], or file.py:program. Default: four sample tools.",
+        ),
     ] = None,
-    http: Annotated[bool, typer.Option("--http", help="Serve over HTTP instead of standard input and output.")] = False,
+    http: Annotated[
+        bool,
+        typer.Option("--http", help="Serve over HTTP instead of standard input and output."),
+    ] = False,
     host: Annotated[str, typer.Option(help="The address to listen on with --http.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on with --http.")] = 8000,
-    allowed_host: Annotated[list[str] | None, typer.Option(help="A host name that requests may use. May be repeated.")] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A host name that requests may use. May be repeated."),
+    ] = None,
     token: Annotated[
-        str | None, typer.Option(help=f"The bearer token of clients. Other users can see it: {_TOKEN_VARIABLE} or --token-file hides it.")
+        str | None,
+        typer.Option(
+            help=f"The bearer token of clients. Other users can see it: {_TOKEN_VARIABLE} or --token-file hides it.",
+        ),
     ] = None,
     token_file: Annotated[str | None, typer.Option(help="A file that holds the token.")] = None,
-    no_token: Annotated[bool, typer.Option("--no-token", help="Answer other machines without a token.")] = False,
+    no_token: Annotated[
+        bool,
+        typer.Option("--no-token", help="Answer other machines without a token."),
+    ] = False,
     name: Annotated[str, typer.Option(help="The server's name.")] = "ferrule",
-    mask_errors: Annotated[bool, typer.Option("--mask-errors", help="Hide from clients why a tool failed.")] = False,
+    mask_errors: Annotated[
+        bool,
+        typer.Option("--mask-errors", help="Hide from clients why a tool failed."),
+    ] = False,
     store: Annotated[
-        str | None, typer.Option(help="A SQLite file for the runs of programs, so that clients' tasks continue after a restart.")
+        str | None,
+        typer.Option(
+            help="A SQLite file for the runs of programs, so that clients' tasks continue after a restart.",
+        ),
     ] = None,
 ) -> int:
     """Serve tools and programs to MCP clients. The transport is standard input and output or, with --http, HTTP."""
-    from ferrule.bridges.mcp.server.app import MCPApp
+    from ferrule.mcp_bridge.server.app import MCPApp
     from ferrule.runs.store.sqlite import SQLiteStore
 
     options = _http_options(host, token, token_file, no_token=no_token) if http else {}
     if not http and (token, token_file, no_token) != (None, None, False):
         raise ConfigurationError("A token is for HTTP: add `--http`.")
     with redirect_stdout(sys.stderr):  # what the files print while they load
-        served = [each for place in places or () for each in _tools_or_program(place, _served_name(place, places or ()))] or load_tools(())
+        served = [
+            each
+            for place in places or ()
+            for each in _tools_or_program(place, _served_name(place, places or ()))
+        ] or load_tools(())
     try:
-        app = MCPApp(served, name=name, mask_errors=mask_errors, store=None if store is None else SQLiteStore(sqlite_place(store, "serve")))
+        app = MCPApp(
+            served,
+            name=name,
+            mask_errors=mask_errors,
+            store=None if store is None else SQLiteStore(sqlite_place(store, "serve")),
+        )
     except DuplicateToolError as error:
         found = str(error).partition(". ")[0]
-        raise DuplicateToolError(f"{found}: name each place once, and tools of several files as `module:name`.") from error
+        raise DuplicateToolError(
+            f"{found}: name each place once, and tools of several files as `module:name`.",
+        ) from error
 
     def announce(address: str) -> None:
         say(f"Serving {len(app.names)} tools on {address}. Ctrl-C ends it.")
         if token is not None:
-            say(f"Note: other users of this machine can see a token on the command line. {_TOKEN_VARIABLE} or --token-file hides it.")
+            say(
+                f"Note: other users of this machine can see a token on the command line. {_TOKEN_VARIABLE} or --token-file hides it.",
+            )
 
-    app.run("http", host=host, port=port, allowed_hosts=allowed_host, on_listening=announce, **options) if http else app.run()
+    app.run(
+        "http",
+        host=host,
+        port=port,
+        allowed_hosts=allowed_host,
+        on_listening=announce,
+        **options,
+    ) if http else app.run()
     return ExitCode.DONE
 
 
-def _http_options(host: str, token: str | None, token_file: str | None, *, no_token: bool) -> dict[str, Any]:
+def _http_options(
+    host: str,
+    token: str | None,
+    token_file: str | None,
+    *,
+    no_token: bool,
+) -> dict[str, Any]:
     """`verify_token` for the server, if there is a token. Raises `ConfigurationError` where other machines could call without one."""
     expected = _read_token(token, token_file)
     if expected is not None and no_token:
@@ -185,16 +254,26 @@ def _read_token(token: str | None, token_file: str | None) -> str | None:
     inherited = os.environ.pop(_TOKEN_VARIABLE, None)
     if token is not None and token_file is not None:
         raise ConfigurationError("`--token` and `--token-file` exclude each other.")
-    where = "--token" if token is not None else token_file if token_file is not None else _TOKEN_VARIABLE
+    where = (
+        "--token"
+        if token is not None
+        else token_file
+        if token_file is not None
+        else _TOKEN_VARIABLE
+    )
     if token_file is not None:
         try:
             token = Path(token_file).read_text(encoding="utf-8").strip()
         except (OSError, ValueError) as error:
-            raise ConfigurationError(f"The token file {token_file!r} cannot be read: {error}") from error
+            raise ConfigurationError(
+                f"The token file {token_file!r} cannot be read: {error}",
+            ) from error
     elif token is None:
         token = inherited or None
     if token is not None and not _TOKEN.fullmatch(token):
-        raise ConfigurationError(f"The token of `{where}` is not a bearer token: write letters, digits and `-._~+/` without blanks.")
+        raise ConfigurationError(
+            f"The token of `{where}` is not a bearer token: write letters, digits and `-._~+/` without blanks.",
+        )
     return token
 
 
@@ -211,7 +290,7 @@ def _served_name(place: str, places: Sequence[str]) -> str:
 
 def _tools_or_program(place: str, served_name: str) -> list[Any]:
     """The tools of a place; or the program or tool at `module:name` or `file.py:name`, under `served_name`."""
-    from ferrule.bridges.mcp.server.tools import serve_one
+    from ferrule.mcp_bridge.server.tools import serve_one
 
     where, _, name = place.rpartition(":")
     if where.endswith(".py"):
@@ -220,4 +299,6 @@ def _tools_or_program(place: str, served_name: str) -> list[Any]:
     if isinstance(named, Module):
         return [serve_one(cast("Module", named), served_name)]
     tools = load_tools([place])
-    return [serve_one(tools[0], served_name)] if served_name != name and len(tools) == 1 else [*tools]
+    return (
+        [serve_one(tools[0], served_name)] if served_name != name and len(tools) == 1 else [*tools]
+    )

@@ -14,27 +14,46 @@ from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import user_name
 from ferrule.cli.screen import say
 from ferrule.cli.stores import DEFAULT_STORE, StorePlace, is_dsn, postgres_store
+from ferrule.encoding.safe_text import printable
 from ferrule.errors import ConfigurationError
-from ferrule.models.http.loopback import is_loopback
-from ferrule.values.encoding.safe_text import printable
+from ferrule.net.loopback import is_loopback
 
 
-def show_page(  # noqa: PLR0917  one parameter an option
+def show_page(
     program: Annotated[
-        str | None, typer.Argument(help="A program to chat with, and to resume its runs: module:attribute, or file.py:attribute.")
+        str | None,
+        typer.Argument(
+            help="A program to chat with, and to resume its runs: module:attribute, or file.py:attribute.",
+        ),
     ] = None,
     store: StorePlace = DEFAULT_STORE,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port. If it is taken, the next free one.")] = 7300,
     allowed_host: Annotated[
-        list[str] | None, typer.Option("--allowed-host", help="Another host name of the server. May be repeated.")
+        list[str] | None,
+        typer.Option("--allowed-host", help="Another host name of the server. May be repeated."),
     ] = None,
     person: Annotated[
-        list[str] | None, typer.Option("--person", help="Who decides; each gets a link. Default: you. May be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--person",
+            help="Who decides; each gets a link. Default: you. May be repeated.",
+        ),
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Refuse every decision, and open a SQLite file for reading only.")] = False,
-    lm: Annotated[str | None, typer.Option(help="The model, as provider/model. Default: the model that the program sets.")] = None,
+    read_only: Annotated[
+        bool,
+        typer.Option(
+            "--read-only",
+            help="Refuse every decision, and open a SQLite file for reading only.",
+        ),
+    ] = False,
+    lm: Annotated[
+        str | None,
+        typer.Option(
+            help="The model, as provider/model. Default: the model that the program sets.",
+        ),
+    ] = None,
     deps: DEPS = None,
 ) -> int:
     """Show runs and decide questions in a browser. With a program, also chat with it."""
@@ -45,12 +64,20 @@ def show_page(  # noqa: PLR0917  one parameter an option
     if not is_loopback(host) and not names:
         raise ConfigurationError(
             f"`--host {host}` lets other machines reach the page. Say under which name with --allowed-host NAME, and put a proxy with TLS "
-            "before it: the page itself speaks plain HTTP."
+            "before it: the page itself speaks plain HTTP.",
         )
     if program is None and (lm is not None or deps is not None):
-        raise ConfigurationError("`--lm` and `--deps` are for a program: name it first, as file.py:attribute.")
-    opened: Any = postgres_store(store) if is_dsn(store) else SQLiteStore(store, read_only=read_only)
-    options: dict[str, Any] = {"people": person or [user_name()], "allowed_hosts": names, "read_only": read_only}
+        raise ConfigurationError(
+            "`--lm` and `--deps` are for a program: name it first, as file.py:attribute.",
+        )
+    opened: Any = (
+        postgres_store(store) if is_dsn(store) else SQLiteStore(store, read_only=read_only)
+    )
+    options: dict[str, Any] = {
+        "people": person or [user_name()],
+        "allowed_hosts": names,
+        "read_only": read_only,
+    }
     if program is None:
         app = ui_app(opened, **options)
     else:
@@ -75,6 +102,8 @@ def show_page(  # noqa: PLR0917  one parameter an option
         serve_page(app, host=host, port=port, on_listening=tell)
     finally:
         if app.work is not None and app.work.at_work:
-            say(f"Interrupted: {', '.join(app.work.at_work)}. Each resumes from its journal with `ferrule resume` or this page.")
+            say(
+                f"Interrupted: {', '.join(app.work.at_work)}. Each resumes from its journal with `ferrule resume` or this page.",
+            )
         opened.close()
     return ExitCode.DONE

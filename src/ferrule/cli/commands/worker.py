@@ -16,7 +16,15 @@ from ferrule.cli.arguments import find_program, make_deps, model_setting
 from ferrule.cli.commands.tools import DEPS  # noqa: TC001  typer reads annotations at run time
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.screen import say
-from ferrule.cli.stores import DEFAULT_QUEUE, DEFAULT_STORE, QueueName, StorePlace, is_dsn, postgres_store, read_dsn
+from ferrule.cli.stores import (
+    DEFAULT_QUEUE,
+    DEFAULT_STORE,
+    QueueName,
+    StorePlace,
+    is_dsn,
+    postgres_store,
+    read_dsn,
+)
 from ferrule.errors import ConfigurationError, StoreError
 
 if TYPE_CHECKING:
@@ -26,23 +34,68 @@ _SWEEP_INTERVAL_S = 1.0
 _log = logging.getLogger("ferrule.worker")
 
 
-def run_worker(  # noqa: PLR0917  one parameter an option
-    programs: Annotated[list[str], typer.Argument(metavar="PROGRAM", help="The programs: module:attribute, or file.py:attribute.")],
+def run_worker(
+    programs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PROGRAM",
+            help="The programs: module:attribute, or file.py:attribute.",
+        ),
+    ],
     store: StorePlace = DEFAULT_STORE,
-    concurrency: Annotated[int, typer.Option(min=1, help="How many runs this worker executes at once.")] = 4,
-    total: Annotated[int | None, typer.Option("--total", min=1, help="How many all workers together execute at once.")] = None,
-    per_key: Annotated[int | None, typer.Option("--per-key", min=1, help="How many of one `queue_key` at once.")] = None,
-    per_minute: Annotated[int | None, typer.Option("--per-minute", min=1, help="How many all workers together begin in a minute.")] = None,
-    poll_s: Annotated[float, typer.Option("--poll-s", min=0.01, help="How often to look for work.")] = 0.1,
-    drain_s: Annotated[float, typer.Option("--drain-s", min=0, help="After SIGTERM or Ctrl-C: how many seconds runs may continue.")] = 30,
+    concurrency: Annotated[
+        int,
+        typer.Option(min=1, help="How many runs this worker executes at once."),
+    ] = 4,
+    total: Annotated[
+        int | None,
+        typer.Option("--total", min=1, help="How many all workers together execute at once."),
+    ] = None,
+    per_key: Annotated[
+        int | None,
+        typer.Option("--per-key", min=1, help="How many of one `queue_key` at once."),
+    ] = None,
+    per_minute: Annotated[
+        int | None,
+        typer.Option(
+            "--per-minute",
+            min=1,
+            help="How many all workers together begin in a minute.",
+        ),
+    ] = None,
+    poll_s: Annotated[
+        float,
+        typer.Option("--poll-s", min=0.01, help="How often to look for work."),
+    ] = 0.1,
+    drain_s: Annotated[
+        float,
+        typer.Option(
+            "--drain-s",
+            min=0,
+            help="After SIGTERM or Ctrl-C: how many seconds runs may continue.",
+        ),
+    ] = 30,
     queue: QueueName = DEFAULT_QUEUE,
     requeue: Annotated[
-        bool, typer.Option("--requeue", help="First put every run with pending work into the queue again, for when the queue was lost.")
+        bool,
+        typer.Option(
+            "--requeue",
+            help="First put every run with pending work into the queue again, for when the queue was lost.",
+        ),
     ] = False,
     any_version: Annotated[
-        bool, typer.Option("--any-version", help="Also take runs that another version of a program began, and continue with this one.")
+        bool,
+        typer.Option(
+            "--any-version",
+            help="Also take runs that another version of a program began, and continue with this one.",
+        ),
     ] = False,
-    lm: Annotated[str | None, typer.Option(help="The model, as provider/model. Default: the model that each program sets.")] = None,
+    lm: Annotated[
+        str | None,
+        typer.Option(
+            help="The model, as provider/model. Default: the model that each program sets.",
+        ),
+    ] = None,
     deps: DEPS = None,
 ) -> int:
     """Execute the runs of a Postgres store. A worker runs until SIGTERM or Ctrl-C."""
@@ -52,7 +105,7 @@ def run_worker(  # noqa: PLR0917  one parameter an option
 
     if not is_dsn(store):
         raise ConfigurationError(
-            "Workers need a Postgres store: --store postgresql://..., or FERRULE_STORE. A process on SQLite resumes its runs itself."
+            "Workers need a Postgres store: --store postgresql://..., or FERRULE_STORE. A process on SQLite resumes its runs itself.",
         )
     mine, given = [find_program(each) for each in programs], make_deps(deps)
     opened = postgres_store(
@@ -64,14 +117,25 @@ def run_worker(  # noqa: PLR0917  one parameter an option
     def stop(*_: object) -> None:
         stopping.set()
 
-    for name in ("SIGTERM", "SIGINT", "SIGBREAK"):  # the last is what Windows sends instead of the first
+    for name in (
+        "SIGTERM",
+        "SIGINT",
+        "SIGBREAK",
+    ):  # the last is what Windows sends instead of the first
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), stop)
     chosen, threads = model_setting(lm), ThreadPool(concurrency, runs_tools=False)
 
     async def advance(run_id: str) -> str:
         with settings.context(**chosen):
-            status = await advance_in_thread(threads, opened, run_id, mine, any_version=any_version, deps=given)
+            status = await advance_in_thread(
+                threads,
+                opened,
+                run_id,
+                mine,
+                any_version=any_version,
+                deps=given,
+            )
         _log.info("The run %s is %s", run_id, status, extra={"run_id": run_id, "status": status})
         return status
 
@@ -85,7 +149,12 @@ def run_worker(  # noqa: PLR0917  one parameter an option
 
 
 @contextmanager
-def _joined(store: Any, place: str, advance: Callable[[str], Awaitable[str]], drain_s: float) -> Generator[Any]:
+def _joined(
+    store: Any,
+    place: str,
+    advance: Callable[[str], Awaitable[str]],
+    drain_s: float,
+) -> Generator[Any]:
     """Register as a worker of the store for the block; gives the engine, which hands out queued runs."""
     dsn, liveness = read_dsn(place)
     store.join()

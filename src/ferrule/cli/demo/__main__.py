@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 def main() -> int:
     """Run the demo; returns its exit code: 0 if every answer is right."""
 
-    def load() -> Callable[[], int]:  # imports inside it: `run_loaded` names the extra that is missing
+    def load() -> Callable[
+        [],
+        int,
+    ]:  # imports inside it: `run_loaded` names the extra that is missing
         from ferrule.cli.demo.tour import run_tour
 
         return run_tour

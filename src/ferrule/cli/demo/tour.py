@@ -21,11 +21,11 @@ from ferrule.cli.commands.ask import follow_stream
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.sample_tools import TOOLS
 from ferrule.cli.screen import Screen, console_on
+from ferrule.encoding.safe_text import one_line
 from ferrule.programs.react import ReAct
 from ferrule.runs.store.sqlite import SQLiteStore
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.decorator import tool
-from ferrule.values.encoding.safe_text import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,12 +73,19 @@ class _Answer:
 def run_tour() -> int:
     """Run the demo; returns its exit code."""
     console = console_on(sys.stdout)
-    console.print(Text("ferrule connects a language model to tools: Python functions that it can call to answer a question.\n", "bold"))
+    console.print(
+        Text(
+            "ferrule connects a language model to tools: Python functions that it can call to answer a question.\n",
+            "bold",
+        ),
+    )
     console.print(
         "This demo needs no API key: instead of a language model, OfflineLM answers by fixed rules, behind a real HTTP server on this "
-        "machine that speaks OpenAI's protocol. The agent (ReAct) and the tools work as in any real program.\n"
+        "machine that speaks OpenAI's protocol. The agent (ReAct) and the tools work as in any real program.\n",
     )
-    console.print(f"The tools are four Python functions: {', '.join(function.__name__ for function in TOOLS)}.\n")
+    console.print(
+        f"The tools are four Python functions: {', '.join(function.__name__ for function in TOOLS)}.\n",
+    )
     agent = ReAct("question -> answer", TOOLS, max_iters=5)
     answers: list[_Answer] = []
     for number, question in enumerate(QUESTIONS, 1):
@@ -89,7 +96,7 @@ def run_tour() -> int:
     if _is_checkout():
         _leave_question(_open_store())
         console.print(
-            f"In a browser:     .venv/{_SCRIPTS}/ferrule ui --store {_STORE}    (these runs, and a refund that waits for your approval)"
+            f"In a browser:     .venv/{_SCRIPTS}/ferrule ui --store {_STORE}    (these runs, and a refund that waits for your approval)",
         )
     return ExitCode.DONE if all(answer.is_right for answer in answers) else ExitCode.FAILED
 
@@ -97,7 +104,10 @@ def run_tour() -> int:
 def _ask(console: Console, agent: ReAct, question: _Question) -> _Answer:
     screen = Screen(console)
     with open_model(None, None) as lm, settings.context(lm=lm):
-        run = follow_stream(agent.stream(question=question.text, store=_open_store() if _is_checkout() else None), on_event=screen.draw)
+        run = follow_stream(
+            agent.stream(question=question.text, store=_open_store() if _is_checkout() else None),
+            on_event=screen.draw,
+        )
     if run.status != "done":
         console.print(Text(f"The run is {run.status}: {run.error}\n", "red"))
         return _Answer(question, str(run.error), ())
@@ -125,16 +135,30 @@ def refund(order: str, euros: float) -> str:
 def _leave_question(store: SQLiteStore) -> None:
     """Start a run that waits for a person, and cancel the undecided ones of earlier demos."""
     for run in store.list(status="waiting", limit=None):
-        if not run.decided and [(each.call.name, each.call.args) for each in run.questions] == [("refund", _REFUND)]:
+        if not run.decided and [(each.call.name, each.call.args) for each in run.questions] == [
+            ("refund", _REFUND),
+        ]:
             store.cancel(run.id)
     call = {"name": "refund", "args": {**_REFUND, "euros": "29.90"}}
-    lm = ScriptedLM([{"text": "One of two kettles came broken, so its price is paid back.", "tool_calls": [call]}])
+    lm = ScriptedLM(
+        [
+            {
+                "text": "One of two kettles came broken, so its price is paid back.",
+                "tool_calls": [call],
+            },
+        ],
+    )
     with settings.context(lm=lm):
-        ReAct("message -> answer", [refund]).start(message="One of my two kettles came broken.", store=store)
+        ReAct("message -> answer", [refund]).start(
+            message="One of my two kettles came broken.",
+            store=store,
+        )
 
 
 def _called_tools(run: Run) -> tuple[str, ...]:
-    return tuple(call.name for step in run.trajectory.steps for call in step.calls if call.name != "finish")
+    return tuple(
+        call.name for step in run.trajectory.steps for call in step.calls if call.name != "finish"
+    )
 
 
 def _ask_mcp_server(console: Console) -> list[_Answer]:
@@ -144,9 +168,14 @@ def _ask_mcp_server(console: Console) -> list[_Answer]:
     if why_not:
         console.print(Text(f"(Skipped: {why_not}.)\n", "dim"))
         return []
-    from ferrule.bridges.mcp.client.mcp_server import MCPServer
+    from ferrule.mcp_bridge.client.mcp_server import MCPServer
 
-    console.print(Text(f"{_MCP_PACKAGES[0]} runs in its own process. The demo trusts its tools: they run without confirmation.\n", "dim"))
+    console.print(
+        Text(
+            f"{_MCP_PACKAGES[0]} runs in its own process. The demo trusts its tools: they run without confirmation.\n",
+            "dim",
+        ),
+    )
     server = MCPServer.stdio(command, name="calculator", trust=True, confirm=False)
     try:
         return [_ask(console, ReAct("question -> answer", [server], max_iters=5), _MCP_QUESTION)]
@@ -170,7 +199,7 @@ def install_mcp_server() -> tuple[str, str]:
         # One attempt: without a network the demo must not wait.
         options = ["install", "-qq", "--disable-pip-version-check", "--retries=0", "--timeout=10"]
         try:
-            done = subprocess.run(  # noqa: S603  constant arguments
+            done = subprocess.run(
                 [sys.executable, "-m", "pip", "--python", str(folder), *options, *_MCP_PACKAGES],
                 capture_output=True,
                 check=False,
@@ -186,15 +215,36 @@ def install_mcp_server() -> tuple[str, str]:
 
 def _print_summary(console: Console, answers: list[_Answer]) -> None:
     console.print(Rule(Text("What you saw", "bold"), align="left"))
-    table = Table("question", "tools that the agent called", "answer", "", box=None, header_style="dim", pad_edge=False)
+    table = Table(
+        "question",
+        "tools that the agent called",
+        "answer",
+        "",
+        box=None,
+        header_style="dim",
+        pad_edge=False,
+    )
     for answer in answers:
         sign = Text("right", "green") if answer.is_right else Text("WRONG", "red")
-        table.add_row(Text(answer.question.text), Text(one_line(", ".join(answer.called), 60)), Text(one_line(answer.text, 80)), sign)
+        table.add_row(
+            Text(answer.question.text),
+            Text(one_line(", ".join(answer.called), 60)),
+            Text(one_line(answer.text, 80)),
+            sign,
+        )
     console.print(table)
     right = sum(answer.is_right for answer in answers)
-    console.print(f"\n{right} of {len(answers)} answers are right: the agent chose a tool, called it, and used the result.")
+    console.print(
+        f"\n{right} of {len(answers)} answers are right: the agent chose a tool, called it, and used the result.",
+    )
     command = f".venv/{_SCRIPTS}/ferrule" if _is_checkout() else "ferrule"
-    console.print(f'\nTry it yourself:  {command} ask "How many days are there between 2026-01-01 and 2026-12-24?"')
-    console.print("With a model:     add --lm openai/gpt-5-mini (its key comes from OPENAI_API_KEY)")
+    console.print(
+        f'\nTry it yourself:  {command} ask "How many days are there between 2026-01-01 and 2026-12-24?"',
+    )
+    console.print(
+        "With a model:     add --lm openai/gpt-5-mini (its key comes from OPENAI_API_KEY)",
+    )
     if _is_checkout():
-        console.print("Read on:          docs/tutorial/seven-steps.md, and the programs in examples/")
+        console.print(
+            "Read on:          docs/tutorial/seven-steps.md, and the programs in examples/",
+        )

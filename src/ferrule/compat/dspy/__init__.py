@@ -3,7 +3,8 @@
 Any other name is ferrule's own, or raises an error that says what to use instead.
 """
 
-# pyright: basic, reportUnusedImport=false
+# pyright: basic
+# pyright: reportUnusedImport=false
 
 from __future__ import annotations
 
@@ -86,8 +87,12 @@ def __getattr__(name: str) -> Any:
         return getattr(ferrule, RENAMED.get(name, name))
     for instead, names in MISSING.items():
         if name in names.split():
-            raise ImportError(f"`dspy.{name}` is not in ferrule: {instead}. See docs/coming-from/dspy.md.")
-    raise AttributeError(f"`ferrule.compat.dspy` has no `{name}`, and neither has `ferrule`. See docs/coming-from/dspy.md.")
+            raise ImportError(
+                f"`dspy.{name}` is not in ferrule: {instead}. See docs/coming-from/dspy.md.",
+            )
+    raise AttributeError(
+        f"`ferrule.compat.dspy` has no `{name}`, and neither has `ferrule`. See docs/coming-from/dspy.md.",
+    )
 
 
 class _Page(ModuleType):

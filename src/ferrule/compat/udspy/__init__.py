@@ -9,12 +9,25 @@ from ferrule.compat.udspy.values import *  # noqa: F403
 
 PredictContext = ReactContext = ModuleContext  # noqa: F405
 _NAMES = "adapter callback confirmation exceptions history lm lm.factory lm.openai module settings signature streaming tool"
-for _name in (*_NAMES.split(), *(f"module.{each}" for each in ("base", "callbacks", "chain_of_thought", "predict", "react"))):
+for _name in (
+    *_NAMES.split(),
+    *(f"module.{each}" for each in ("base", "callbacks", "chain_of_thought", "predict", "react")),
+):
     sys.modules[f"{__name__}.{_name}"] = sys.modules[__name__]
 
-_MISSING = {"ACTIVE_CALL_ID", "Episode", "PROVIDER_REGISTRY", "StreamingParser", "suspendable", "translate_field_type", "with_callbacks"}
+_MISSING = {
+    "ACTIVE_CALL_ID",
+    "Episode",
+    "PROVIDER_REGISTRY",
+    "StreamingParser",
+    "suspendable",
+    "translate_field_type",
+    "with_callbacks",
+}
 
 
 def __getattr__(name: str) -> object:
     kind = ImportError if name in _MISSING else AttributeError
-    raise kind(f"`ferrule.compat.udspy` has no `{name}`. docs/coming-from/udspy.md says what is there instead.")
+    raise kind(
+        f"`ferrule.compat.udspy` has no `{name}`. docs/coming-from/udspy.md says what is there instead.",
+    )

@@ -1,8 +1,11 @@
 """udspy's models, settings and callbacks over the core's: `LM("gpt-4o")`, `OpenAILM(client=...)`, `settings.configure(aclient=...)`."""
 
 # udspy's names override those of the core, and accept anything.
-# pyright: basic, reportIncompatibleMethodOverride=false, reportIncompatibleVariableOverride=false, reportAttributeAccessIssue=false
-# pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false, reportIndexIssue=false
+# pyright: basic
+# pyright: reportIncompatibleMethodOverride=false, reportIncompatibleVariableOverride=false
+# pyright: reportAttributeAccessIssue=false
+# pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false
+# pyright: reportIndexIssue=false
 
 import os
 from types import SimpleNamespace
@@ -12,7 +15,14 @@ from ferrule.models.providers import PROVIDERS
 from ferrule.values.conversation.message import openai_message
 
 
-def OpenAILM(api_key="", base_url=None, default_model="gpt-4o-mini", client=None, provider="openai", **options):
+def OpenAILM(
+    api_key="",
+    base_url=None,
+    default_model="gpt-4o-mini",
+    client=None,
+    provider="openai",
+    **options,
+):
     """A model behind your `client` or, without one, on a server that ferrule itself connects to."""
     client = client if client is not None or isinstance(api_key, str) else api_key
     if client is not None:
@@ -26,9 +36,17 @@ def OpenAILM(api_key="", base_url=None, default_model="gpt-4o-mini", client=None
 
 def LM(model, api_key=None, base_url=None, **options):
     """`LM("gpt-4o")`, `LM("groq/llama-3-70b")`, `LM("llama2", base_url=...)`: without a known prefix it is a model of OpenAI."""
-    provider, _, name = model.partition("/") if model.partition("/")[0] in PROVIDERS else ("openai", "", model)
+    provider, _, name = (
+        model.partition("/") if model.partition("/")[0] in PROVIDERS else ("openai", "", model)
+    )
     where = base_url or os.environ.get("UDSPY_LM_OPENAI_COMPATIBLE_BASE_URL")
-    return OpenAILM(api_key or os.environ.get("UDSPY_LM_API_KEY") or "", where, name, provider=provider, **options)
+    return OpenAILM(
+        api_key or os.environ.get("UDSPY_LM_API_KEY") or "",
+        where,
+        name,
+        provider=provider,
+        **options,
+    )
 
 
 def of_model(lm, model):
@@ -39,7 +57,9 @@ def of_model(lm, model):
 
 
 class BaseCallback:
-    on_module_start = on_module_end = on_lm_start = on_lm_end = on_tool_start = on_tool_end = lambda *_, **__: None
+    on_module_start = on_module_end = on_lm_start = on_lm_end = on_tool_start = on_tool_end = (
+        lambda *_, **__: None
+    )
 
 
 def as_hooks(own):
@@ -47,7 +67,11 @@ def as_hooks(own):
 
     def on_lm_start(call_id, lm, inputs):
         asked = inputs["request"]
-        more = {"model": getattr(lm, "model", lm.name), "messages": list(map(openai_message, asked.messages)), "tools": list(asked.tools)}
+        more = {
+            "model": getattr(lm, "model", lm.name),
+            "messages": list(map(openai_message, asked.messages)),
+            "tools": list(asked.tools),
+        }
         own.on_lm_start(call_id, lm, {**asked.settings, **more})
 
     return SimpleNamespace(
@@ -60,14 +84,16 @@ def as_hooks(own):
 class Settings:
     """The core's settings. Sampling settings go to the model, and to one that replaces it."""
 
-    callbacks = property(lambda _: [getattr(each, "own", each) for each in ferrule.settings.callbacks])
+    callbacks = property(
+        lambda _: [getattr(each, "own", each) for each in ferrule.settings.callbacks],
+    )
     default_kwargs = property(lambda _: dict(getattr(ferrule.settings.lm, "defaults_of_all", {})))
 
     @property
     def lm(self):
         if ferrule.settings.lm is None:
             raise RuntimeError(
-                "LM not configured. Call udspy.settings.configure() first: settings.configure(lm=LM('gpt-4o', api_key=...))."
+                "LM not configured. Call udspy.settings.configure() first: settings.configure(lm=LM('gpt-4o', api_key=...)).",
             )
         return ferrule.settings.lm
 
@@ -80,7 +106,18 @@ class Settings:
     def get(self, key, default=None):
         return self.callbacks if key == "callbacks" else default
 
-    def _changes(self, lm, callbacks, *, aclient=None, client=None, model=None, api_key=None, base_url=None, **defaults):
+    def _changes(
+        self,
+        lm,
+        callbacks,
+        *,
+        aclient=None,
+        client=None,
+        model=None,
+        api_key=None,
+        base_url=None,
+        **defaults,
+    ):
         model = model or os.environ.get("UDSPY_LM_MODEL") or ""
         client = aclient if aclient is not None else client
         if client is not None:

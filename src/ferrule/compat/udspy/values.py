@@ -1,17 +1,20 @@
 """udspy's values over the core's: signatures, mutable predictions, growing histories, events, confirmations, adapters."""
 
 # udspy's names override those of the core, and accept anything.
-# pyright: basic, reportIncompatibleMethodOverride=false, reportIncompatibleVariableOverride=false, reportAttributeAccessIssue=false
-# pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false, reportIndexIssue=false, reportGeneralTypeIssues=false
+# pyright: basic
+# pyright: reportIncompatibleMethodOverride=false, reportIncompatibleVariableOverride=false
+# pyright: reportAttributeAccessIssue=false
+# pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false
+# pyright: reportIndexIssue=false, reportGeneralTypeIssues=false
 
 import inspect
 import json
 from typing import Any, Literal
 
 import ferrule
+from ferrule.record import replace
 from ferrule.runs.confirmation import decisions
 from ferrule.tools.execution import consent
-from ferrule.values.record import replace
 
 ConfirmationStatus = Literal["pending", "approved", "rejected", "edited", "feedback"]
 ApprovalData = dict[str, Any]
@@ -27,15 +30,27 @@ class Signature(ferrule.Signature):
     def from_string(cls, spec, instructions=""):
         found = ferrule.Signature(spec, instructions or None)
         if not found.input_fields:
-            raise ferrule.SignatureError(f"Signature must have at least one input field; found {spec!r}.")
+            raise ferrule.SignatureError(
+                f"Signature must have at least one input field; found {spec!r}.",
+            )
         return make_signature(found.input_fields, found.output_fields, found.instructions)
 
 
 def make_signature(input_fields, output_fields, instructions=""):
     """Make a signature from types or fields by name."""
-    types = {name: getattr(each, "annotation", each) for name, each in {**input_fields, **output_fields}.items()}
-    fields = {**{name: ferrule.InputField() for name in input_fields}, **{name: ferrule.OutputField() for name in output_fields}}
-    return type(Signature)("Signature", (Signature,), {**fields, "__annotations__": types, "__doc__": instructions, "__module__": __name__})
+    types = {
+        name: getattr(each, "annotation", each)
+        for name, each in {**input_fields, **output_fields}.items()
+    }
+    fields = {
+        **{name: ferrule.InputField() for name in input_fields},
+        **{name: ferrule.OutputField() for name in output_fields},
+    }
+    return type(Signature)(
+        "Signature",
+        (Signature,),
+        {**fields, "__annotations__": types, "__doc__": instructions, "__module__": __name__},
+    )
 
 
 class ToolCall(ferrule.ToolCall):
@@ -68,7 +83,10 @@ class History(ferrule.History):
             super().add_message(role, content, **more)
 
     def __str__(self):
-        lines = [f"  {k}. [{each['role']}] {str(each.get('content') or '')[:50]}" for k, each in enumerate(self.messages, 1)]
+        lines = [
+            f"  {k}. [{each['role']}] {str(each.get('content') or '')[:50]}"
+            for k, each in enumerate(self.messages, 1)
+        ]
         return "\n".join([f"History ({len(self)} messages):", *lines])
 
 
@@ -80,7 +98,13 @@ class StreamChunk(StreamEvent):
     """A piece of a field. The last piece of each field is empty and has `is_complete`."""
 
     def __init__(self, module, field_name, delta, content, is_complete):
-        self.module, self.field_name, self.delta, self.content, self.is_complete = module, field_name, delta, content, is_complete
+        self.module, self.field_name, self.delta, self.content, self.is_complete = (
+            module,
+            field_name,
+            delta,
+            content,
+            is_complete,
+        )
 
     def __repr__(self):
         shown = f"delta={self.delta!r}, content={self.content!r}, is_complete={self.is_complete}"
@@ -115,7 +139,12 @@ class Prediction(StreamEvent, dict):
 def episodes(trajectory):
     """The calls of a run as udspy's episodes."""
     return [
-        {"thought": step.thought, "tool_name": call.name, "tool_args": call.args, "observation": str(result.content)}
+        {
+            "thought": step.thought,
+            "tool_name": call.name,
+            "tool_args": call.args,
+            "observation": str(result.content),
+        }
         for step in trajectory.steps
         for call, result in zip(step.calls, step.results, strict=True)
     ]
@@ -135,7 +164,9 @@ def module_callback(function):
         found.module.itself.loaded = list(found.module.tools.values())
         return said
 
-    return ferrule.module_callback(lambda found: (in_run if isinstance(found.module, ferrule.ModuleView) else function)(found))
+    return ferrule.module_callback(
+        lambda found: (in_run if isinstance(found.module, ferrule.ModuleView) else function)(found),
+    )
 
 
 def is_module_callback(found):
@@ -183,10 +214,14 @@ class ChatAdapter(ferrule.JSONAdapter):
     def __init_subclass__(cls, **keywords):
         super().__init_subclass__(**keywords)
         if "format_tool_schemas" in vars(cls):
-            raise ferrule.ConfigurationError(f"`{cls.__name__}.format_tool_schemas` would not be called: tools are declared as they are.")
+            raise ferrule.ConfigurationError(
+                f"`{cls.__name__}.format_tool_schemas` would not be called: tools are declared as they are.",
+            )
 
     def __init__(self, **options):
-        super().__init__(**{"use_native_function_calling": None, "fallback": ferrule.ChatAdapter(), **options})
+        super().__init__(
+            **{"use_native_function_calling": None, "fallback": ferrule.ChatAdapter(), **options},
+        )
 
 
 def _user_message(self, signature, inputs, prefix="", suffix="", main_request=False):
@@ -195,14 +230,31 @@ def _user_message(self, signature, inputs, prefix="", suffix="", main_request=Fa
 
 
 def _user_request(self, signature, inputs):
-    return "\n\n".join(filter(None, (self.format_inputs(signature, inputs), self.format_output_instructions(signature))))
+    return "\n\n".join(
+        filter(
+            None,
+            (self.format_inputs(signature, inputs), self.format_output_instructions(signature)),
+        ),
+    )
 
 
-# Set after the class is created: so the adapter itself overrides nothing, and keeps the faster rendering.
+# Set after the class is created: so the adapter itself overrides nothing, and keeps the faster
+# rendering.
 _JSON = ferrule.JSONAdapter
-ChatAdapter.format_instructions, ChatAdapter.format_inputs = _JSON.format_system_message, _JSON.format_user_message_content
-ChatAdapter.format_output_instructions, ChatAdapter.parse_outputs = _JSON.user_message_output_requirements, _JSON.parse
+ChatAdapter.format_instructions, ChatAdapter.format_inputs = (
+    _JSON.format_system_message,
+    _JSON.format_user_message_content,
+)
+ChatAdapter.format_output_instructions, ChatAdapter.parse_outputs = (
+    _JSON.user_message_output_requirements,
+    _JSON.parse,
+)
 ChatAdapter.format_user_request = _user_request
-ChatAdapter.format_tool_schemas = lambda self, tools: [self.format_tool_schema(tool) for tool in tools]
+ChatAdapter.format_tool_schemas = lambda self, tools: [
+    self.format_tool_schema(tool) for tool in tools
+]
 ChatAdapter.format_system_message = lambda self, signature: self.format_instructions(signature)
-ChatAdapter.parse, ChatAdapter.format_user_message_content = lambda self, *given: self.parse_outputs(*given), _user_message
+ChatAdapter.parse, ChatAdapter.format_user_message_content = (
+    lambda self, *given: self.parse_outputs(*given),
+    _user_message,
+)

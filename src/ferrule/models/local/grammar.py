@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ferrule.values.encoding.encode import json_text
-from ferrule.values.record import Record
-from ferrule.values.schema.nodes import Schema, escape_step, is_object, map_children
+from ferrule.encoding.encode import json_text
+from ferrule.record import Record
+from ferrule.schema.nodes import Schema, escape_step, is_object, map_children
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ferrule.schema.lowering.lower import LoweredSchema
     from ferrule.values.calls.call import ToolCall
-    from ferrule.values.schema.lowering.lower import LoweredSchema
 
 OPENER = "<tool_call>"
 """The text that announces a call in prompts and answers, unless a `CallForm` names another."""
@@ -80,16 +80,30 @@ def call_union(lowered: Mapping[str, LoweredSchema], *, intention: bool) -> Sche
     for i, (name, each) in enumerate(lowered.items()):
         arguments, own = numbered(each.schema, f"{i}.")
         definitions |= own
-        properties: Schema = {"intention": {"type": "string", "minLength": 1, "maxLength": _LONGEST_INTENTION}} if intention else {}
+        properties: Schema = (
+            {"intention": {"type": "string", "minLength": 1, "maxLength": _LONGEST_INTENTION}}
+            if intention
+            else {}
+        )
         properties |= {"name": {"enum": [name]}, "arguments": arguments}
-        calls.append({"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False})
+        calls.append(
+            {
+                "type": "object",
+                "properties": properties,
+                "required": [*properties],
+                "additionalProperties": False,
+            },
+        )
     return {"anyOf": calls, "$defs": definitions}
 
 
 def numbered(schema: Schema, prefix: str = "") -> tuple[Schema, Schema]:
     """The schema without its definitions, and the definitions with numbers as names, because the engine reads names as parts of a URI."""
     own: dict[str, Any] = schema.get("$defs", {})
-    numbers = {"": f"{prefix}root", **{escape_step(name): f"{prefix}{i}" for i, name in enumerate(own)}}
+    numbers = {
+        "": f"{prefix}root",
+        **{escape_step(name): f"{prefix}{i}" for i, name in enumerate(own)},
+    }
     to_root: list[Schema] = []
 
     def put(each: Any) -> Any:
@@ -97,12 +111,18 @@ def numbered(schema: Schema, prefix: str = "") -> tuple[Schema, Schema]:
         if is_object(made) and isinstance(made.get("$ref"), str):
             if made["$ref"] == "#":
                 to_root.append(made)
-            made["$ref"] = f"#/$defs/{numbers[made['$ref'].removeprefix('#').removeprefix('/$defs/')]}"
+            made["$ref"] = (
+                f"#/$defs/{numbers[made['$ref'].removeprefix('#').removeprefix('/$defs/')]}"
+            )
         return made
 
     made = put({key: value for key, value in schema.items() if key != "$defs"})
     definitions = {numbers[escape_step(name)]: put(each) for name, each in own.items()}
-    return ({"$ref": f"#/$defs/{numbers['']}"}, {**definitions, numbers[""]: made}) if to_root else (made, definitions)
+    return (
+        ({"$ref": f"#/$defs/{numbers['']}"}, {**definitions, numbers[""]: made})
+        if to_root
+        else (made, definitions)
+    )
 
 
 def grammar_of(schema: Schema, form: CallForm, opener_id: int | None = None) -> Grammar:
@@ -119,8 +139,12 @@ def grammar_of(schema: Schema, form: CallForm, opener_id: int | None = None) -> 
             spelled = f"~/(?s:.*){re.escape(form.opener).replace('/', chr(92) + '/')}(?s:.*)/"
             called, before = f"PROSE {opener} call{closer}", f"PROSE: {prose} & {spelled}"
         else:
-            # Lazy (`suffix`): a greedy match would run past the opener, which the text must not contain.
-            called, before = f"before call{closer}", f"before[suffix={opener}]: PROSE\nPROSE: {prose}"
+            # Lazy (`suffix`): a greedy match would run past the opener, which the text must not
+            # contain.
+            called, before = (
+                f"before call{closer}",
+                f"before[suffix={opener}]: PROSE\nPROSE: {prose}",
+            )
         lines += [f"start: {called}" if form.call else f"start: {called} | PROSE", before]
     lines.append(f"call: %json {json_text({**body, '$defs': definitions, 'x-guidance': _COMPACT})}")
     return Grammar("\n".join([*lines, ""]), schema, form, opener_id)

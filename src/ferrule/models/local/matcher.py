@@ -19,11 +19,18 @@ if TYPE_CHECKING:
 class Matcher:
     """The state of one sequence. Not shared between threads.
 
-    A refused token, a failed engine or a mask without any token raises `ConstraintError`. From then on, the matcher stays failed.
+    A refused token, a failed engine or a mask without any token raises `ConstraintError`. From then
+    on, the matcher stays failed.
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, grammar: Grammar, start: Any, read: Callable[[str], Answer], *, guard: BudgetGuard | None = None
+        self,
+        vocabulary: Vocabulary,
+        grammar: Grammar,
+        start: Any,
+        read: Callable[[str], Answer],
+        *,
+        guard: BudgetGuard | None = None,
     ) -> None:
         self.tokens: list[int] = []
         """The accepted tokens, without the end token."""
@@ -41,7 +48,11 @@ class Matcher:
         """Whether the answer is complete: it has ended, or only its end can follow."""
         if self._failure or self._engine.is_error():
             return False
-        return self._ended or self._engine.is_stopped() or (self._is_spent() and self._engine.is_accepting())
+        return (
+            self._ended
+            or self._engine.is_stopped()
+            or (self._is_spent() and self._engine.is_accepting())
+        )
 
     def _is_spent(self) -> bool:
         return self._guard is not None and self._guard.left <= 0
@@ -53,8 +64,15 @@ class Matcher:
         if opener is None or opener not in self.tokens:
             return self._vocabulary.decode(self.tokens).decode(errors="replace")
         at = self.tokens.index(opener)
-        before, after = self._vocabulary.decode(self.tokens[:at]), self._vocabulary.decode(self.tokens[at + 1 :])
-        return before.decode(errors="replace") + self._grammar.form.opener + after.decode(errors="replace")
+        before, after = (
+            self._vocabulary.decode(self.tokens[:at]),
+            self._vocabulary.decode(self.tokens[at + 1 :]),
+        )
+        return (
+            before.decode(errors="replace")
+            + self._grammar.form.opener
+            + after.decode(errors="replace")
+        )
 
     def mask(self) -> bytes:
         """The tokens that may come next: a bit for each id, in little-endian words of 32 bits; 1 is allowed. Padded ids are 0."""
@@ -67,7 +85,11 @@ class Matcher:
         if made.count(0) == len(made):
             self._fail("no token may come next")
         made += self._padding
-        return made if self._guard is None else self._guard.narrowed(made, self._engine, self._vocabulary.eos[0])
+        return (
+            made
+            if self._guard is None
+            else self._guard.narrowed(made, self._engine, self._vocabulary.eos[0])
+        )
 
     def fill(self, address: int) -> None:
         """Write `mask()` to memory, such as `row.ctypes.data` of numpy or `row.data_ptr()` of torch, of 4 bytes for each 32 ids."""
@@ -81,7 +103,9 @@ class Matcher:
         made = self.mask()
         if hasattr(row, "ctypes"):
             np: Any = import_module("numpy")
-            allowed: Any = np.unpackbits(np.frombuffer(made, np.uint8), bitorder="little")[: len(row)].astype(bool)
+            allowed: Any = np.unpackbits(np.frombuffer(made, np.uint8), bitorder="little")[
+                : len(row)
+            ].astype(bool)
             row[: len(allowed)][~allowed] = -np.inf
             row[len(allowed) :] = -np.inf
             return
@@ -97,7 +121,9 @@ class Matcher:
         if self._failure:
             self._fail(self._failure)
         if token in self._eos:
-            if not self._ended and not (self._engine.is_accepting() and not self._engine.is_error()):
+            if not self._ended and not (
+                self._engine.is_accepting() and not self._engine.is_error()
+            ):
                 self._fail("the text was ended before the answer was whole")
             self._ended = True
             return
@@ -105,16 +131,23 @@ class Matcher:
             self._fail(f"token {token} came after the end")
         if token >= len(self._vocabulary.tokens) or not self._engine.consume_token(token):
             error = self._engine_error()
-            self._fail(f"token {token} may not come after {self.text[-60:]!r}{f': {error}' if error else ''}")
+            self._fail(
+                f"token {token} may not come after {self.text[-60:]!r}{f': {error}' if error else ''}",
+            )
         self._check()
         self.tokens.append(token)
         if self._guard is not None:
-            self._guard.accept(token, b"" if token in self._vocabulary.special else self._vocabulary.tokens[token])
+            self._guard.accept(
+                token,
+                b"" if token in self._vocabulary.special else self._vocabulary.tokens[token],
+            )
 
     def answer(self) -> Answer:
         """The answer, read and validated. Raises `ConstraintError` if it is incomplete, `ToolCallError` if it does not fit its schema."""
         if not self.is_finished:
-            raise ConstraintError(f"The answer is incomplete and has no call: {self._failure or self.text[-200:]!r}")
+            raise ConstraintError(
+                f"The answer is incomplete and has no call: {self._failure or self.text[-200:]!r}",
+            )
         return self._read(self.text)
 
     def copy(self) -> Matcher:

@@ -14,8 +14,8 @@ from ferrule.models.local.template import template_message, text_message, tools_
 from ferrule.models.model import TurnsLM
 from ferrule.models.providers import check_spelling
 from ferrule.models.turns import Turns
+from ferrule.record import replace
 from ferrule.values.conversation.exchange import Capabilities, Response, Usage
-from ferrule.values.record import replace
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
@@ -36,11 +36,18 @@ _ENDLESS = 1 << 20
 class InProcessLM(TurnsLM):
     """A model in this process. Copies and threads share its weights.
 
-    The answer is generated token by token. Leaving a stream, or cancelling a task, stops the generation before the next token.
+    The answer is generated token by token. Leaving a stream, or cancelling a task, stops the
+    generation before the next token.
     """
 
     def __init__(
-        self, name: str, backend: Backend, *, capabilities: Capabilities | None = None, options: Options = _OPTIONS, **settings: Any
+        self,
+        name: str,
+        backend: Backend,
+        *,
+        capabilities: Capabilities | None = None,
+        options: Options = _OPTIONS,
+        **settings: Any,
     ) -> None:
         check_spelling(settings)
         Sampling.of(settings)
@@ -86,13 +93,21 @@ class InProcessLM(TurnsLM):
         finally:
             stopped.set()
 
-    def _pieces(self, request: Request, is_stopped: Callable[[], bool]) -> Iterator[Delta | Response]:
+    def _pieces(
+        self,
+        request: Request,
+        is_stopped: Callable[[], bool],
+    ) -> Iterator[Delta | Response]:
         """The answer piece by piece, and the whole `Response` last."""
         sampling = Sampling.of({**self.settings, **request.settings})
         backend = self._backend
         prompt = backend.prompt(*self._shown(request), sampling.extra or {})
         most = self._room(len(prompt), sampling.max_tokens)
-        task = task_of(request, backend.vocabulary, self._options) if self._is_constrained(request) else None
+        task = (
+            task_of(request, backend.vocabulary, self._options)
+            if self._is_constrained(request)
+            else None
+        )
         if task is not None:
             task.begin(most, is_rest=most != sampling.max_tokens)
         sampling = replace(sampling, max_tokens=most, stop=sampling.stop if task is None else ())
@@ -102,10 +117,17 @@ class InProcessLM(TurnsLM):
             if answer.is_stopped or is_stopped():
                 break
         yield from answer.end()
-        yield replace(answer.response(), model=self.name, usage=Usage(len(prompt), len(answer.tokens), calls=1), cost=0.0)
+        yield replace(
+            answer.response(),
+            model=self.name,
+            usage=Usage(len(prompt), len(answer.tokens), calls=1),
+            cost=0.0,
+        )
 
     def _is_constrained(self, request: Request) -> bool:
-        return self.capabilities.json_schema and (request.form is not None or request.shape is not None)
+        return self.capabilities.json_schema and (
+            request.form is not None or request.shape is not None
+        )
 
     def _shown(self, request: Request) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
         """The messages and tool declarations for the chat template; a template without tool support gets it all as text."""
@@ -113,12 +135,17 @@ class InProcessLM(TurnsLM):
         if self._backend.reads_tools:
             return [template_message(each) for each in request.messages], tools
         messages = [text_message(each) for each in request.messages]
-        return [{"role": "system", "content": tools_as_text(tools)}, *messages] if tools else messages, None
+        return [
+            {"role": "system", "content": tools_as_text(tools)},
+            *messages,
+        ] if tools else messages, None
 
     def _room(self, used: int, wanted: int | None) -> int:
         window = self._backend.window
         if window is not None and used >= window:
-            raise ContextOverflowError(f"the prompt has {used} tokens, and the context window of `{self.name}` holds {window}")
+            raise ContextOverflowError(
+                f"the prompt has {used} tokens, and the context window of `{self.name}` holds {window}",
+            )
         left = _ENDLESS if window is None else window - used
         return left if wanted is None else min(wanted, left)
 
@@ -127,10 +154,16 @@ def local_lm(name: str, settings: dict[str, Any]) -> InProcessLM:
     """Load the model with a name such as `"local:PATH_OR_ID"`."""
     kind, _, source = name.partition(":")
     if refused := sorted(_FROM_A_SERVER.intersection(settings)):
-        raise ConfigurationError(f"`{name}` runs in this process and takes no `{refused[0]}`: only a model behind an address does.")
+        raise ConfigurationError(
+            f"`{name}` runs in this process and takes no `{refused[0]}`: only a model behind an address does.",
+        )
     if not source:
-        raise ConfigurationError(f'Which model? Name a folder or a model of the Hugging Face Hub: LM("{kind}:PATH_OR_ID").')
-    own = Options(**{each: settings.pop(each) for each in ("thought_chars", "partial") if each in settings})
+        raise ConfigurationError(
+            f'Which model? Name a folder or a model of the Hugging Face Hub: LM("{kind}:PATH_OR_ID").',
+        )
+    own = Options(
+        **{each: settings.pop(each) for each in ("thought_chars", "partial") if each in settings},
+    )
     if kind == "llama_cpp":
         from ferrule.models.local.backends.llama_cpp import LlamaBackend as Loaded
 

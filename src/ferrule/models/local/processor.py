@@ -22,7 +22,8 @@ class ConstraintProcessor:
     model.generate(**inputs, logits_processor=[processor], max_new_tokens=300)         # transformers, also with several rows
     llama.create_completion(prompt, logits_processor=LogitsProcessorList([processor]))  # llama-cpp-python
     ```
-    With a `budget`, each answer ends within so many tokens. Beam search raises `ConstraintError`: it returns to abandoned tokens.
+    With a `budget`, each answer ends within so many tokens. Beam search raises `ConstraintError`:
+    it returns to abandoned tokens.
     """
 
     def __init__(self, constraint: Constraint, *, budget: int | None = None) -> None:
@@ -43,14 +44,20 @@ class ConstraintProcessor:
 
     def answers(self, sequences: Any) -> list[Answer]:
         """The answers in the result of `generate`, which includes the prompts. Raises `ConstraintError` for an answer that was cut off."""
-        rows: list[list[int]] = sequences.tolist() if hasattr(sequences, "tolist") else [list(each) for each in sequences]
+        rows: list[list[int]] = (
+            sequences.tolist()
+            if hasattr(sequences, "tolist")
+            else [list(each) for each in sequences]
+        )
         self._follow(rows)
         return [each.answer() for each in self._matchers]
 
     def _follow(self, rows: list[list[int]]) -> None:
         if not self._matchers:
             self._matchers = [self._constraint.matcher(self._budget) for _ in rows]
-        elif len(rows) != len(self._rows) or any(now[: len(before)] != before for now, before in zip(rows, self._rows, strict=True)):
+        elif len(rows) != len(self._rows) or any(
+            now[: len(before)] != before for now, before in zip(rows, self._rows, strict=True)
+        ):
             msg = "The processor follows one `generate` without beam search. Make another one for the next, and set `num_beams=1`."
             raise ConstraintError(msg)
         else:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ferrule.text_calls.find import find
 from ferrule.values.calls.call import ToolCall
-from ferrule.values.calls.text.find import find
 from ferrule.values.conversation.exchange import Delta, Response
 from ferrule.values.conversation.thoughts import ThoughtSplitter, split_thoughts
 
@@ -26,7 +26,13 @@ _MAY_ANNOUNCE = re.compile(r"[<\[{`(\n|]")
 class AnswerStream:
     """Turns tokens into pieces of text, without incomplete characters, possible beginnings of stop sequences, or calls."""
 
-    def __init__(self, text_of: Callable[[Sequence[int]], str], request: Request, sampling: Sampling, task: ConstrainedTask | None) -> None:
+    def __init__(
+        self,
+        text_of: Callable[[Sequence[int]], str],
+        request: Request,
+        sampling: Sampling,
+        task: ConstrainedTask | None,
+    ) -> None:
         self.tokens: list[int] = []
         self.is_stopped = False
         """Whether a stop sequence was generated."""
@@ -57,7 +63,10 @@ class AnswerStream:
         """End the answer; yield the rest of its text, and its calls."""
         if not self.is_stopped:
             before = self._text_of(self.tokens[self._done : self._read])
-            rest, self._kept = self._kept + self._text_of(self.tokens[self._done :])[len(before) :], ""
+            rest, self._kept = (
+                self._kept + self._text_of(self.tokens[self._done :])[len(before) :],
+                "",
+            )
             self._texts.append(rest)
             yield from self._deltas(self._splitter.feed(rest))
         yield from self._deltas(self._splitter.finish())
@@ -78,15 +87,25 @@ class AnswerStream:
         text = "".join(self._texts)
         if self._task is not None:
             return self._task.response(text)
-        is_cut = not self.is_stopped and len(self.tokens) >= (self._sampling.max_tokens or len(self.tokens) + 1)
-        response = split_thoughts(Response(text or None, finish_reason="length" if is_cut else "stop"), self._request)
+        is_cut = not self.is_stopped and len(self.tokens) >= (
+            self._sampling.max_tokens or len(self.tokens) + 1
+        )
+        response = split_thoughts(
+            Response(text or None, finish_reason="length" if is_cut else "stop"),
+            self._request,
+        )
         if not self._request.tools or self._request.tool_choice == "none" or not response.text:
             return response
         found, rest = find(response.text, self._request.tools)
         if not found:
             return response
         calls = tuple([ToolCall.unchecked(**fields) for fields in found])
-        return Response(rest or None, calls, response.reasoning, "length" if is_cut else "tool_calls")
+        return Response(
+            rest or None,
+            calls,
+            response.reasoning,
+            "length" if is_cut else "tool_calls",
+        )
 
     def _take(self, piece: str) -> Iterator[Delta]:
         text, self._kept = self._kept + piece, ""
@@ -120,4 +139,11 @@ class AnswerStream:
 
 def _overlap(text: str, stop: str) -> int:
     """How many characters at the end of the text could begin the stop sequence."""
-    return next((size for size in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:size])), 0)
+    return next(
+        (
+            size
+            for size in range(min(len(stop) - 1, len(text)), 0, -1)
+            if text.endswith(stop[:size])
+        ),
+        0,
+    )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from ferrule.encoding.encode import json_text
 from ferrule.errors import ContextOverflowError
 from ferrule.models.local.constraint import Constraint
 from ferrule.models.local.grammar import CallForm
+from ferrule.record import Record
 from ferrule.values.conversation.exchange import Response
-from ferrule.values.encoding.encode import json_text
-from ferrule.values.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,11 +44,14 @@ class ConstrainedTask:
     def begin(self, budget: int, *, is_rest: bool) -> None:
         """Make the matcher.
 
-        Raises `ConstraintError` if no answer fits in the budget, or `ContextOverflowError` if the budget is the rest of the context window.
+        Raises `ConstraintError` if no answer fits in the budget, or `ContextOverflowError` if the
+        budget is the rest of the context window.
         """
         least = self._constraint.shortest_tokens
         if is_rest and least is not None and budget < least:
-            raise ContextOverflowError(f"the prompt leaves {budget} tokens of the context window, and the answer takes at least {least}")
+            raise ContextOverflowError(
+                f"the prompt leaves {budget} tokens of the context window, and the answer takes at least {least}",
+            )
         self.matcher = self._constraint.matcher(budget)
 
     def response(self, text: str) -> Response:
@@ -57,11 +60,18 @@ class ConstrainedTask:
             return Response(None if self.is_call else text or None, finish_reason="length")
         answer = self._constraint.read(text)
         if answer.calls:
-            return Response(answer.thought.strip() or None, answer.calls, finish_reason="tool_calls")
+            return Response(
+                answer.thought.strip() or None,
+                answer.calls,
+                finish_reason="tool_calls",
+            )
         if self.is_call:
             return Response(answer.text or None, finish_reason="stop")
         form = self._request.form
-        return Response(form.write(answer.value) if form is not None else json_text(answer.value), finish_reason="stop")
+        return Response(
+            form.write(answer.value) if form is not None else json_text(answer.value),
+            finish_reason="stop",
+        )
 
 
 def task_of(request: Request, vocabulary: Vocabulary, options: Options) -> ConstrainedTask | None:
@@ -71,8 +81,17 @@ def task_of(request: Request, vocabulary: Vocabulary, options: Options) -> Const
     """
     shape, choice = request.shape, request.tool_choice
     if wants_call(request):
-        form = CallForm(call=choice == "required" or _named_tool(request) is not None, thought_chars=options.thought_chars, intention=False)
-        constraint = Constraint.of_calls(vocabulary, chosen_tools(request), form=form, partial=options.partial)
+        form = CallForm(
+            call=choice == "required" or _named_tool(request) is not None,
+            thought_chars=options.thought_chars,
+            intention=False,
+        )
+        constraint = Constraint.of_calls(
+            vocabulary,
+            chosen_tools(request),
+            form=form,
+            partial=options.partial,
+        )
         return ConstrainedTask(request, constraint, is_call=True)
     if len(request.tools) and choice != "none":
         return None
@@ -82,12 +101,21 @@ def task_of(request: Request, vocabulary: Vocabulary, options: Options) -> Const
         schema = shape.schema or LOOSE
     else:
         return None
-    return ConstrainedTask(request, Constraint.of_schema(vocabulary, dict(schema), partial=True), is_call=False)
+    return ConstrainedTask(
+        request,
+        Constraint.of_schema(vocabulary, dict(schema), partial=True),
+        is_call=False,
+    )
 
 
 def wants_call(request: Request) -> bool:
     """Whether the request asks for a call that fits the schema of its tool."""
-    return request.shape is not None and request.shape.kind == "call" and len(request.tools) > 0 and request.tool_choice != "none"
+    return (
+        request.shape is not None
+        and request.shape.kind == "call"
+        and len(request.tools) > 0
+        and request.tool_choice != "none"
+    )
 
 
 def chosen_tools(request: Request) -> list[dict[str, Any]]:
@@ -98,7 +126,11 @@ def chosen_tools(request: Request) -> list[dict[str, Any]]:
 
 def _named_tool(request: Request) -> str | None:
     choice: Any = request.tool_choice
-    return None if choice is None or isinstance(choice, str) else choice.get("function", {}).get("name")
+    return (
+        None
+        if choice is None or isinstance(choice, str)
+        else choice.get("function", {}).get("name")
+    )
 
 
 def can_constrain() -> bool:

@@ -6,9 +6,9 @@ import json
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from ferrule.encoding.encode import json_text
 from ferrule.models.local.grammar import OPENER
 from ferrule.values.conversation.message import openai_message
-from ferrule.values.encoding.encode import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,19 +46,35 @@ def _template_id(call_id: str) -> str:
     return sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:9]
 
 
-# -- for a template without tool support ---------------------------------------------------------------------------
+# -- for a template without tool support
+# ---------------------------------------------------------------------------
 
 
 def tools_as_text(tools: Iterable[dict[str, Any]]) -> str:
     """The tool declarations as text, with instructions for writing a call."""
     lines = [json_text(each["function"]) for each in tools]
     form = f'{OPENER}{{"name": the tool, "arguments": its arguments}}'
-    return "\n".join(["You can call these tools:", *lines, f"A call is written as {form}, after your reasoning."])
+    return "\n".join(
+        [
+            "You can call these tools:",
+            *lines,
+            f"A call is written as {form}, after your reasoning.",
+        ],
+    )
 
 
 def text_message(message: Message) -> dict[str, Any]:
     """A message with its calls and results written as text."""
     if message.role == "tool":
-        return {"role": "user", "content": f"Result of {message.name or 'the call'}: {message.text}"}
-    calls = [f"{OPENER}{json_text({'name': call.name, 'arguments': call.args})}" for call in message.tool_calls]
-    return {"role": message.role, "content": "\n".join([*([message.text] if message.text else []), *calls])}
+        return {
+            "role": "user",
+            "content": f"Result of {message.name or 'the call'}: {message.text}",
+        }
+    calls = [
+        f"{OPENER}{json_text({'name': call.name, 'arguments': call.args})}"
+        for call in message.tool_calls
+    ]
+    return {
+        "role": message.role,
+        "content": "\n".join([*([message.text] if message.text else []), *calls]),
+    }

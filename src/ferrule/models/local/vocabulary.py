@@ -1,6 +1,7 @@
 """`Vocabulary`: the tokens of a model as bytes; and the grammar engine llguidance, which only this module imports.
 
-A failed matcher of llguidance admits only the end of the text and looks finished, so callers check for an error after every step.
+A failed matcher of llguidance admits only the end of the text and looks finished, so callers check
+for an error after every step.
 """
 
 from __future__ import annotations
@@ -55,26 +56,36 @@ class Vocabulary:
     """The tokens of a model, in the order of their ids. Immutable, and equal by content.
 
     Args:
-        tokens: The bytes of each token.
-        eos: The ids that end a text.
-        special: The ids of control tokens. They never occur in text; a grammar may name them.
-        size: The width of the model's logits, if it is larger than the number of tokens. Ids without a token are never admitted.
+        tokens: The bytes of each token. eos: The ids that end a text. special: The ids of control
+        tokens. They never occur in text; a grammar may name them. size: The width of the model's
+        logits, if it is larger than the number of tokens. Ids without a token are never admitted.
 
     """
 
     def __init__(
-        self, tokens: Sequence[bytes], *, eos: Sequence[int], special: Iterable[int] = (), size: int | None = None, json: str | None = None
+        self,
+        tokens: Sequence[bytes],
+        *,
+        eos: Sequence[int],
+        special: Iterable[int] = (),
+        size: int | None = None,
+        json: str | None = None,
     ) -> None:
         self._tokens: tuple[bytes, ...] | None = None if json is not None else tuple(tokens)
         self._json = json
         self.eos = tuple(eos)
         self._given_special = frozenset(special) | frozenset(self.eos)
         if not self.eos:
-            raise ConfigurationError("A vocabulary needs the id of at least one token that ends a text: `eos=[...]`.")
+            raise ConfigurationError(
+                "A vocabulary needs the id of at least one token that ends a text: `eos=[...]`.",
+            )
         content = sha256(repr((self._tokens, json, self.eos, sorted(self._given_special))).encode())
         self.digest = content.hexdigest()
         """A hash of the content; vocabularies with the same digest share the engine's tokenizer."""
-        self.size = max(size or 0, len(self._tokens) if self._tokens is not None else self.tokenizer.vocab_size)
+        self.size = max(
+            size or 0,
+            len(self._tokens) if self._tokens is not None else self.tokenizer.vocab_size,
+        )
 
     @classmethod
     def from_json(cls, text: str, *, eos: Sequence[int], size: int | None = None) -> Vocabulary:
@@ -106,12 +117,21 @@ class Vocabulary:
         if self._json is None:
             return self._given_special
         tokenizer = self.tokenizer
-        return self._given_special | frozenset(i for i in range(tokenizer.vocab_size) if tokenizer.is_special_token(i))
+        return self._given_special | frozenset(
+            i for i in range(tokenizer.vocab_size) if tokenizer.is_special_token(i)
+        )
 
     def special_id(self, text: str) -> int | None:
         """The id of the special token with this text, or None."""
         wanted = text.encode()
-        return next((i for i in sorted(self.special - {*self.eos}) if i < len(self.tokens) and self.tokens[i] == wanted), None)
+        return next(
+            (
+                i
+                for i in sorted(self.special - {*self.eos})
+                if i < len(self.tokens) and self.tokens[i] == wanted
+            ),
+            None,
+        )
 
     @cached_property
     def _splitter(self) -> ByteTokens:
@@ -135,7 +155,10 @@ class Vocabulary:
         return b"".join([own[each] for each in tokens if each not in special])
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Vocabulary) and (self.digest, self.size) == (other.digest, other.size)
+        return isinstance(other, Vocabulary) and (self.digest, self.size) == (
+            other.digest,
+            other.size,
+        )
 
     def __hash__(self) -> int:
         return hash((self.digest, self.size))
@@ -153,7 +176,9 @@ class ByteTokens:
         self.tokens = tokens
         self.special_token_ids = sorted(special)
         self.eos_token_id = eos
-        self._ids = {each: i for i, each in reversed(list(enumerate(tokens))) if i not in special and each}
+        self._ids = {
+            each: i for i, each in reversed(list(enumerate(tokens))) if i not in special and each
+        }
         self._longest = max(map(len, self._ids), default=1)
 
     def __call__(self, text: bytes | str) -> list[int]:
@@ -162,7 +187,10 @@ class ByteTokens:
         made: list[int] = []
         at = 0
         while at < len(whole):
-            size = next((n for n in range(self._longest, 0, -1) if whole[at : at + n] in self._ids), 0)
+            size = next(
+                (n for n in range(self._longest, 0, -1) if whole[at : at + n] in self._ids),
+                0,
+            )
             if size:
                 made.append(self._ids[whole[at : at + size]])
             at += size or 1
@@ -179,7 +207,7 @@ def engine() -> Any:
         import llguidance
     except ImportError as error:
         raise ConfigurationError(
-            "Constrained answers need llguidance, which is not installed. Install it: pip install 'ferrule[local]'"
+            "Constrained answers need llguidance, which is not installed. Install it: pip install 'ferrule[local]'",
         ) from error
     return llguidance
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic_core import from_json
 
 from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError, shown
-from ferrule.models.http.errors import HIGHEST_COST
+from ferrule.net.errors import HIGHEST_COST
 from ferrule.values.conversation.exchange import Undecoded
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ _log = logging.getLogger("ferrule.models")
 _TICKS = 10**10
 """How many of xAI's units of cost make one US dollar."""
 _logged: set[tuple[str, str, str]] = set()
-_ELSEWHERE = "If this happens again, the server may speak another protocol: check `base_url=` and `wire=`."
+_ELSEWHERE = (
+    "If this happens again, the server may speak another protocol: check `base_url=` and `wire=`."
+)
 
 
 def no_answer(found: str, body: Json) -> str:
@@ -61,7 +63,9 @@ def decode_event(data: bytes) -> Json:
     try:
         return decode(data)
     except BadRequestError as error:
-        raise UnavailableError(f"the stream broke: one of its events cannot be read: {error}") from error
+        raise UnavailableError(
+            f"the stream broke: one of its events cannot be read: {error}",
+        ) from error
 
 
 def _decode_slowly(body: bytes) -> Any:
@@ -70,11 +74,15 @@ def _decode_slowly(body: bytes) -> Any:
     if not text:
         raise BadRequestError(f"the answer is empty. Ask again. {_ELSEWHERE}")
     if text.startswith("<"):
-        raise BadRequestError(f"expected JSON, got a page of HTML or XML: {shown(text)}. Is the base URL right? Most end in `/v1`.")
+        raise BadRequestError(
+            f"expected JSON, got a page of HTML or XML: {shown(text)}. Is the base URL right? Most end in `/v1`.",
+        )
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadRequestError(f"the answer is not JSON ({error}): {shown(text)}. If it was cut off, ask again. {_ELSEWHERE}") from error
+        raise BadRequestError(
+            f"the answer is not JSON ({error}): {shown(text)}. If it was cut off, ask again. {_ELSEWHERE}",
+        ) from error
 
 
 def mapping(value: Any) -> Json:
@@ -101,7 +109,11 @@ def cost_of(usage: Json) -> float | None:
     """The cost in US dollars that a provider reports with its token counts, as OpenRouter, Perplexity and xAI do (November 2026)."""
     cost, ticks = usage.get("cost"), usage.get("cost_in_usd_ticks")
     for each in (cost, mapping(cost).get("total_cost")):
-        if isinstance(each, (int, float)) and not isinstance(each, bool) and 0 <= each <= HIGHEST_COST:
+        if (
+            isinstance(each, (int, float))
+            and not isinstance(each, bool)
+            and 0 <= each <= HIGHEST_COST
+        ):
             return float(each)
     return ticks / _TICKS if type(ticks) is int and 0 <= ticks <= HIGHEST_COST else None
 
@@ -110,7 +122,7 @@ def refuse_settings(names: Iterable[str]) -> None:
     """Raise `ConfigurationError` for settings that are fields of a request."""
     found = ", ".join(f"`{name}`" for name in sorted(names))
     raise ConfigurationError(
-        f"{found}: the program sets this, so it cannot be a setting. To force a field of the body, use `extra={{...}}`."
+        f"{found}: the program sets this, so it cannot be a setting. To force a field of the body, use `extra={{...}}`.",
     )
 
 
@@ -127,5 +139,10 @@ def placeholder(part: Part, wire: str, place: str) -> str:
     kind = type(part).__name__.lower()
     if (wire, kind, place) not in _logged:
         _logged.add((wire, kind, place))
-        _log.warning("%s: %s carry no %s; the model reads a note that one was left out", wire, place, kind)
+        _log.warning(
+            "%s: %s carry no %s; the model reads a note that one was left out",
+            wire,
+            place,
+            kind,
+        )
     return f"[{part!r} was left out: it cannot be sent here]"

@@ -7,16 +7,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ferrule.errors import ToolCallError
+from ferrule.schema.lowering.lower import lower_tools
 from ferrule.values.calls.call import CallFault
 from ferrule.values.conversation.exchange import Declarations
-from ferrule.values.schema.lowering.lower import lower_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ferrule.schema.lowering.lower import LoweredTools, Target
     from ferrule.values.calls.call import ToolCall
     from ferrule.values.conversation.exchange import Request
-    from ferrule.values.schema.lowering.lower import LoweredTools, Target
 
 _log = logging.getLogger("ferrule.models")
 _TARGETS: Mapping[str, Target] = {
@@ -35,7 +35,11 @@ def strictly(request: Request, wire: str) -> Request:
     return made
 
 
-def restored_calls(calls: Iterable[ToolCall], tools: Declarations, wire: str) -> tuple[ToolCall, ...]:
+def restored_calls(
+    calls: Iterable[ToolCall],
+    tools: Declarations,
+    wire: str,
+) -> tuple[ToolCall, ...]:
     """The calls with arguments converted to the tools' own schemas, or with a fault. A null for an omitted argument is dropped."""
     found, _ = _strict_tools(tools, _TARGETS[wire])
     return tuple([_restored(call, found) for call in calls])
@@ -55,7 +59,11 @@ def _strict_tools(tools: Declarations, target: Target) -> tuple[LoweredTools, De
     """Tools as strict as the target allows; a tool that cannot be strict stays unchanged, with a warning in the log."""
     found = lower_tools(tools, target)
     if len(found.lowered) < len(found.tools):
-        first = {name: losses[0] for name, losses in found.losses.items() if name not in found.lowered}
-        without = [f"`{name}` ({loss.path or 'the whole'}: {loss.lost})" for name, loss in first.items()]
+        first = {
+            name: losses[0] for name, losses in found.losses.items() if name not in found.lowered
+        }
+        without = [
+            f"`{name}` ({loss.path or 'the whole'}: {loss.lost})" for name, loss in first.items()
+        ]
         _log.warning("%s: sent without strict mode: %s", target, "; ".join(without))
     return found, Declarations(found.tools)

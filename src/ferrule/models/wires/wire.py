@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from ferrule.encoding.encode import jsonable, with_whole_characters
 from ferrule.errors import BadRequestError, ConfigurationError, MissingContentError, shown
+from ferrule.record import replace
 from ferrule.values.conversation.exchange import CallPiece, Delta, Response
 from ferrule.values.conversation.thoughts import ThoughtSplitter, split_thoughts
-from ferrule.values.encoding.encode import jsonable, with_whole_characters
-from ferrule.values.record import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.exchange import Request
     from ferrule.values.conversation.thoughts import Kind
 
-WIRES: Mapping[str, str] = {name: f"ferrule.models.wires.{name}" for name in ("openai_chat", "openai_responses", "anthropic", "gemini")}
+WIRES: Mapping[str, str] = {
+    name: f"ferrule.models.wires.{name}"
+    for name in ("openai_chat", "openai_responses", "anthropic", "gemini")
+}
 """The package of each wire: its module `codec` is the `Wire`, and `stream.Assembly` assembles streamed answers."""
 
 
@@ -60,17 +63,27 @@ class Wire(Protocol):
         """The headers that carry the key, and others that the protocol requires."""
         ...
 
-    def render(self, request: Request, *, model: str, settings: Mapping[str, Any], stream: bool = False, dialect: Dialect = ...) -> bytes:
+    def render(
+        self,
+        request: Request,
+        *,
+        model: str,
+        settings: Mapping[str, Any],
+        stream: bool = False,
+        dialect: Dialect = ...,
+    ) -> bytes:
         """The body of a request. Settings of the request override the model's `settings`; None omits a setting.
 
-        The same messages give the same bytes in every request, so that providers can cache the beginning of a conversation.
+        The same messages give the same bytes in every request, so that providers can cache the
+        beginning of a conversation.
         """
         ...
 
     def read(self, payload: Json | bytes) -> Response:
         """The answer in a body.
 
-        Raises `BadRequestError` if there is none, `MissingContentError` if it is empty, `RefusalError` if it was withheld.
+        Raises `BadRequestError` if there is none, `MissingContentError` if it is empty,
+        `RefusalError` if it was withheld.
         """
         ...
 
@@ -141,7 +154,8 @@ class UnlabelledAnswer:
 class ThoughtsApart:
     """Wraps an `Assembly`: turns thoughts at the start of its text into reasoning, and joins characters that were cut in two.
 
-    Text before a closing tag without an opening one is not kept back: it is streamed as text, and only `response()` makes it reasoning.
+    Text before a closing tag without an opening one is not kept back: it is streamed as text, and
+    only `response()` makes it reasoning.
     """
 
     def __init__(self, assembly: Assembly, request: Request) -> None:
@@ -198,10 +212,16 @@ class _Halves:
     def join(self, delta: Delta) -> Delta:
         """The piece, with the half kept back from the previous one, and without a half at its own end."""
         text, thought, call = delta.text, delta.reasoning, delta.call
-        are_whole = (not text or text[-1] < _FIRST_HALF) and (not thought or thought[-1] < _FIRST_HALF)
+        are_whole = (not text or text[-1] < _FIRST_HALF) and (
+            not thought or thought[-1] < _FIRST_HALF
+        )
         if are_whole and not self._kept and (call is None or call.arguments[-1:] < _FIRST_HALF):
             return delta
-        call = None if call is None else replace(call, arguments=self._whole(call.index, call.arguments))
+        call = (
+            None
+            if call is None
+            else replace(call, arguments=self._whole(call.index, call.arguments))
+        )
         return Delta(self._whole("text", text), self._whole("reasoning", thought), call)
 
     def rest(self) -> Iterator[Delta]:
@@ -217,7 +237,10 @@ class _Halves:
         if not self._has_met_one:
             return found
         calls = tuple([call.changed(args=jsonable(call.args)) for call in found.tool_calls])
-        joined = {name: jsonable(getattr(found, name)) for name in ("text", "reasoning", "refusal", "extra")}
+        joined = {
+            name: jsonable(getattr(found, name))
+            for name in ("text", "reasoning", "refusal", "extra")
+        }
         return replace(found, tool_calls=calls, **joined)
 
     def _whole(self, place: str | int, piece: str) -> str:
@@ -231,9 +254,15 @@ class _Halves:
         return with_whole_characters(piece)
 
 
-# -- answers of any provider ----------------------------------------------------------------------------------------
+# -- answers of any provider
+# ----------------------------------------------------------------------------------------
 
-_SIGNS = {"choices": "openai_chat", "candidates": "gemini", "promptFeedback": "gemini", "output": "openai_responses"}
+_SIGNS = {
+    "choices": "openai_chat",
+    "candidates": "gemini",
+    "promptFeedback": "gemini",
+    "output": "openai_responses",
+}
 _OF_MESSAGES = ("content", "tool_calls", "function_call")
 
 
@@ -250,7 +279,11 @@ def response_of(answer: Any) -> Response:
     if not body:
         raise MissingContentError(f"this is not a model's answer: {shown(answer)}", raw=answer)
     name = next((name for sign, name in _SIGNS.items() if sign in body), None)
-    if name is None and isinstance(body.get("content"), list) and not any(key in body for key in _OF_MESSAGES[1:]):
+    if (
+        name is None
+        and isinstance(body.get("content"), list)
+        and not any(key in body for key in _OF_MESSAGES[1:])
+    ):
         name = "anthropic"
     if name is None and any(key in body for key in _OF_MESSAGES):
         name, body = "openai_chat", {"choices": [{"message": body}]}
@@ -264,13 +297,18 @@ def response_of(answer: Any) -> Response:
 def is_answer(thing: Any) -> bool:
     """Whether an object has a field of an answer in some provider's form."""
     fields = (*_SIGNS, *_OF_MESSAGES)
-    return any(name in thing for name in fields) if isinstance(thing, Mapping) else any(hasattr(thing, name) for name in fields)
+    return (
+        any(name in thing for name in fields)
+        if isinstance(thing, Mapping)
+        else any(hasattr(thing, name) for name in fields)
+    )
 
 
 def body_of(answer: Any) -> dict[str, Any]:
     """The JSON of an answer: a pydantic model, an object with attributes, a mapping; empty for anything else."""
     if callable(dump := getattr(answer, "model_dump", None)):
-        # Unset fields were not sent. Clients put undeclared types into their unions, about which pydantic would warn.
+        # Unset fields were not sent. Clients put undeclared types into their unions, about which
+        # pydantic would warn.
         return cast("dict[str, Any]", dump(mode="json", exclude_unset=True, warnings=False))
     found = _as_json(answer)
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
@@ -280,7 +318,13 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_as_json(each) for each in cast("list[Any]", value)]
     if isinstance(value, Mapping):
-        return {str(name): _as_json(each) for name, each in cast("Mapping[Any, Any]", value).items()}
+        return {
+            str(name): _as_json(each) for name, each in cast("Mapping[Any, Any]", value).items()
+        }
     if hasattr(value, "__dict__") and not isinstance(value, type):
-        return {name: _as_json(each) for name, each in cast("dict[str, Any]", vars(value)).items() if not name.startswith("_")}
+        return {
+            name: _as_json(each)
+            for name, each in cast("dict[str, Any]", vars(value)).items()
+            if not name.startswith("_")
+        }
     return jsonable(value)

@@ -1,7 +1,8 @@
 """Asks a model for fields: one call, whose answer is parsed. If that fails, the model must repair it; then the fallback adapter asks.
 
-It also prepares a question: the keywords of the program's call, the choice of model, adapter and settings, and whether
-tools are declared to the model (native calls) or listed in the prompt (calls in text).
+It also prepares a question: the keywords of the program's call, the choice of model, adapter and
+settings, and whether tools are declared to the model (native calls) or listed in the prompt (calls
+in text).
 """
 
 from __future__ import annotations
@@ -10,15 +11,32 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from ferrule import events
+from ferrule.acts import Act, CallModel, CheckDue, Conditions, ReadConditions, Tell
 from ferrule.adapters.chat import ChatAdapter
 from ferrule.adapters.render import tool_inputs
-from ferrule.errors import AdapterParseError, BadRequestError, ConfigurationError, InputError, RefusalError, ToolCallError, shown
+from ferrule.errors import (
+    AdapterParseError,
+    BadRequestError,
+    ConfigurationError,
+    InputError,
+    RefusalError,
+    ToolCallError,
+    shown,
+)
 from ferrule.models.model import as_model
 from ferrule.programs.asking.refusals import reminded, warn_of_text
-from ferrule.values.conversation.exchange import NO_TOOLS, Calls, Capabilities, Declarations, FieldReader, Request, Response, Shape
-from ferrule.values.record import MutableRecord
-from ferrule.values.run import event as events
-from ferrule.values.run.act import Act, CallModel, CheckDue, Conditions, ReadConditions, Tell
+from ferrule.record import MutableRecord
+from ferrule.values.conversation.exchange import (
+    NO_TOOLS,
+    Calls,
+    Capabilities,
+    Declarations,
+    FieldReader,
+    Request,
+    Response,
+    Shape,
+)
 from ferrule.values.signatures.compiled import InvalidOutputsError, compiled
 
 if TYPE_CHECKING:
@@ -58,11 +76,17 @@ class Asker(MutableRecord):
     """Whether calls of declared tools are valid by construction."""
 
     def request(
-        self, signature: type[Signature], messages: Messages, *, tools: Declarations = NO_TOOLS, adapter: Adapter | None = None
+        self,
+        signature: type[Signature],
+        messages: Messages,
+        *,
+        tools: Declarations = NO_TOOLS,
+        adapter: Adapter | None = None,
     ) -> Request:
         """Let the adapter make a request.
 
-        A user's adapter may also return the body of an OpenAI chat request; anything else raises `ToolCallError` (`invalid_request`).
+        A user's adapter may also return the body of an OpenAI chat request; anything else raises
+        `ToolCallError` (`invalid_request`).
         """
         made: Any = (adapter or self.adapter).request(
             signature,
@@ -90,19 +114,19 @@ def make_asker(
 ) -> Generator[Act, Any, Asker]:
     """Choose model, adapter and sampling settings for a run: first those of the call (`own`), then the program's, then the settings'.
 
-    `calls` is how the program wants tools called. If it is None, a model that refused tools before is not sent any again.
-    With `must_call`, a constrained answer must be a call.
+    `calls` is how the program wants tools called. If it is None, a model that refused tools before
+    is not sent any again. With `must_call`, a constrained answer must be a call.
     """
     conditions: Conditions = (yield ReadConditions(own.get("lm"))) or Conditions()
-    if _MADE_INPUTS in conditions.due:  # recorded by a version whose inputs had factories; all others are taken by now
+    if (
+        _MADE_INPUTS in conditions.due
+    ):  # recorded by a version whose inputs had factories; all others are taken by now
         yield CheckDue(bool, _MADE_INPUTS, "i")
     found = own.get("lm")
     if found is None:
         found = conditions.lm if lm is None else lm
     if found is None:
-        msg = (
-            "No language model is set. Call `ferrule.configure(lm=LM('provider/model'))`, or give the program one: `program(lm=..., ...)`."
-        )
+        msg = "No language model is set. Call `ferrule.configure(lm=LM('provider/model'))`, or give the program one: `program(lm=..., ...)`."
         raise ConfigurationError(msg)
     model = as_model(found)
     merged: dict[str, Any] = {**config, **config_of_call(own.get("config"))}
@@ -128,7 +152,17 @@ def make_asker(
     constrained = able and calls in {None, "constrained"}
     if constrained and must_call and choice is None:
         choice = "required"
-    return Asker(model, conditions.adapter or _DEFAULT_ADAPTER, merged, model.capabilities, choice, parallel, conditions, n, constrained)
+    return Asker(
+        model,
+        conditions.adapter or _DEFAULT_ADAPTER,
+        merged,
+        model.capabilities,
+        choice,
+        parallel,
+        conditions,
+        n,
+        constrained,
+    )
 
 
 def ask_model(
@@ -143,24 +177,45 @@ def ask_model(
 ) -> Answering:
     """Ask the model; returns the parsed fields, and the response they come from.
 
-    `request` is the rendered question; `render` renders its messages again for another adapter; `read` replaces `adapter.read`; `reader`
-    splits a streamed answer into fields; `check` checks the fields of each answer. Raises `AdapterParseError` if no answer can be parsed
-    after `adapter.repairs` repairs and one try with the fallback adapter; its cause is the first such error.
+    `request` is the rendered question; `render` renders its messages again for another adapter;
+    `read` replaces `adapter.read`; `reader` splits a streamed answer into fields; `check` checks
+    the fields of each answer. Raises `AdapterParseError` if no answer can be parsed after
+    `adapter.repairs` repairs and one try with the fallback adapter; its cause is the first such
+    error.
     """
     adapter, is_observed = asker.adapter, asker.conditions.is_observed
     attempt, last = 0, 2 + adapter.repairs
     first: AdapterParseError | None = None
     latest = first
-    while attempt < last:  # not a `range`, which costs a function call: nearly every answer is parsed at the first attempt
+    while (
+        attempt < last
+    ):  # not a `range`, which costs a function call: nearly every answer is parsed at the first attempt
         attempt += 1
         if attempt == last:
             if adapter.fallback is None:
                 break
             adapter = adapter.fallback
-            request = asker.request(signature, render(adapter), tools=request.tools, adapter=adapter)
+            request = asker.request(
+                signature,
+                render(adapter),
+                tools=request.tools,
+                adapter=adapter,
+            )
         if is_observed:
-            yield Tell(events.Formatted(request.digest, attempt, type(adapter).__name__, len(request.messages), len(request.tools)))
-        make = (partial(reader, adapter) if reader else partial(adapter.reader, signature)) if is_observed else None
+            yield Tell(
+                events.Formatted(
+                    request.digest,
+                    attempt,
+                    type(adapter).__name__,
+                    len(request.messages),
+                    len(request.tools),
+                ),
+            )
+        make = (
+            (partial(reader, adapter) if reader else partial(adapter.reader, signature))
+            if is_observed
+            else None
+        )
         response = _NO_ANSWER
         try:
             try:
@@ -171,11 +226,25 @@ def ask_model(
                 raise _unparsed(adapter, request) from error
             try:
                 if is_observed:
-                    fields = yield from _parse_observed(adapter, signature, request, response, read, attempt)
+                    fields = yield from _parse_observed(
+                        adapter,
+                        signature,
+                        request,
+                        response,
+                        read,
+                        attempt,
+                    )
                 else:
                     fields = _parse(adapter, signature, response, read)
             except AdapterParseError as error:
-                fields = _in_another_form(adapter, signature, response, read, error, asker.adapter if attempt == last else None)
+                fields = _in_another_form(
+                    adapter,
+                    signature,
+                    response,
+                    read,
+                    error,
+                    asker.adapter if attempt == last else None,
+                )
             if check is not None:
                 yield from check(adapter, fields, response)
         except AdapterParseError as error:
@@ -184,7 +253,12 @@ def ask_model(
                 raise error from first
             first, latest = first or error, error
             yield Tell(events.AttemptFailed(str(error), attempt))
-            repair = adapter.repair_messages(signature, response, error, native=len(request.tools) > 0)
+            repair = adapter.repair_messages(
+                signature,
+                response,
+                error,
+                native=len(request.tools) > 0,
+            )
             request = request.following(request.messages.then(*repair))
         else:
             return fields, response
@@ -194,12 +268,24 @@ def ask_model(
 
 
 def _unparsed(adapter: Adapter, request: Request) -> AdapterParseError:
-    problem = "the server could not parse it: it does not have the form in which this model writes calls"
-    return AdapterParseError(type(adapter).__name__, "", [("", problem)], code="invalid_tool_calls" if request.tools else "invalid_outputs")
+    problem = (
+        "the server could not parse it: it does not have the form in which this model writes calls"
+    )
+    return AdapterParseError(
+        type(adapter).__name__,
+        "",
+        [("", problem)],
+        code="invalid_tool_calls" if request.tools else "invalid_outputs",
+    )
 
 
-def _parse_observed(  # noqa: PLR0917  `_parse`, and what its events say
-    adapter: Adapter, signature: type[Signature], request: Request, response: Response, read: _Read, attempt: int
+def _parse_observed(
+    adapter: Adapter,
+    signature: type[Signature],
+    request: Request,
+    response: Response,
+    read: _Read,
+    attempt: int,
 ) -> Generator[Act, Any, dict[str, Any]]:
     """`_parse`, with events for its start and, on every path, its end."""
     name, calls = type(adapter).__name__, len(response.tool_calls)
@@ -207,23 +293,39 @@ def _parse_observed(  # noqa: PLR0917  `_parse`, and what its events say
     try:
         fields = _parse(adapter, signature, response, read)
         outputs = tuple(fields)
-    except BaseException as error:  # by name: `sys.exception()` may be one that the caller of the program is handling
+    except (
+        BaseException
+    ) as error:  # by name: `sys.exception()` may be one that the caller of the program is handling
         yield Tell(events.ParseFinished(request.digest, attempt, name, calls, (), error))
         raise
     yield Tell(events.ParseFinished(request.digest, attempt, name, calls, outputs))
     return fields
 
 
-def _parse(adapter: Adapter, signature: type[Signature], response: Response, read: _Read) -> dict[str, Any]:
+def _parse(
+    adapter: Adapter,
+    signature: type[Signature],
+    response: Response,
+    read: _Read,
+) -> dict[str, Any]:
     if response.refusal and not response.text and not response.tool_calls:
         raise RefusalError(f"the model declined: {response.refusal}")
-    if response.finish_reason == "content_filter" and not response.tool_calls and not response.others:  # a part would pass as the whole
-        raise RefusalError(f"the provider's content filter cut the answer off: {shown(response.text)}")
+    if (
+        response.finish_reason == "content_filter"
+        and not response.tool_calls
+        and not response.others
+    ):  # a part would pass as the whole
+        raise RefusalError(
+            f"the provider's content filter cut the answer off: {shown(response.text)}",
+        )
     return adapter.read(signature, response) if read is None else read(adapter, response)
 
 
 def validated(
-    validate: Callable[[dict[str, Any]], dict[str, Any]], adapter: Adapter, response: Response, outputs: dict[str, Any]
+    validate: Callable[[dict[str, Any]], dict[str, Any]],
+    adapter: Adapter,
+    response: Response,
+    outputs: dict[str, Any],
 ) -> dict[str, Any]:
     """The outputs after validation; raises `AdapterParseError` with the validators' objections, for the model to correct."""
     try:
@@ -232,21 +334,33 @@ def validated(
         raise rejected(adapter, response, outputs, error.problems) from error
 
 
-def rejected(adapter: Adapter, response: Response, outputs: dict[str, Any], problems: Sequence[tuple[str, str]]) -> AdapterParseError:
+def rejected(
+    adapter: Adapter,
+    response: Response,
+    outputs: dict[str, Any],
+    problems: Sequence[tuple[str, str]],
+) -> AdapterParseError:
     """The error for outputs to which a validator objects."""
     return AdapterParseError(type(adapter).__name__, response.text or "", problems, parsed=outputs)
 
 
-def _in_another_form(  # noqa: PLR0917  `_parse`, and why it failed
-    adapter: Adapter, signature: type[Signature], response: Response, read: _Read, error: AdapterParseError, first_form: Adapter | None
+def _in_another_form(
+    adapter: Adapter, signature: type[Signature], response: Response, read: _Read, error: AdapterParseError, first_form: Adapter | None,
 ) -> dict[str, Any]:  # fmt: skip
     """Parse an answer that its adapter cannot read, in the form of the other adapter.
 
-    It may have the form of the fallback adapter: models trained on JSON often answer in JSON. An answer to the fallback adapter may still
-    have the form of the first one, `first_form`. If neither can read it, raises the error that says more.
+    It may have the form of the fallback adapter: models trained on JSON often answer in JSON. An
+    answer to the fallback adapter may still have the form of the first one, `first_form`. If
+    neither can read it, raises the error that says more.
     """
     is_json = (response.text or "").lstrip().startswith(("{", "```"))
-    other = (adapter.fallback if is_json else None) if first_form is None else None if is_json else first_form
+    other = (
+        (adapter.fallback if is_json else None)
+        if first_form is None
+        else None
+        if is_json
+        else first_form
+    )
     if other is None:
         raise error
     try:
@@ -260,7 +374,9 @@ def _in_another_form(  # noqa: PLR0917  `_parse`, and why it failed
 def _as_request(made: Any) -> Request:
     if isinstance(made, Request):
         return made
-    from ferrule.models.wires.openai_chat.read_request import read_request  # late: only a user's adapter returns a body
+    from ferrule.models.wires.openai_chat.read_request import (
+        read_request,
+    )  # late: only a user's adapter returns a body
 
     try:
         return read_request(made)
@@ -272,11 +388,15 @@ def _as_request(made: Any) -> Request:
 def choose_calls(calls: Calls | None, native: bool | None) -> Calls | None:
     """How tools are called, from `calls=` and its older form `native=`; raises `ConfigurationError` if they contradict each other."""
     if calls not in {None, *_NATIVE}:
-        raise ConfigurationError(f'`calls` is "native", "prompted", "constrained" or None, found {shown(calls)}.')
+        raise ConfigurationError(
+            f'`calls` is "native", "prompted", "constrained" or None, found {shown(calls)}.',
+        )
     if calls is None:
         return None if native is None else "native" if native else "prompted"
     if native not in {None, _NATIVE[calls]}:
-        raise ConfigurationError(f"`calls={calls!r}` and `native={native}` contradict each other. Give `calls` alone.")
+        raise ConfigurationError(
+            f"`calls={calls!r}` and `native={native}` contradict each other. Give `calls` alone.",
+        )
     return calls
 
 
@@ -297,20 +417,27 @@ def calls_natively(asker: Asker, wanted: bool | None) -> bool:
     return asker.capabilities.native_tools
 
 
-# -- the keywords of a call ---------------------------------------------------------------------------------------
+# -- the keywords of a call
+# ---------------------------------------------------------------------------------------
 
 
 def split_inputs(
-    signature: type[Signature], inputs: Mapping[str, Any], own: Iterable[str], toolbox: Toolbox
+    signature: type[Signature],
+    inputs: Mapping[str, Any],
+    own: Iterable[str],
+    toolbox: Toolbox,
 ) -> Generator[Act, Any, tuple[dict[str, Any], dict[str, Any], Toolbox]]:
     """Split a call's keywords: the program's options, the checked inputs, and the call's tools (`toolbox` and those that inputs declare).
 
-    An input field takes precedence over an option of the same name. Values made by an input's factory (an id, a time) are recorded.
+    An input field takes precedence over an option of the same name. Values made by an input's
+    factory (an id, a time) are recorded.
     """
     plan, given = compiled(signature), dict(inputs)
     kept = {name: given.pop(name) for name in own if name in given and name not in plan.inputs}
     if tool_inputs(signature):
-        from ferrule.programs.tool_use.inputs import declare_tools  # late: few signatures declare tools
+        from ferrule.programs.tool_use.inputs import (
+            declare_tools,
+        )  # late: few signatures declare tools
 
         given, toolbox = declare_tools(signature, given, toolbox)
     if plan.factories:
@@ -342,5 +469,7 @@ def config_of_call(config: Any) -> Mapping[str, Any]:
     if config is None:
         return {}
     if not isinstance(config, Mapping):
-        raise InputError(f"`config` takes a mapping of settings by name, such as `{{'temperature': 0}}`; found {shown(config)}.")
+        raise InputError(
+            f"`config` takes a mapping of settings by name, such as `{{'temperature': 0}}`; found {shown(config)}.",
+        )
     return cast("Mapping[str, Any]", config)

@@ -17,12 +17,17 @@ if TYPE_CHECKING:
 class NativeReader:
     """Splits the arguments of the call that ends the loop, and the text of an answer without calls, into fields.
 
-    `reader` splits the text; without one, the text is the model's thought. If neither a call nor a field came, the text is the answer
-    itself, which `read` parses at the end.
+    `reader` splits the text; without one, the text is the model's thought. If neither a call nor a
+    field came, the text is the answer itself, which `read` parses at the end.
     """
 
     def __init__(
-        self, read: Callable[[Response], Mapping[str, Any]], reader: FieldReader | None, outputs: Sequence[str], *, last_call: str = ""
+        self,
+        read: Callable[[Response], Mapping[str, Any]],
+        reader: FieldReader | None,
+        outputs: Sequence[str],
+        *,
+        last_call: str = "",
     ) -> None:
         self._read = read
         self._reader = reader
@@ -62,4 +67,8 @@ class NativeReader:
             found = self._read(Response("".join(self._text)))
         except AdapterParseError:
             return ()
-        return [(name, value) for name in self._outputs if isinstance(value := found.get(name), str) and value]
+        return [
+            (name, value)
+            for name in self._outputs
+            if isinstance(value := found.get(name), str) and value
+        ]

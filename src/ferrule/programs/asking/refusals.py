@@ -1,6 +1,7 @@
 """Detects models that refuse tool declarations, and calls written as text; remembers the models, and logs a warning once for each.
 
-A model may refuse a request with tools although its capabilities allow them; then the program lists its tools in the prompt.
+A model may refuse a request with tools although its capabilities allow them; then the program lists
+its tools in the prompt.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ _refusing: WeakValueDictionary[int, Any] = WeakValueDictionary()
 """The models that refused tools, by their `id`: a user's model may not be hashable."""
 _NOUN = r"(?:tool|function)s?(?:[ _-](?:use|usage|calls?|calling))?"
 _TOOLS = rf"(?<![\w.-]){_NOUN}(?![\w\[-]|\.\w)"
-# Compiled when a request is first refused: few programs need it.
-# The wording of Ollama (issue 11131), OpenAI, Groq, vLLM, llama.cpp, OpenRouter, xAI, Gemini, Novita and litellm.
+# Compiled when a request is first refused: few programs need it. The wording of Ollama (issue
+# 11131), OpenAI, Groq, vLLM, llama.cpp, OpenRouter, xAI, Gemini, Novita and litellm.
 _REFUSAL = (
     rf"(?:not|n't) support\w*\W+(?:(?:the|any|native|use|using|usage|of|following|param(?:eter)?s?)\W+)*{_TOOLS}"
     rf"|{_TOOLS}\W{{0,2}}(?: param(?:eter)?s?)?(?: (?:is|are))?(?:n't| currently| not| yet| un)+ ?-?(?:support|enabled|available)"
@@ -51,7 +52,9 @@ def refuses_tools(lm: Any, error: LMError) -> bool:
     # A chat template whose roles must alternate has no place for tool results.
     if not re.search(_REFUSAL, words, re.IGNORECASE) and not demands_alternation(error):
         return False
-    with suppress(TypeError):  # a class with `__slots__` may allow no weak references: its models are asked again every time
+    with suppress(
+        TypeError,
+    ):  # a class with `__slots__` may allow no weak references: its models are asked again every time
         _refusing[id(lm)] = lm
     warn_of_text(lm, "it refused the declared tools", f" ({error})")
     return True
@@ -60,7 +63,8 @@ def refuses_tools(lm: Any, error: LMError) -> bool:
 def reminded(model: Model) -> Model:
     """The model; if it refused tools before, a wrapper that refuses them again without a request.
 
-    The program still declares its tools first: a journal that holds the refusal must replay in a process that does not remember it.
+    The program still declares its tools first: a journal that holds the refusal must replay in a
+    process that does not remember it.
     """
     return _RefusingTools(model) if _refusing.get(id(model)) is model else model
 
@@ -78,7 +82,11 @@ class _RefusingTools(BaseLM):
 
     def context_tokens(self) -> int | None:
         lm: Any = self._lm
-        return lm.context_tokens() if hasattr(lm, "context_tokens") else self.capabilities.context_tokens  # users' models may lack it
+        return (
+            lm.context_tokens()
+            if hasattr(lm, "context_tokens")
+            else self.capabilities.context_tokens
+        )  # users' models may lack it
 
     async def acomplete(self, request: Request) -> Response:
         return await self._for(request).acomplete(request)
@@ -91,16 +99,23 @@ class _RefusingTools(BaseLM):
 
     def _for(self, request: Request) -> Any:
         if request.tools:
-            raise BadRequestError(f"`{self.name}` does not support tools: it said so before, and was not asked again")
+            raise BadRequestError(
+                f"`{self.name}` does not support tools: it said so before, and was not asked again",
+            )
         return self._lm
 
 
-def calls_in_text(lm: Any, text: str | None, tools: Iterable[Any]) -> tuple[tuple[ToolCall, ...], str]:
+def calls_in_text(
+    lm: Any,
+    text: str | None,
+    tools: Iterable[Any],
+) -> tuple[tuple[ToolCall, ...], str]:
     """The calls of offered tools that a model wrote as text, in the form it was trained on; and the remaining text.
 
-    A server that does not parse its model's calls sends them as the text of the answer. A call that the text only quotes is not returned.
+    A server that does not parse its model's calls sends them as the text of the answer. A call that
+    the text only quotes is not returned.
     """
-    from ferrule.values.calls.text.find import find  # late: few answers need it
+    from ferrule.text_calls.find import find  # late: few answers need it
 
     found, rest = find(text, tools) if text else ([], "")
     if found:

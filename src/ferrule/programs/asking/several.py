@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 from ferrule.errors import AdapterParseError
 from ferrule.models.several import SeveralLM
 from ferrule.programs.asking.ask import Asker, ask_model, rejected
-from ferrule.values.record import replace
+from ferrule.record import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
+    from ferrule.acts import Act
     from ferrule.adapters.adapter import Adapter
     from ferrule.values.conversation.exchange import Request, Response
     from ferrule.values.conversation.message import Messages
-    from ferrule.values.run.act import Act
     from ferrule.values.signatures.signature import Signature
 
 Answers = list[tuple[dict[str, Any], "Response"]]
@@ -46,13 +46,21 @@ def ask_several(
             raise failed[0]
         return found[0][0]
 
-    def check_each(adapter: Adapter, _fields: dict[str, Any], first: Response) -> Generator[Act, Any, None]:
+    def check_each(
+        adapter: Adapter,
+        _fields: dict[str, Any],
+        first: Response,
+    ) -> Generator[Act, Any, None]:
         verdicts = yield from judged([outputs for outputs, _ in found])
         kept = [each for each, verdict in zip(found, verdicts, strict=True) if verdict is None]
         if not kept:
             (outputs, response), problem = found[0], verdicts[0] or ""
             # The model corrects the first answer, so it needs the problem of that one.
-            raise rejected(adapter, response, outputs, [("", problem)]) if response is first else failed[0]
+            raise (
+                rejected(adapter, response, outputs, [("", problem)])
+                if response is first
+                else failed[0]
+            )
         found[:] = kept
 
     several = replace(asker, lm=SeveralLM(asker.lm, asker.n))

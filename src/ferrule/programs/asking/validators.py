@@ -1,7 +1,8 @@
 """Output validators: functions that check a model's answer (`@program.output_validator`).
 
-A validator that takes only the answer is called again in a replay. One that takes a `Context`, or is async, may look at more than the
-answer and decide otherwise the next time, so its verdict is recorded, and a replay takes it from the journal.
+A validator that takes only the answer is called again in a replay. One that takes a `Context`, or
+is async, may look at more than the answer and decide otherwise the next time, so its verdict is
+recorded, and a replay takes it from the journal.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from ferrule.acts import Act, CallCode
 from ferrule.errors import ConfigurationError, ToolRetry, refuse_awaitable, shown
+from ferrule.record import Record
 from ferrule.tools.definition.deps import ContextParameter, bind_arguments, context_parameter
 from ferrule.tools.definition.inspect_function import name_of
-from ferrule.values.record import Record
-from ferrule.values.run.act import Act, CallCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -39,7 +40,11 @@ class OutputValidator(Record):
         return f"The output validator `{name_of(self.function) or shown(self.function)}`"
 
     async def judge(
-        self, signature: type[Signature], inputs: Mapping[str, Any], outputs: Mapping[str, Any], call: Callable[..., Any] | None = None
+        self,
+        signature: type[Signature],
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        call: Callable[..., Any] | None = None,
     ) -> str | None:
         """The objection to an answer, or None. `call` comes from `CallCode`; it is given for a validator whose verdict is recorded."""
         given = signature.model_construct(**inputs, **outputs)
@@ -47,11 +52,19 @@ class OutputValidator(Record):
             if call is None:
                 found = self.function(given)
             else:
-                found = await call(self.function, given, context=self.context, is_async=self.is_async, what=self.what)
+                found = await call(
+                    self.function,
+                    given,
+                    context=self.context,
+                    is_async=self.is_async,
+                    what=self.what,
+                )
         except ToolRetry as error:
             return str(error) or "not accepted, change it and try again"
         refuse_awaitable(found, self.what)
-        if (found is not None and found is not given) or any(getattr(given, name) is not value for name, value in outputs.items()):
+        if (found is not None and found is not given) or any(
+            getattr(given, name) is not value for name, value in outputs.items()
+        ):
             msg = "An output validator only checks: it raises `ToolRetry`, or returns None. Pydantic's validators may change outputs."
             raise ConfigurationError(msg)
         return None
@@ -69,12 +82,17 @@ def as_validator(function: Callable[..., Any]) -> OutputValidator:
             f"found {shown(function)}."
         )
         raise ConfigurationError(msg) from None
-    is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(type(function), "__call__", None))  # noqa: B004
+    is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(type(function), "__call__", None),  # noqa: B004
+    )
     return OutputValidator(function, context_parameter(function), is_async)
 
 
 def judge_answers(
-    validators: Sequence[OutputValidator], signature: type[Signature], inputs: Mapping[str, Any], answers: Sequence[Mapping[str, Any]]
+    validators: Sequence[OutputValidator],
+    signature: type[Signature],
+    inputs: Mapping[str, Any],
+    answers: Sequence[Mapping[str, Any]],
 ) -> Generator[Act, Any, Sequence[str | None]]:
     """The recorded verdict on each answer: the first objection, or None."""
 

@@ -9,13 +9,20 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from ferrule.errors import ConfigurationError, ReplayMismatchError, RunError, RunTakenError, StoreError, shown
+from ferrule.encoding.stored import parse_object
+from ferrule.errors import (
+    ConfigurationError,
+    ReplayMismatchError,
+    RunError,
+    RunTakenError,
+    StoreError,
+    shown,
+)
 from ferrule.runs.protocols import RunStatus, check_store
 from ferrule.runs.run import Run
 from ferrule.runs.store.fingerprint import differences
 from ferrule.runs.store.listing import head_of
 from ferrule.runs.store.stored_run import StoredRun
-from ferrule.values.encoding.stored import parse_object
 
 if TYPE_CHECKING:
     import asyncio
@@ -31,19 +38,27 @@ _GRACE_S = 1.0
 """How long an interrupted segment may go on in its thread before its run is put back into the queue anyway."""
 
 
-def advance(store: Store, run_id: str, programs: Program | Iterable[Program], *, any_version: bool = False, deps: Any = None) -> Advanced:
+def advance(
+    store: Store,
+    run_id: str,
+    programs: Program | Iterable[Program],
+    *,
+    any_version: bool = False,
+    deps: Any = None,
+) -> Advanced:
     """Execute a stored run until it ends or waits.
 
-    It continues a run that is queued, whose question is decided or has expired, or whose process died. If two calls for one run happen at
-    once, one executes it and the other returns `"taken"`. An interrupt (Ctrl-C or a cancelled task) puts the run back into the queue.
+    It continues a run that is queued, whose question is decided or has expired, or whose process
+    died. If two calls for one run happen at once, one executes it and the other returns `"taken"`.
+    An interrupt (Ctrl-C or a cancelled task) puts the run back into the queue.
 
     Args:
-        store: The store of the run.
-        run_id: The id of the run.
-        programs: The program of the run is chosen from these by its name and its fingerprint. If none fits, the run stays unchanged, and
+        store: The store of the run. run_id: The id of the run. programs: The program of the run is
+        chosen from these by its name and its fingerprint. If none fits, the run stays unchanged,
+        and
             `ferrule runs --stuck` lists it with the reason.
-        any_version: If no program has the fingerprint, take one with the name: the run continues with it, as after `Run.load`.
-        deps: The value that tools find in `Context.deps`.
+        any_version: If no program has the fingerprint, take one with the name: the run continues
+        with it, as after `Run.load`. deps: The value that tools find in `Context.deps`.
 
     Returns:
         The run's status now, or `"taken"`.
@@ -57,7 +72,12 @@ def advance(store: Store, run_id: str, programs: Program | Iterable[Program], *,
 
 
 async def aadvance(
-    store: Store, run_id: str, programs: Program | Iterable[Program], *, any_version: bool = False, deps: Any = None
+    store: Store,
+    run_id: str,
+    programs: Program | Iterable[Program],
+    *,
+    any_version: bool = False,
+    deps: Any = None,
 ) -> Advanced:
     """`advance` on an event loop. Sync tools run in threads."""
     from ferrule.concurrency.offload import run_or_cancel
@@ -67,12 +87,18 @@ async def aadvance(
 
 
 async def advance_in_thread(
-    threads: ThreadPool, store: Store, run_id: str, programs: Program | Iterable[Program], *, any_version: bool = False, deps: Any = None
+    threads: ThreadPool,
+    store: Store,
+    run_id: str,
+    programs: Program | Iterable[Program],
+    *,
+    any_version: bool = False,
+    deps: Any = None,
 ) -> Advanced:
     """`advance` for a worker's event loop, in one of these threads; async programs and tools run on the background loop.
 
-    When cancelled, it cancels the run's async tools and puts the run back into the queue. A thread that is blocked, by a tool or a model
-    call, is abandoned: its later writes are refused.
+    When cancelled, it cancels the run's async tools and puts the run back into the queue. A thread
+    that is blocked, by a tool or a model call, is abandoned: its later writes are refused.
     """
     import asyncio
 
@@ -111,7 +137,9 @@ async def _interrupt(working: asyncio.Future[Any], loaded: list[Run]) -> None:
 
     from ferrule.concurrency.offload import run_or_cancel
 
-    working.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # retrieved: the caller gets the cancellation
+    working.add_done_callback(
+        lambda ended: ended.cancelled() or ended.exception(),
+    )  # retrieved: the caller gets the cancellation
     for run in loaded:
         for task in list(run.executing.awaited) if run.executing is not None else ():
             with suppress(RuntimeError):  # its loop is closed
@@ -140,12 +168,20 @@ async def _aresume(store: Store, run: Run) -> Advanced:
     return run.status
 
 
-def _ready(store: Store, run_id: str, programs: Program | Iterable[Program], any_version: bool, deps: Any) -> tuple[Run | None, Advanced]:
+def _ready(
+    store: Store,
+    run_id: str,
+    programs: Program | Iterable[Program],
+    any_version: bool,
+    deps: Any,
+) -> tuple[Run | None, Advanced]:
     """The run, loaded with its program, and its status; None instead of the run if there is nothing to do."""
     check_store(store)
     stored = store.load(run_id)
     status, head = cast("RunStatus", stored.status), head_of(stored)
-    if status in _ENDED or (status == "waiting" and not _is_decided(stored, head) and not _is_expired(store, head)):
+    if status in _ENDED or (
+        status == "waiting" and not _is_decided(stored, head) and not _is_expired(store, head)
+    ):
         return None, status
     program, why = _choose(head, programs, any_version=any_version)
     try:
@@ -174,7 +210,9 @@ def _choose(head: dict[str, Any], given: Any, *, any_version: bool) -> tuple[Pro
         if not differs:
             return each, ""
         what, (then, now) = next(iter(differs.items()))
-        why = f"No worker has this version of its program `{each.name}`: {what} was {then}, is {now}."
+        why = (
+            f"No worker has this version of its program `{each.name}`: {what} was {then}, is {now}."
+        )
     return (named[0], "") if named and any_version else (None, why)
 
 
@@ -199,5 +237,9 @@ def _is_decided(stored: Stored, head: dict[str, Any]) -> bool:
 
 
 def _is_expired(store: Store, head: dict[str, Any]) -> bool:
-    ends = [asked["expires_at"] for asked in head.get("questions", ()) if asked.get("expires_at") is not None]
+    ends = [
+        asked["expires_at"]
+        for asked in head.get("questions", ())
+        if asked.get("expires_at") is not None
+    ]
     return bool(ends) and min(ends) < store.now()

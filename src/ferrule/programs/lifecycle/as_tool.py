@@ -1,8 +1,9 @@
 """A program as a tool of another program: `program.as_tool()`.
 
-In: a program with a signature. Out: a `Tool` whose arguments are the signature's inputs and whose result is its outputs. When an agent
-calls it, the program runs as a part of the agent's run: both share one journal, one list of questions and one budget, and a resumed run
-continues in the middle of the program. When called directly, the tool calls the program.
+In: a program with a signature. Out: a `Tool` whose arguments are the signature's inputs and whose
+result is its outputs. When an agent calls it, the program runs as a part of the agent's run: both
+share one journal, one list of questions and one budget, and a resumed run continues in the middle
+of the program. When called directly, the tool calls the program.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule.errors import ToolDefinitionError
 from ferrule.runs.driver.drive import aperform_as_tool, perform_as_tool
 from ferrule.tools.tool import Tool
-from ferrule.values.run.outcome import Prediction
+from ferrule.values.outcome import Prediction
 from ferrule.values.signatures.compiled import given_inputs
 from ferrule.values.signatures.signature import Signature
 
@@ -29,12 +30,14 @@ def as_tool(program: Program, name: str | None, description: str | None, **keywo
     """Make the tool; `keywords` are those of `Tool`. Raises `ToolDefinitionError` for a program without a signature, or without a name."""
     signature: Any = getattr(program, "signature", None)
     if not (isinstance(signature, type) and issubclass(signature, Signature)):
-        msg = (
-            f"`{program.name}` cannot become a tool: it has no signature. Give it one: `self.signature = Signature('question -> answer')`."
-        )
+        msg = f"`{program.name}` cannot become a tool: it has no signature. Give it one: `self.signature = Signature('question -> answer')`."
         raise ToolDefinitionError(msg)
     found = name or _name(program, signature)
-    descriptions = {each: field.description for each, field in signature.plan.inputs.items() if field.description}
+    descriptions = {
+        each: field.description
+        for each, field in signature.plan.inputs.items()
+        if field.description
+    }
     return Tool(
         AgentTool(program, signature),
         found,

@@ -14,12 +14,12 @@ from uuid import uuid4
 
 from ferrule import settings
 from ferrule.concurrency import offload
+from ferrule.encoding.encode import digest_of
 from ferrule.errors import ConfigurationError, InputError, shown
 from ferrule.programs.asking.ask import check_positive
 from ferrule.runs.protocols import check_store
 from ferrule.runs.run import Run, cancel_run_here, is_inside_run
 from ferrule.values.conversation.exchange import Usage
-from ferrule.values.encoding.encode import digest_of
 from ferrule.values.typed import S, Typed
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     from ferrule.runs.protocols import Store
-    from ferrule.values.run.outcome import Prediction
+    from ferrule.values.outcome import Prediction
 
     E = TypeVar("E", default=Never)
 else:
@@ -42,11 +42,16 @@ _Item = dict[str, Any] | InputError
 class BatchResults(Typed[S, E], list["Prediction[S] | E"]):
     """The predictions of a batch, in the order of the inputs.
 
-    In place of a failed item there is its error with `return_exceptions=True`, and None with `return_failed_examples=True`. `E` is the type
-    of these.
+    In place of a failed item there is its error with `return_exceptions=True`, and None with
+    `return_failed_examples=True`. `E` is the type of these.
     """
 
-    def __init__(self, results: Iterable[Any], batch_id: str, runs: Sequence[Run[S] | None]) -> None:
+    def __init__(
+        self,
+        results: Iterable[Any],
+        batch_id: str,
+        runs: Sequence[Run[S] | None],
+    ) -> None:
         super().__init__(results)
         self.batch_id = batch_id
         """The id of the batch in its store: `batch(..., store=store, batch_id=...)` resumes it."""
@@ -57,7 +62,11 @@ class BatchResults(Typed[S, E], list["Prediction[S] | E"]):
     def usage(self) -> Usage:
         """Tokens and cost of all items; in a batch inside a run, without failed items. `usage.by_model` splits them by model."""
         found = zip(list[Any](self), self.runs, strict=True)
-        counted = [each.usage if run is None else run.usage for each, run in found if run is not None or not _failed(each)]
+        counted = [
+            each.usage if run is None else run.usage
+            for each, run in found
+            if run is not None or not _failed(each)
+        ]
         return sum(counted, Usage())
 
     @property
@@ -66,7 +75,13 @@ class BatchResults(Typed[S, E], list["Prediction[S] | E"]):
         return self.usage.cost
 
 
-def run_batch(program: Any, inputs: Iterable[Mapping[str, Any]], *, max_concurrency: int | None, **options: Any) -> Any:
+def run_batch(
+    program: Any,
+    inputs: Iterable[Mapping[str, Any]],
+    *,
+    max_concurrency: int | None,
+    **options: Any,
+) -> Any:
     """See `Module.batch`. The first error ends the batch, unless errors are returned."""
     batch = _Batch(program, inputs, placed=(Exception,), **options)
 
@@ -75,24 +90,40 @@ def run_batch(program: Any, inputs: Iterable[Mapping[str, Any]], *, max_concurre
             return None
         with batch.noting_errors(index):  # before this thread takes the next item
             if batch.is_nested:
-                return batch.finished(index, program.bind(**batch.inputs_of(index))(deps=batch.deps))
+                return batch.finished(
+                    index,
+                    program.bind(**batch.inputs_of(index))(deps=batch.deps),
+                )
             found = batch.open(index)
             if found.status != "done":
                 batch.resume(index, found)
             return batch.finished(index, found.prediction)
 
     # A pool of its own: batches run whole programs, whose tools need the shared pool.
-    pool = ThreadPoolExecutor(_workers(max_concurrency), thread_name_prefix="ferrule-batch", initializer=offload.inherit_loop_wait())
+    pool = ThreadPoolExecutor(
+        _workers(max_concurrency),
+        thread_name_prefix="ferrule-batch",
+        initializer=offload.inherit_loop_wait(),
+    )
     try:
         futures = [pool.submit(copy_context().run, run, index) for index in range(len(batch.items))]
         for future in futures:
             future.add_done_callback(batch.count)
         with offload.Aside():
-            for _ in as_completed(futures):  # not in the inputs' order: a slow first item must not hide a failure behind it
+            for _ in as_completed(
+                futures,
+            ):  # not in the inputs' order: a slow first item must not hide a failure behind it
                 if batch.error is not None:
                     raise batch.error
-        return batch.results([future.result() if (error := future.exception()) is None else error for future in futures])
-    except BaseException as error:  # Ctrl-C, too: the runs at work stop before their next call, and no other begins
+        return batch.results(
+            [
+                future.result() if (error := future.exception()) is None else error
+                for future in futures
+            ],
+        )
+    except (
+        BaseException
+    ) as error:  # Ctrl-C, too: the runs at work stop before their next call, and no other begins
         batch.cancel(error)
         raise
     finally:
@@ -101,7 +132,13 @@ def run_batch(program: Any, inputs: Iterable[Mapping[str, Any]], *, max_concurre
         batch.end_line()
 
 
-async def arun_batch(program: Any, inputs: Iterable[Mapping[str, Any]], *, max_concurrency: int | None, **options: Any) -> Any:
+async def arun_batch(
+    program: Any,
+    inputs: Iterable[Mapping[str, Any]],
+    *,
+    max_concurrency: int | None,
+    **options: Any,
+) -> Any:
     """See `Module.abatch`."""
     import asyncio
 
@@ -115,7 +152,10 @@ async def arun_batch(program: Any, inputs: Iterable[Mapping[str, Any]], *, max_c
                 return None
             with batch.noting_errors(index):  # before the slot is free for the next item
                 if batch.is_nested:
-                    return batch.finished(index, await program.bind(**batch.inputs_of(index)).acall(deps=batch.deps))
+                    return batch.finished(
+                        index,
+                        await program.bind(**batch.inputs_of(index)).acall(deps=batch.deps),
+                    )
                 found = batch.open(index)
                 if found.status != "done":
                     limit = asyncio.timeout(batch.timeout)
@@ -164,7 +204,9 @@ class _Batch:
         if batch_id is not None and store is None:
             raise ConfigurationError("`batch_id` names a batch in a store: pass `store=` too.")
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
-            raise ConfigurationError(f"`timeout` is a number of seconds above 0, or None; found {shown(timeout)}.")
+            raise ConfigurationError(
+                f"`timeout` is a number of seconds above 0, or None; found {shown(timeout)}.",
+            )
         if store is not None:
             check_store(store)
         self.program = program
@@ -184,14 +226,18 @@ class _Batch:
             raise ConfigurationError(msg)
         self._returns_failed = return_failed_examples
         self._store = store
-        self._stored = {each.id for each in store.list(limit=None)} if store is not None else frozenset[str]()
+        self._stored = (
+            {each.id for each in store.list(limit=None)} if store is not None else frozenset[str]()
+        )
         self._ids = _run_ids(self.batch_id, self.items) if store is not None else None
         self._on_result = on_result
         self._placed = placed if self.keeps_errors else ()
         """Types of errors that are returned among the results."""
         self._done = 0
         self._lock = threading.RLock()
-        self._is_shown = progress and len(self.items) > 1 and sys.stderr is not None and sys.stderr.isatty()  # None under `pythonw`
+        self._is_shown = (
+            progress and len(self.items) > 1 and sys.stderr is not None and sys.stderr.isatty()
+        )  # None under `pythonw`
 
     def inputs_of(self, index: int) -> dict[str, Any]:
         item = self.items[index]
@@ -217,7 +263,10 @@ class _Batch:
         for run in self.runs:
             if run is not None and run.executing:
                 run.cancel()
-        if self.is_nested and isinstance(error, KeyboardInterrupt):  # Ctrl-C is meant for the run that the items belong to
+        if self.is_nested and isinstance(
+            error,
+            KeyboardInterrupt,
+        ):  # Ctrl-C is meant for the run that the items belong to
             cancel_run_here()
 
     def finished(self, index: int, result: Any) -> Any:
@@ -247,7 +296,12 @@ class _Batch:
             except BaseException as error:  # noqa: BLE001  raised again in the waiting thread
                 ended.set_exception(error)
 
-        threading.Thread(target=copy_context().run, args=(work,), name="ferrule-batch-item", daemon=True).start()
+        threading.Thread(
+            target=copy_context().run,
+            args=(work,),
+            name="ferrule-batch-item",
+            daemon=True,
+        ).start()
         with offload.Aside():
             if not wait((ended,), self.timeout).done:
                 from ferrule.runs.stream import EventStream  # late: few items time out
@@ -257,21 +311,29 @@ class _Batch:
         ended.result()
 
     def is_late(self, index: int) -> TimeoutError:
-        return TimeoutError(f"Item {index} of the batch did not finish within {self.timeout:g} s. Its run was cancelled.")
+        return TimeoutError(
+            f"Item {index} of the batch did not finish within {self.timeout:g} s. Its run was cancelled.",
+        )
 
     def results(self, found: Sequence[Any]) -> Any:
         if not self._returns_failed:
             return BatchResults[Any, Any](found, self.batch_id, self.runs)
         failed = [k for k, each in enumerate(found) if isinstance(each, BaseException)]
         kept = [None if isinstance(each, BaseException) else each for each in found]
-        return BatchResults[Any, None](kept, self.batch_id, self.runs), [self.given[k] for k in failed], [found[k] for k in failed]
+        return (
+            BatchResults[Any, None](kept, self.batch_id, self.runs),
+            [self.given[k] for k in failed],
+            [found[k] for k in failed],
+        )
 
     @contextmanager
     def noting_errors(self, index: int) -> Generator[None]:
         try:
             yield
         except BaseException as error:
-            is_of_item = self.error is None  # otherwise the batch has ended, perhaps by an error of `on_result`
+            is_of_item = (
+                self.error is None
+            )  # otherwise the batch has ended, perhaps by an error of `on_result`
             if self.error is None and not isinstance(error, self._placed):
                 self.error = error
             if is_of_item and isinstance(error, (Exception, *self._placed)):
@@ -283,7 +345,9 @@ class _Batch:
             self._done += 1
             if self._is_shown:
                 filled = 30 * self._done // len(self.items)
-                sys.stderr.write(f"\r[{'#' * filled}{'.' * (30 - filled)}] {self._done}/{len(self.items)}")
+                sys.stderr.write(
+                    f"\r[{'#' * filled}{'.' * (30 - filled)}] {self._done}/{len(self.items)}",
+                )
                 sys.stderr.flush()
 
     def end_line(self) -> None:
@@ -295,7 +359,9 @@ def _listed(inputs: Iterable[Mapping[str, Any]]) -> list[Any]:
     found = cast("object", inputs)  # users pass anything
     if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, Iterable):
         hint = " Write `[{...}]` for a batch of one." if isinstance(found, Mapping) else ""
-        raise InputError(f"`batch` takes a list of mappings of inputs by name, found {shown(cast('object', found))}.{hint}")
+        raise InputError(
+            f"`batch` takes a list of mappings of inputs by name, found {shown(cast('object', found))}.{hint}",
+        )
     return list(cast("Iterable[Any]", found))
 
 
@@ -310,10 +376,16 @@ def _items(given: Sequence[Any], *, keeps_errors: bool) -> list[_Item]:
 
 def _item(index: int, one: Any) -> _Item:
     # Duck typing: DSPy's examples are not instances of `Mapping`.
-    is_mapping = not isinstance(one, type) and callable(getattr(one, "keys", None)) and hasattr(one, "__getitem__")
+    is_mapping = (
+        not isinstance(one, type)
+        and callable(getattr(one, "keys", None))
+        and hasattr(one, "__getitem__")
+    )
     inputs: dict[Any, Any] | None = dict(cast("Any", one)) if is_mapping else None
     if inputs is None or not all(isinstance(name, str) for name in inputs):
-        return InputError(f"Item {index} of the batch must be a mapping of inputs by name, found {shown(one)}.")
+        return InputError(
+            f"Item {index} of the batch must be a mapping of inputs by name, found {shown(one)}.",
+        )
     return inputs
 
 
@@ -329,7 +401,10 @@ def _run_ids(batch_id: str, items: Sequence[_Item]) -> list[str]:
 
 
 def _failed(result: Any) -> bool:
-    return isinstance(result, BaseException) or not isinstance(getattr(result, "usage", None), Usage)
+    return isinstance(result, BaseException) or not isinstance(
+        getattr(result, "usage", None),
+        Usage,
+    )
 
 
 def _workers(max_concurrency: int | None) -> int:

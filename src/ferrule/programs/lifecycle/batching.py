@@ -64,16 +64,20 @@ class Batches(ProgramTypes[S, D, P]):
     ) -> Any:  # fmt: skip
         """Run the program once for each mapping of inputs, several at once in threads; returns the predictions in the order of the inputs.
 
-        At most `max_concurrency` run at once; None means the setting `max_workers`, or 8 without that setting.
-        Every run has the same `deps`. The list has the totals (`usage`, `cost`) and the `runs` of all items, including failed ones.
+        At most `max_concurrency` run at once; None means the setting `max_workers`, or 8 without
+        that setting. Every run has the same `deps`. The list has the totals (`usage`, `cost`) and
+        the `runs` of all items, including failed ones.
 
-        An item that takes longer than `timeout` seconds from its own start fails with a `TimeoutError`; its run is cancelled. The first
-        failure ends the batch. With `return_exceptions=True`, the error takes the place of each failed item. With
-        `return_failed_examples=True`, None does, and the method returns `(results, failed inputs, their errors)`.
+        An item that takes longer than `timeout` seconds from its own start fails with a
+        `TimeoutError`; its run is cancelled. The first failure ends the batch. With
+        `return_exceptions=True`, the error takes the place of each failed item. With
+        `return_failed_examples=True`, None does, and the method returns `(results, failed inputs,
+        their errors)`.
 
-        With a `store`, every run is stored. A batch with the same `store` and `batch_id` is resumed: finished items do not run again,
-        unfinished and failed ones continue. `on_result(index, result)` gets each prediction or error as it comes, one at a time.
-        Any other option raises `ConfigurationError`.
+        With a `store`, every run is stored. A batch with the same `store` and `batch_id` is
+        resumed: finished items do not run again, unfinished and failed ones continue.
+        `on_result(index, result)` gets each prediction or error as it comes, one at a time. Any
+        other option raises `ConfigurationError`.
         """
         from ferrule.programs.lifecycle.batch import run_batch
 

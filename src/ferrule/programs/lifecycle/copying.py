@@ -15,7 +15,10 @@ def copied(value: Any, memo: dict[int, Any]) -> Any:
         if "cannot pickle" not in str(error):
             raise
         return value
-    kept = attempt.pop(id(attempt), [])  # here `copy` keeps copied objects alive, by an id that is free when `attempt` is gone
+    kept = attempt.pop(
+        id(attempt),
+        [],
+    )  # here `copy` keeps copied objects alive, by an id that is free when `attempt` is gone
     memo.update(attempt)
     cast("Any", memo).setdefault(id(memo), []).extend(kept)
     return found

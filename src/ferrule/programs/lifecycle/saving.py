@@ -1,7 +1,8 @@
 """Programs to JSON and back: signatures, demos, settings, tool definitions and MCP servers; never functions, models or keys.
 
-Tools of MCP servers are saved with the address or command of their server, without secrets. A loaded program has the same tools without a
-connection: a server is connected at the first call, and its tools are compared with the state by the rule that `pins=` names.
+Tools of MCP servers are saved with the address or command of their server, without secrets. A
+loaded program has the same tools without a connection: a server is connected at the first call, and
+its tools are compared with the state by the rule that `pins=` names.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import TYPE_CHECKING, Any, NotRequired, Protocol
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
+from ferrule.encoding.encode import json_text, jsonable
+from ferrule.encoding.stored import parse_json, reading
 from ferrule.errors import ConfigurationError, ToolDefinitionError, shown
 from ferrule.models.providers import check_saved
 from ferrule.tools.mcp.tool import RemoteCall, mcp_tool_options
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import LiveToolbox, Toolbox, is_server
 from ferrule.values.content.convert import marked_parts, read_marked
-from ferrule.values.encoding.encode import json_text, jsonable
-from ferrule.values.encoding.stored import parse_json, reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -54,10 +55,18 @@ class _HasPredictors(Protocol):
 
 def dump_state(program: _HasPredictors) -> dict[str, Any]:
     """The state of a program: `{"ferrule": version, "predictors": {path: state}}`."""
-    return {"ferrule": _VERSION, "predictors": {name: _dump(predictor) for name, predictor in program.named_predictors()}}
+    return {
+        "ferrule": _VERSION,
+        "predictors": {name: _dump(predictor) for name, predictor in program.named_predictors()},
+    }
 
 
-def load_state(program: _HasPredictors, state: Mapping[str, Any], *, tools: Iterable[Any] = ()) -> None:
+def load_state(
+    program: _HasPredictors,
+    state: Mapping[str, Any],
+    *,
+    tools: Iterable[Any] = (),
+) -> None:
     """Load a dumped state: completely, or not at all if it raises."""
     saved = _check(state)["predictors"]
     predictors = dict(program.named_predictors())
@@ -66,8 +75,14 @@ def load_state(program: _HasPredictors, state: Mapping[str, Any], *, tools: Iter
         raise ConfigurationError(msg)
     given = {tool.name: tool for tool in map(Tool.of, tools)}
     with reading("The state of a program", ConfigurationError):
-        toolboxes = {name: _load_tools(name, saved[name], predictor, given) for name, predictor in predictors.items()}
-        signatures = {name: predictor.signature.load_state(saved[name]["signature"]) for name, predictor in predictors.items()}
+        toolboxes = {
+            name: _load_tools(name, saved[name], predictor, given)
+            for name, predictor in predictors.items()
+        }
+        signatures = {
+            name: predictor.signature.load_state(saved[name]["signature"])
+            for name, predictor in predictors.items()
+        }
         demos = {name: read_marked(saved[name]["demos"]) for name in predictors}
     for name, predictor in predictors.items():
         predictor.signature = signatures[name]
@@ -80,7 +95,9 @@ def load_state(program: _HasPredictors, state: Mapping[str, Any], *, tools: Iter
 def write_program(program: _HasPredictors, path: str | Path) -> None:
     """Write the state to a file, as indented JSON."""
     text = json.dumps(dump_state(program), indent=1, ensure_ascii=False)
-    Path(path).write_bytes(f"{text}\n".encode(errors="backslashreplace"))  # half a surrogate pair, as JSON escapes it
+    Path(path).write_bytes(
+        f"{text}\n".encode(errors="backslashreplace"),
+    )  # half a surrogate pair, as JSON escapes it
 
 
 def read_program(program: _HasPredictors, path: str | Path, *, tools: Iterable[Any] = ()) -> None:
@@ -113,8 +130,13 @@ def _check(state: Any) -> _State:
     try:
         found = TypeAdapter(_State).validate_python(state)
     except ValidationError as error:
-        where = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'the whole'}: {each['msg']}" for each in error.errors()[:3])
-        raise ConfigurationError(f"This is not the state of a program ({where}): found {shown(state)}.") from error
+        where = "; ".join(
+            f"{'.'.join(map(str, each['loc'])) or 'the whole'}: {each['msg']}"
+            for each in error.errors()[:3]
+        )
+        raise ConfigurationError(
+            f"This is not the state of a program ({where}): found {shown(state)}.",
+        ) from error
     if found["ferrule"] != _VERSION:
         msg = f"This state has version {found['ferrule']!r}; this ferrule reads version {_VERSION}. Save the program again."
         raise ConfigurationError(msg)
@@ -135,17 +157,32 @@ def _dump(predictor: Predictor) -> dict[str, Any]:
 def _dump_servers(toolbox: Toolbox) -> list[dict[str, Any]]:
     """The servers of the tools, except those in this process, which no other process can reach."""
     callers = (tool.func.caller for tool in toolbox if isinstance(tool.func, RemoteCall))
-    found = {id(each): each for each in (*toolbox.servers, *filter(is_server, callers)) if each.spec.transport != "memory"}
+    found = {
+        id(each): each
+        for each in (*toolbox.servers, *filter(is_server, callers))
+        if each.spec.transport != "memory"
+    }
     whole = {id(each) for each in toolbox.servers}
     return [{**each.dump_state(), "whole": id(each) in whole} for each in found.values()]
 
 
-def _load_tools(where: str, saved: _Saved, predictor: Predictor, given: Mapping[str, Tool]) -> Toolbox:
+def _load_tools(
+    where: str,
+    saved: _Saved,
+    predictor: Predictor,
+    given: Mapping[str, Tool],
+) -> Toolbox:
     servers = _load_servers(saved.get("servers", ()), predictor.toolbox)
     remote = _load_remote_tools(saved["tools"], servers)
     if servers and isinstance(predictor.toolbox, LiveToolbox) and predictor.toolbox.has_shelf:
-        return predictor.toolbox  # only some of the tools are saved: the servers list the others when they are needed
-    own = predictor.toolbox.local() if isinstance(predictor.toolbox, LiveToolbox) and servers else predictor.tools
+        return (
+            predictor.toolbox
+        )  # only some of the tools are saved: the servers list the others when they are needed
+    own = (
+        predictor.toolbox.local()
+        if isinstance(predictor.toolbox, LiveToolbox) and servers
+        else predictor.tools
+    )
     at_hand = {**own, **remote, **given}
     found: list[Tool] = []
     missing: list[Mapping[str, Any]] = []
@@ -156,19 +193,32 @@ def _load_tools(where: str, saved: _Saved, predictor: Predictor, given: Mapping[
             missing.append(state)
             continue
         now = tool.dump_state()
-        keys = {*now, *state} - ({"require_confirmation"} if name in remote else set())  # for a server's tool, the server's rules decide
-        changed = sorted(key for key in keys if json_text(now.get(key)) != json_text(state.get(key)))
+        keys = {*now, *state} - (
+            {"require_confirmation"} if name in remote else set()
+        )  # for a server's tool, the server's rules decide
+        changed = sorted(
+            key for key in keys if json_text(now.get(key)) != json_text(state.get(key))
+        )
         if changed:
             warnings.warn(
-                f"tool `{name}` of `{where}` changed since the program was saved: {', '.join(changed)}", UserWarning, stacklevel=4
+                f"tool `{name}` of `{where}` changed since the program was saved: {', '.join(changed)}",
+                UserWarning,
+                stacklevel=4,
             )
         found.append(tool)
     if missing:
-        raise ToolDefinitionError(f"`{where}` was saved with tools that are missing now. {' '.join(_what_is_missing(missing))}")
+        raise ToolDefinitionError(
+            f"`{where}` was saved with tools that are missing now. {' '.join(_what_is_missing(missing))}",
+        )
     if servers:
         return _live_toolbox(found, servers, predictor.toolbox)
     before = predictor.toolbox
-    return Toolbox(found, shelf=before.shelf or (), keep_turns=before.keep_turns, concurrent=before.concurrent)
+    return Toolbox(
+        found,
+        shelf=before.shelf or (),
+        keep_turns=before.keep_turns,
+        concurrent=before.concurrent,
+    )
 
 
 def _what_is_missing(states: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -194,7 +244,9 @@ def _load_servers(states: Iterable[Mapping[str, Any]], toolbox: Toolbox) -> _Ser
         if state["name"] in own:
             found[state["name"]] = (own[state["name"]], True)
         else:
-            from ferrule.bridges.mcp.client.mcp_server import MCPServer  # late: few programs have servers
+            from ferrule.mcp_bridge.client.mcp_server import (
+                MCPServer,
+            )  # late: few programs have servers
 
             found[state["name"]] = (MCPServer.from_state(state), bool(state.get("whole")))
     return found
@@ -206,7 +258,15 @@ def _load_remote_tools(states: Iterable[Mapping[str, Any]], servers: _Servers) -
         if state.get("mcp") is not None and state.get("mcp_server") in servers:
             server, _ = servers[state["mcp_server"]]
             name = state["name"]
-            found[name] = Tool(**mcp_tool_options(state["mcp"], caller=server, server=server.name, name=name, rules=server.options.rules))
+            found[name] = Tool(
+                **mcp_tool_options(
+                    state["mcp"],
+                    caller=server,
+                    server=server.name,
+                    name=name,
+                    rules=server.options.rules,
+                ),
+            )
     return found
 
 
@@ -216,5 +276,15 @@ def _live_toolbox(tools: Sequence[Tool], servers: _Servers, before: Toolbox) -> 
     if isinstance(before, LiveToolbox):
         return before.fill(toolbox)
     whole = [server for server, is_whole in servers.values() if is_whole]
-    own = [tool for tool in tools if not (isinstance(tool.func, RemoteCall) and any(tool.func.caller is each for each in whole))]
-    return LiveToolbox([*whole, *own], concurrent=before.concurrent).fill(toolbox) if whole else toolbox
+    own = [
+        tool
+        for tool in tools
+        if not (
+            isinstance(tool.func, RemoteCall) and any(tool.func.caller is each for each in whole)
+        )
+    ]
+    return (
+        LiveToolbox([*whole, *own], concurrent=before.concurrent).fill(toolbox)
+        if whole
+        else toolbox
+    )

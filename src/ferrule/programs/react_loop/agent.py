@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from ferrule.acts import CallTools
 from ferrule.adapters.render import RenderedText, tool_inputs
 from ferrule.errors import ConfigurationError, DuplicateToolError, SignatureError, shown
 from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool
@@ -15,7 +16,6 @@ from ferrule.tools.definition.export import check_no_intention_argument
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import RESERVED, LiveToolbox, Toolbox
 from ferrule.values.content.convert import content_text
-from ferrule.values.run.act import CallTools
 from ferrule.values.signatures.fields import declare, without_none
 from ferrule.values.signatures.signature import as_signature
 
@@ -23,19 +23,23 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ferrule.adapters.adapter import Adapter
+    from ferrule.approval.policy import Policy
     from ferrule.programs.tool_use.use import UsingTools
     from ferrule.runs.limits import Limits
     from ferrule.values.calls.call import ToolResult
-    from ferrule.values.confirmation.policy import Policy
     from ferrule.values.content.parts import Part
     from ferrule.values.conversation.compact import Compact
     from ferrule.values.conversation.exchange import Calls
-    from ferrule.values.run.outcome import Step, Trajectory
+    from ferrule.values.outcome import Step, Trajectory
     from ferrule.values.signatures.signature import Signature
 
 OWN_KEYWORDS = ("lm", "config", "max_iters")
 """Keywords of a call that are options, unless an input has that name."""
-_TRAJECTORY = declare("input", "The steps taken: thoughts, calls, and what came of them.", is_untyped=True)
+_TRAJECTORY = declare(
+    "input",
+    "The steps taken: thoughts, calls, and what came of them.",
+    is_untyped=True,
+)
 """Untyped, so that a `RenderedText` is not converted."""
 
 
@@ -70,8 +74,14 @@ def check_signature(signature: Any) -> type[Signature]:
     for name, field in found.plan.inputs.items():
         is_no_history = name == "history" and not _takes_history(field.annotation)
         if name in {"trajectory", *OWN_KEYWORDS} or name.startswith("next_") or is_no_history:
-            why = "`ReAct` uses this name itself" if name != "history" else "the name is for a conversation, of the type `History`"
-            raise SignatureError(f"An input of a ReAct agent cannot be called `{name}`: {why}. Choose another name.")
+            why = (
+                "`ReAct` uses this name itself"
+                if name != "history"
+                else "the name is for a conversation, of the type `History`"
+            )
+            raise SignatureError(
+                f"An input of a ReAct agent cannot be called `{name}`: {why}. Choose another name.",
+            )
     if "trajectory" in found.plan.outputs:
         msg = (
             "An output of a ReAct agent cannot be called `trajectory`: its prediction has the steps under that name. "
@@ -101,7 +111,13 @@ def check_tools(tools: Iterable[Any], *, intention: bool) -> Toolbox:
     return own
 
 
-def with_builtin(signature: type[Signature], own: Toolbox, *, clarification: bool, native: bool) -> Toolbox:
+def with_builtin(
+    signature: type[Signature],
+    own: Toolbox,
+    *,
+    clarification: bool,
+    native: bool,
+) -> Toolbox:
     """The agent's tools and the built-in ones. In native mode the arguments of `finish` are the outputs."""
 
     def make() -> Toolbox:
@@ -125,7 +141,9 @@ def make_extractor(react: Predict) -> ChainOfThought:
     signature = react.signature
     kind = _WithoutReasoning if "reasoning" in signature.plan.inputs else ChainOfThought
     made = kind(extracting(signature), **react.config)
-    made.predict.output_validators = react.output_validators  # the same list, so that it gets validators added later
+    made.predict.output_validators = (
+        react.output_validators
+    )  # the same list, so that it gets validators added later
     return made
 
 
@@ -135,7 +153,9 @@ def extracting(signature: type[Signature]) -> type[Signature]:
 
 
 def _extracting(signature: type[Signature]) -> type[Signature]:
-    return signature.append("trajectory", _TRAJECTORY).with_instructions(extract_instructions(signature))
+    return signature.append("trajectory", _TRAJECTORY).with_instructions(
+        extract_instructions(signature),
+    )
 
 
 def render_trajectory(adapter: Adapter, steps: Sequence[Step]) -> RenderedText | list[Part]:
@@ -161,8 +181,13 @@ def _entries(step: Step, i: int) -> dict[str, Any]:
 def tool_names(tools: Any) -> frozenset[str]:
     """The names of these tools, each given as a tool, a function or a name."""
     if isinstance(tools, str) or not isinstance(tools, Iterable):
-        raise ConfigurationError(f"`stop_at_tools` takes a list of tools or of their names, found {shown(tools)}.")
-    return frozenset(each if isinstance(each, str) else Tool.of(each).name for each in cast("Iterable[Any]", tools))
+        raise ConfigurationError(
+            f"`stop_at_tools` takes a list of tools or of their names, found {shown(tools)}.",
+        )
+    return frozenset(
+        each if isinstance(each, str) else Tool.of(each).name
+        for each in cast("Iterable[Any]", tools)
+    )
 
 
 def check_stops(names: frozenset[str], react: Predict) -> None:
@@ -171,13 +196,20 @@ def check_stops(names: frozenset[str], react: Predict) -> None:
     if not names or own.servers or tool_inputs(react.signature):
         return
     if missing := names - {tool.name for tool in own} - {tool.name for tool in own.shelf or ()}:
-        raise ConfigurationError(f"`stop_at_tools` names {', '.join(map(repr, sorted(missing)))}, and the agent has no such tool.")
+        raise ConfigurationError(
+            f"`stop_at_tools` names {', '.join(map(repr, sorted(missing)))}, and the agent has no such tool.",
+        )
 
 
-def note_results(acts: UsingTools, names: frozenset[str], returned: dict[str | None, ToolResult]) -> UsingTools:
+def note_results(
+    acts: UsingTools,
+    names: frozenset[str],
+    returned: dict[str | None, ToolResult],
+) -> UsingTools:
     """Pass on the acts of a turn, and put the results of the tools with these names into `returned`, by the ids of their calls.
 
-    The results that the turn returns are for the model: one may hold a note, or a person's words instead of it.
+    The results that the turn returns are for the model: one may hold a note, or a person's words
+    instead of it.
     """
     answer: Any = None
     while True:
@@ -203,7 +235,12 @@ def outputs_of_result(signature: type[Signature], result: ToolResult) -> dict[st
         absent = fields.keys() - given.keys()
         if absent == fields.keys() or absent - optional.keys():
             return None
-        return {name: signature.output_default(name) if name in absent else signature.check_output(name, given[name]) for name in fields}
+        return {
+            name: signature.output_default(name)
+            if name in absent
+            else signature.check_output(name, given[name])
+            for name in fields
+        }
     except (ValueError, TypeError, AttributeError):
         return None
 

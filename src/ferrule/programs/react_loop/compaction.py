@@ -1,7 +1,8 @@
 """Shortens a long conversation of `ReAct`: as `compact=` says, before the context overflows; and after an overflow.
 
-A compaction is planned from the sizes of the messages shown, recorded (`CheckDue`), and carried out from that record alone: a replay
-compacts in the same way at the same places, even with another `compact=`. Between two compactions the prompt only grows.
+A compaction is planned from the sizes of the messages shown, recorded (`CheckDue`), and carried out
+from that record alone: a replay compacts in the same way at the same places, even with another
+`compact=`. Between two compactions the prompt only grows.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from ferrule.acts import Act, CallTools, CheckDue, Tell
+from ferrule.events import Compacted
 from ferrule.programs.asking.refusals import log_once
 from ferrule.programs.instructions import SUMMARIZE
 from ferrule.programs.lifecycle.as_tool import AgentTool
 from ferrule.programs.predict import Predict
+from ferrule.record import replace
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
 from ferrule.values.content.convert import content_text, render
@@ -31,10 +35,7 @@ from ferrule.values.conversation.compact import (
 )
 from ferrule.values.conversation.history import History
 from ferrule.values.conversation.message import Message, Messages, shorten
-from ferrule.values.record import replace
-from ferrule.values.run.act import Act, CallTools, CheckDue, Tell
-from ferrule.values.run.event import Compacted
-from ferrule.values.run.outcome import Step, Trajectory
+from ferrule.values.outcome import Step, Trajectory
 from ferrule.values.signatures.signature import Signature
 
 if TYPE_CHECKING:
@@ -75,14 +76,18 @@ class Loop(Protocol):
     request: Request
 
 
-# -- after an overflow -----------------------------------------------------------------------------------------------
+# -- after an overflow
+# -----------------------------------------------------------------------------------------------
 
 
 def truncate(loop: Loop, rounds: int) -> bool:
     """Show less than before; returns False if that cannot help. First huge observations are cut, then the oldest step is dropped."""
     if not loop.shown or rounds > _TRUNCATIONS + 1:
         return False
-    longest = max((len(result.content) for step in loop.shown for result in step.results), default=0)
+    longest = max(
+        (len(result.content) for step in loop.shown for result in step.results),
+        default=0,
+    )
     if rounds == 1 and longest > _HUGE:
         show(loop, loop.shown, shortened=len(loop.shown), limit=longest // 4)
         return True
@@ -100,11 +105,17 @@ def _without_oldest(loop: Loop, count: int) -> list[Step]:
 
 
 def show(
-    loop: Loop, steps: Iterable[Step], *, shortened: int = 0, limit: int = LONGEST_RESULT, inputs: Mapping[str, Any] | None = None
+    loop: Loop,
+    steps: Iterable[Step],
+    *,
+    shortened: int = 0,
+    limit: int = LONGEST_RESULT,
+    inputs: Mapping[str, Any] | None = None,
 ) -> None:
     """Replace the steps that the request shows, and its inputs. Results of the first `shortened` steps are cut to `limit` characters.
 
-    In native mode the model's answers stay the same messages: they hold data that the provider needs back.
+    In native mode the model's answers stay the same messages: they hold data that the provider
+    needs back.
     """
     known = _messages_by_step(loop) if loop.native else {}
     if inputs is not None:
@@ -118,15 +129,29 @@ def show(
     if not known:
         loop.request = loop.mode.request(loop.shown)
         return
-    rendered = [message for i, step in enumerate(now) for message in known.get(id(step)) or loop.mode.render(step, i, None)]
+    rendered = [
+        message
+        for i, step in enumerate(now)
+        for message in known.get(id(step)) or loop.mode.render(step, i, None)
+    ]
     loop.request = loop.mode.request_after(_opening(loop).then(*rendered))
 
 
 def _shortened(step: Step, limit: int) -> Step:
     contents = [shorten(result.content, limit) for result in step.results]
-    if all(content is result.content for content, result in zip(contents, step.results, strict=True)):
+    if all(
+        content is result.content for content, result in zip(contents, step.results, strict=True)
+    ):
         return step
-    return replace(step, results=tuple([replace(result, content=content) for result, content in zip(step.results, contents, strict=True)]))
+    return replace(
+        step,
+        results=tuple(
+            [
+                replace(result, content=content)
+                for result, content in zip(step.results, contents, strict=True)
+            ],
+        ),
+    )
 
 
 def _opening(loop: Loop) -> Messages:
@@ -144,7 +169,8 @@ def _messages_by_step(loop: Loop) -> dict[int, tuple[Message, ...]]:
     return found if at == len(messages) else {}
 
 
-# -- before an overflow ----------------------------------------------------------------------------------------------
+# -- before an overflow
+# ----------------------------------------------------------------------------------------------
 
 
 class Compaction:
@@ -154,7 +180,10 @@ class Compaction:
         self._loop = loop
         self._policy = policy
         self._is_recorded = "compaction" in loop.asker.conditions.due
-        self._history = next((name for name, value in loop.inputs.items() if isinstance(value, History)), None)
+        self._history = next(
+            (name for name, value in loop.inputs.items() if isinstance(value, History)),
+            None,
+        )
         self._most = self._find_most()
         self._tokens: int | None = None
         """The approximate size of the next request; None before the first one is counted."""
@@ -185,7 +214,9 @@ class Compaction:
         """The tokens of the next request, as the provider counted or as estimated."""
         if self._tokens is None:
             request = self._loop.request
-            self._tokens = estimate_messages(request.messages) + estimate_content(request.tools.json.decode())
+            self._tokens = estimate_messages(request.messages) + estimate_content(
+                request.tools.json.decode(),
+            )
         return self._tokens
 
     def check(self) -> Generator[Act, Any, None]:
@@ -205,14 +236,23 @@ class Compaction:
     def _due(self) -> dict[str, Any] | None:
         if self._most is None:
             window = self._loop.asker.lm.context_tokens()
-            self._most = self._without_window() if window is None else window * cast("Compact", self._policy).at
+            self._most = (
+                self._without_window()
+                if window is None
+                else window * cast("Compact", self._policy).at
+            )
         if self._size() <= max(self._most, self._least):
             return None
         plan = self._plan()
         if plan is None:
             if not self._least:
-                _log.warning("A conversation has about %d tokens, and there is nothing old in it to compact.", self._size())
-            self._least = self._size() * (1 + _WORTH)  # a plan looks at all steps, so do not make one at every step
+                _log.warning(
+                    "A conversation has about %d tokens, and there is nothing old in it to compact.",
+                    self._size(),
+                )
+            self._least = self._size() * (
+                1 + _WORTH
+            )  # a plan looks at all steps, so do not make one at every step
         return plan
 
     def _plan(self) -> dict[str, Any] | None:
@@ -222,19 +262,38 @@ class Compaction:
             return None
         groups = grouped(self._entries())
         steps = [loop.mode.render(step, i, None) for i, step in enumerate(loop.shown)]
-        short = [loop.mode.render(_shortened(step, LONGEST_RESULT), i, None) for i, step in enumerate(loop.shown)]
-        sizes = [*sizes_of(groups), *zip(map(estimate_messages, steps), map(estimate_messages, short), strict=True)]
+        short = [
+            loop.mode.render(_shortened(step, LONGEST_RESULT), i, None)
+            for i, step in enumerate(loop.shown)
+        ]
+        sizes = [
+            *sizes_of(groups),
+            *zip(map(estimate_messages, steps), map(estimate_messages, short), strict=True),
+        ]
         # The provider's count differs from the estimate by about the same factor everywhere.
         scale = min(max(before / max(estimate_messages(loop.request.messages), 1), 0.5), 2)
         most = min(before, self._most or before) / scale
-        cut = choose_cut(sizes, before / scale, most=most, to=policy.to, keep=policy.keep, shortens=policy.strategy == "shorten")
+        cut = choose_cut(
+            sizes,
+            before / scale,
+            most=most,
+            to=policy.to,
+            keep=policy.keep,
+            shortens=policy.strategy == "shorten",
+        )
         if cut is None or cut.saved * scale < _WORTH * before:
             return None
         of_history = [sum(map(len, groups[:count])) for count in (cut.dropped, cut.shortened)]
         of_steps = [max(count - len(groups), 0) for count in (cut.dropped, cut.shortened)]
         strategy = policy.strategy if isinstance(policy.strategy, str) else "summarize"
         after = max(before - round(cut.saved * scale), 0)
-        return {"strategy": strategy, "before": before, "after": after, "history": of_history, "steps": of_steps}
+        return {
+            "strategy": strategy,
+            "before": before,
+            "after": after,
+            "history": of_history,
+            "steps": of_steps,
+        }
 
     def _entries(self) -> list[Any]:
         return self._loop.inputs[self._history].entries() if self._history is not None else []
@@ -248,7 +307,12 @@ class Compaction:
         note = f"Summary of the earlier conversation:\n{summary}"
         inputs: dict[str, Any] | None = None
         if self._history is not None and short_messages:
-            shorter = cut_entries(entries, messages, short_messages, self._note(note) if summary and not steps else LEFT_OUT)
+            shorter = cut_entries(
+                entries,
+                messages,
+                short_messages,
+                self._note(note) if summary and not steps else LEFT_OUT,
+            )
             inputs = {**loop.inputs, self._history: History(messages=shorter)}
         kept: Sequence[Step] = _without_oldest(loop, steps) if not summary else loop.shown[steps:]
         if summary and steps:
@@ -256,13 +320,23 @@ class Compaction:
         show(loop, kept, shortened=max(short_steps - steps, 0), inputs=inputs)
         after: int = plan["after"] + (estimate_content(note) if summary else 0)
         self._tokens = after
-        yield Tell(Compacted(plan["strategy"], plan["before"], after, steps, messages, summary, problem))
+        yield Tell(
+            Compacted(plan["strategy"], plan["before"], after, steps, messages, summary, problem),
+        )
 
     def _note(self, note: str) -> Message:
         # In text, a summary of hostile results must not pass for a step.
-        return Message("user", note) if self._loop.native else self._loop.asker.adapter.step_message({"earlier": note})
+        return (
+            Message("user", note)
+            if self._loop.native
+            else self._loop.asker.adapter.step_message({"earlier": note})
+        )
 
-    def _summarize(self, entries: Sequence[Any], steps: Sequence[Step]) -> Generator[Act, Any, tuple[str, str]]:
+    def _summarize(
+        self,
+        entries: Sequence[Any],
+        steps: Sequence[Step],
+    ) -> Generator[Act, Any, tuple[str, str]]:
         """The summary, or why there is none. The run calls a program for it, which is recorded and counted like one that is a tool."""
         strategy = self._policy.strategy if self._policy is not None else None
         program = _summarizer() if strategy is None or isinstance(strategy, str) else strategy
@@ -272,7 +346,10 @@ class Compaction:
         text = content_text(result.content).strip()
         if result.is_error or not text:
             problem = text or "the summary was empty"
-            _log.warning("A conversation could not be summarized, so its oldest part is dropped: %s", problem)
+            _log.warning(
+                "A conversation could not be summarized, so its oldest part is dropped: %s",
+                problem,
+            )
             return "", problem
         return text, ""
 
@@ -281,7 +358,9 @@ class Compaction:
         task = next((message.text for message in reversed(opening) if message.role == "user"), "")
         lines = [f"The task:\n{task}", "The conversation:", *map(_said, entries)]
         lines += [text for _, text in Trajectory(steps).display_rows()]
-        return "\n\n".join(str(shorten(line, self._loop.limits.observation_chars)) for line in lines)
+        return "\n\n".join(
+            str(shorten(line, self._loop.limits.observation_chars)) for line in lines
+        )
 
 
 def _said(entry: Any) -> str:
@@ -299,9 +378,16 @@ def _summarizer() -> Predict:
 def _summary_tool(program: Any, conversation: str, lm: Any) -> Tool:
     fields = program.signature.plan.inputs
     name = next(name for name, field in fields.items() if field.is_required)
-    users: Sequence[Predict] = program.tool_users() if callable(getattr(program, "tool_users", None)) else ()
+    users: Sequence[Predict] = (
+        program.tool_users() if callable(getattr(program, "tool_users", None)) else ()
+    )
     own = {"lm": lm} if users and users[0].lm is None and "lm" not in fields else {}
-    return Tool(_Summarize(program, {name: conversation, **own}), _NAME, "Summarize what is left out.", effect="read")
+    return Tool(
+        _Summarize(program, {name: conversation, **own}),
+        _NAME,
+        "Summarize what is left out.",
+        effect="read",
+    )
 
 
 class _Summarize(AgentTool):

@@ -1,13 +1,16 @@
 """The loop of `ReAct`.
 
-The loop asks for one turn after another through a mode (`modes.py`) and runs the calls of each. Unreadable turns and outputs that do
-not fit become observations. If the model finishes without outputs, or the steps run out, an extractor reads them from the trajectory.
+The loop asks for one turn after another through a mode (`modes.py`) and runs the calls of each.
+Unreadable turns and outputs that do not fit become observations. If the model finishes without
+outputs, or the steps run out, an extractor reads them from the trajectory.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ferrule import events
+from ferrule.acts import Act, Flow, Tell, Within
 from ferrule.errors import (
     AdapterParseError,
     BadRequestError,
@@ -17,21 +20,34 @@ from ferrule.errors import (
     ToolArgumentsError,
     TooManyFaultsError,
 )
-from ferrule.programs.asking.ask import Asker, ask_model, calls_natively, check_positive, list_demos, make_asker, split_inputs
+from ferrule.programs.asking.ask import (
+    Asker,
+    ask_model,
+    calls_natively,
+    check_positive,
+    list_demos,
+    make_asker,
+    split_inputs,
+)
 from ferrule.programs.asking.refusals import refuses_tools
 from ferrule.programs.instructions import is_builtin
-from ferrule.programs.react_loop.agent import OWN_KEYWORDS, check_names, note_results, outputs_of_result, render_trajectory, with_builtin
+from ferrule.programs.react_loop.agent import (
+    OWN_KEYWORDS,
+    check_names,
+    note_results,
+    outputs_of_result,
+    render_trajectory,
+    with_builtin,
+)
 from ferrule.programs.react_loop.modes import Mode, Turn, make_mode
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.use import UsingTools, has_changes, use_tools
+from ferrule.record import MutableRecord, replace
 from ferrule.settings import check_limits, setting
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult, make_result
 from ferrule.values.conversation.message import make_message
-from ferrule.values.record import MutableRecord, replace
-from ferrule.values.run import event as events
-from ferrule.values.run.act import Act, Flow, Tell, Within
-from ferrule.values.run.outcome import Prediction, Step, Trajectory, make_step
+from ferrule.values.outcome import Prediction, Step, Trajectory, make_step
 from ferrule.values.signatures.compiled import InvalidOutputsError, compiled
 
 if TYPE_CHECKING:
@@ -53,11 +69,25 @@ Problems = list[tuple[str, str]]
 def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     """Run an agent once."""
     signature = agent.react.signature
-    own, values, tools = yield from split_inputs(signature, inputs, (*OWN_KEYWORDS, "limits", "demos"), agent.react.toolbox)
+    own, values, tools = yield from split_inputs(
+        signature,
+        inputs,
+        (*OWN_KEYWORDS, "limits", "demos"),
+        agent.react.toolbox,
+    )
     if tools is not agent.react.toolbox:
         check_names(tools, intention=False)
-    asker = yield from make_asker(agent.react.lm, agent.react.config, own, calls=agent.calls, must_call=True)
-    native, max_iters = calls_natively(asker, agent.native), check_positive("max_iters", own.get("max_iters", agent.max_iters))
+    asker = yield from make_asker(
+        agent.react.lm,
+        agent.react.config,
+        own,
+        calls=agent.calls,
+        must_call=True,
+    )
+    native, max_iters = (
+        calls_natively(asker, agent.native),
+        check_positive("max_iters", own.get("max_iters", agent.max_iters)),
+    )
     demos = list_demos(own.get("demos", agent.react.demos), InputError)
     limits: Limits | None = own.get("limits")
     check_limits(limits)
@@ -68,16 +98,34 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     outputs, reason = yield from loop.flow(max_iters)
     if outputs is None:
         of_call: dict[str, Any] = own.get("config") or {}
-        outputs = yield from _extract(agent, asker, loop, {name: value for name, value in asker.config.items() if name in of_call})
+        outputs = yield from _extract(
+            agent,
+            asker,
+            loop,
+            {name: value for name, value in asker.config.items() if name in of_call},
+        )
     # The answer is added as text: no provider accepts a call of `finish` without a result.
     answer = make_message("assistant", asker.adapter.answer_content(signature, outputs))
     messages = loop.request.messages.then(answer)
-    return Prediction.of(outputs, signature=signature, trajectory=Trajectory(loop.steps), messages=messages, reason=reason)
+    return Prediction.of(
+        outputs,
+        signature=signature,
+        trajectory=Trajectory(loop.steps),
+        messages=messages,
+        reason=reason,
+    )
 
 
-def _extract(agent: Agent, asker: Asker, loop: _Loop, config: dict[str, Any]) -> Generator[Act, Any, dict[str, Any]]:
+def _extract(
+    agent: Agent,
+    asker: Asker,
+    loop: _Loop,
+    config: dict[str, Any],
+) -> Generator[Act, Any, dict[str, Any]]:
     """Let the extractor read the outputs from the trajectory, with the sampling settings of the call."""
-    own = ({} if agent.extract.predict.lm is not None else {"lm": asker.lm}) | ({"config": config} if config else {})
+    own = ({} if agent.extract.predict.lm is not None else {"lm": asker.lm}) | (
+        {"config": config} if config else {}
+    )
     rounds = 0
     while True:
         trajectory = render_trajectory(asker.adapter, loop.shown)
@@ -105,7 +153,15 @@ class _Loop:
     toolbox: Toolbox
 
     def __init__(
-        self, agent: Agent, asker: Asker, values: Mapping[str, Any], demos: list[Any], tools: Toolbox, *, limits: Limits, native: bool
+        self,
+        agent: Agent,
+        asker: Asker,
+        values: Mapping[str, Any],
+        demos: list[Any],
+        tools: Toolbox,
+        *,
+        limits: Limits,
+        native: bool,
     ) -> None:
         self.agent = agent
         self.limits = limits
@@ -118,10 +174,20 @@ class _Loop:
         self.note = ""
         """Text added to the signature's instructions."""
         self._choose_mode(native=native)
-        self.host = Host(self, asker.conditions, concurrent=agent.parallel and agent.react.toolbox.concurrent)
+        self.host = Host(
+            self,
+            asker.conditions,
+            concurrent=agent.parallel and agent.react.toolbox.concurrent,
+        )
         self.live: LiveTools | LoadedTools | None = None
-        if agent.react.toolbox.servers or agent.react.toolbox.has_remote or agent.react.toolbox.keep_turns is not None:
-            from ferrule.programs.tool_use.live import after_turns  # late: most programs have no such tools
+        if (
+            agent.react.toolbox.servers
+            or agent.react.toolbox.has_remote
+            or agent.react.toolbox.keep_turns is not None
+        ):
+            from ferrule.programs.tool_use.live import (
+                after_turns,
+            )  # late: most programs have no such tools
 
             self.live = after_turns(agent.react.toolbox, self.host, asker.conditions)
         self.news = ""
@@ -133,15 +199,24 @@ class _Loop:
         self.request: Any = None
         self.faults: list[str] = []
         self.compaction: Compaction | None = None
-        if agent.compact is not None or "compaction" in asker.conditions.due:  # the second: a resumed run repeats its compactions
-            from ferrule.programs.react_loop.compaction import Compaction  # late: few agents have it
+        if (
+            agent.compact is not None or "compaction" in asker.conditions.due
+        ):  # the second: a resumed run repeats its compactions
+            from ferrule.programs.react_loop.compaction import (
+                Compaction,
+            )  # late: few agents have it
 
             self.compaction = Compaction(self, agent.compact)
 
     def _choose_mode(self, *, native: bool) -> None:
         self.native = native
         clarification = self.agent.enable_user_clarification
-        self.toolbox = with_builtin(self.agent.react.signature, self.tools, clarification=clarification, native=native)
+        self.toolbox = with_builtin(
+            self.agent.react.signature,
+            self.tools,
+            clarification=clarification,
+            native=native,
+        )
         self.mode = self._make_mode()
 
     def _make_mode(self) -> Mode:
@@ -149,7 +224,12 @@ class _Loop:
         if self.note:
             signature = signature.with_instructions(signature.instructions + self.note)
         what = (self.asker, signature, self.inputs, self.demos, self.toolbox)
-        return make_mode(*what, native=self.native, intention=self.agent.intention, most_chars=self.limits.observation_chars)
+        return make_mode(
+            *what,
+            native=self.native,
+            intention=self.agent.intention,
+            most_chars=self.limits.observation_chars,
+        )
 
     @property
     def module(self) -> Agent:
@@ -179,30 +259,51 @@ class _Loop:
             except LimitReachedError as reached:
                 return None, reached.reason
             if turn.outputs is not None:
-                outputs, problems = (yield from self._validated(dict(turn.outputs))) if turn.outputs else (None, [])
+                outputs, problems = (
+                    (yield from self._validated(dict(turn.outputs))) if turn.outputs else (None, [])
+                )
                 if not problems:
                     return outputs, None
-                objections = [f"- `{name}`: {problem}" if name else f"- {problem}" for name, problem in problems]
-                turn = replace(turn, outputs=None, problem="\n".join(["Your answer was not accepted:", *objections]))
+                objections = [
+                    f"- `{name}`: {problem}" if name else f"- {problem}"
+                    for name, problem in problems
+                ]
+                turn = replace(
+                    turn,
+                    outputs=None,
+                    problem="\n".join(["Your answer was not accepted:", *objections]),
+                )
             step, end = yield from self._step(turn)
             self.steps.append(step)
             if self.shown is not self.steps:
                 self.shown.append(step)
             yield Tell(events.StepFinished(index, step))
             if end is not None:
-                ran = make_step(step.thought, step.calls[:-1], step.results[:-1]) if step.calls[-1].name == "finish" else step
+                ran = (
+                    make_step(step.thought, step.calls[:-1], step.results[:-1])
+                    if step.calls[-1].name == "finish"
+                    else step
+                )
                 if ran.calls:  # calls beside `finish` belong to the conversation
-                    self.request = self.request.following(self.request.messages.then(*self.mode.render(ran, len(self.shown) - 1, None)))
+                    self.request = self.request.following(
+                        self.request.messages.then(
+                            *self.mode.render(ran, len(self.shown) - 1, None),
+                        ),
+                    )
                 return end.outputs, None
             if not self._goes_on(step):
                 return None, "same_error"
             if self.live is not None:
-                self.news = "\n".join(filter(None, (self.news, (yield from self.live.refresh(step)))))
+                self.news = "\n".join(
+                    filter(None, (self.news, (yield from self.live.refresh(step)))),
+                )
             new = self.mode.render(step, len(self.shown) - 1, turn, self.news)
             if compaction is not None:
                 compaction.count(turn.response, new)
             messages = self.request.messages.then(*new)
-            self.request = self._with_other_tools(messages) if self.news else self.request.following(messages)
+            self.request = (
+                self._with_other_tools(messages) if self.news else self.request.following(messages)
+            )
         return None, "max_iters"
 
     def _with_other_tools(self, messages: Messages) -> Request:
@@ -218,7 +319,12 @@ class _Loop:
             mode = self.mode
             try:
                 fields, response = yield from ask_model(
-                    self.asker, mode.signature, self.request, self._messages, read=mode.read, reader=mode.reader
+                    self.asker,
+                    mode.signature,
+                    self.request,
+                    self._messages,
+                    read=mode.read,
+                    reader=mode.reader,
                 )
             except AdapterParseError as error:
                 return Turn(problem=str(error))
@@ -241,15 +347,23 @@ class _Loop:
 
     def make_shorter(self, rounds: int) -> Generator[Act, Any, bool]:
         """Show less after a context overflow; False if that cannot help."""
-        from ferrule.programs.react_loop.compaction import truncate  # late: most runs never overflow
+        from ferrule.programs.react_loop.compaction import (
+            truncate,
+        )  # late: most runs never overflow
 
-        has_compacted = rounds == 1 and self.compaction is not None and (yield from self.compaction.shrink())
+        has_compacted = (
+            rounds == 1 and self.compaction is not None and (yield from self.compaction.shrink())
+        )
         return has_compacted or truncate(self, rounds)
 
     def _step(self, turn: Turn) -> Generator[Act, Any, tuple[Step, _End | None]]:
         """Run the turn's calls; the `finish` call, if there is one, comes last. The second value is the end of the loop, if it ends."""
         if turn.problem:
-            return Step(turn.thought, (), (ToolResult("", turn.problem, is_error=True, is_fault=True),)), None
+            return Step(
+                turn.thought,
+                (),
+                (ToolResult("", turn.problem, is_error=True, is_fault=True),),
+            ), None
         for finish in turn.calls:
             if finish.name == "finish":
                 break
@@ -261,8 +375,14 @@ class _Loop:
             return make_step(turn.thought, turn.calls, tuple(results)), stop
         others = tuple([call for call in turn.calls if call is not finish])
         results = (yield from self._use_tools(turn, others)) if others else []
-        if self.agent.stop_at_tools and (stop := (yield from self._stop(others))) is not None:  # `finish` was written without the result
-            last = ToolResult("finish", "Not used: the run ends with the result of a tool.", finish.id)
+        if (
+            self.agent.stop_at_tools and (stop := (yield from self._stop(others))) is not None
+        ):  # `finish` was written without the result
+            last = ToolResult(
+                "finish",
+                "Not used: the run ends with the result of a tool.",
+                finish.id,
+            )
             return Step(turn.thought, (*others, finish), (*results, last)), stop
         outputs, problems = self._outputs(finish)
         if outputs is not None and self.agent.react.is_validated:
@@ -274,7 +394,11 @@ class _Loop:
                 yield Tell(events.CallRefused(finish, last))
         else:
             last = make_result("finish", "Completed.", finish.id)
-        return make_step(turn.thought, (*others, finish), (*results, last)), None if problems else _End(outputs)
+        return make_step(
+            turn.thought,
+            (*others, finish),
+            (*results, last),
+        ), None if problems else _End(outputs)
 
     def _stop(self, calls: Sequence[ToolCall]) -> Generator[Act, Any, _End | None]:
         """The end of the loop if one of `stop_at_tools` returned. If its result does not fit the outputs, they must be extracted."""
@@ -288,14 +412,25 @@ class _Loop:
         return _End(outputs)
 
     def _use_tools(self, turn: Turn, calls: Sequence[ToolCall]) -> UsingTools:
-        acts = use_tools(self.toolbox, calls, self.host, self.asker.conditions, thought=turn.thought, policy=self.agent.policy)
-        return note_results(acts, self.agent.stop_at_tools, self.returned) if self.agent.stop_at_tools else acts
+        acts = use_tools(
+            self.toolbox,
+            calls,
+            self.host,
+            self.asker.conditions,
+            thought=turn.thought,
+            policy=self.agent.policy,
+        )
+        return (
+            note_results(acts, self.agent.stop_at_tools, self.returned)
+            if self.agent.stop_at_tools
+            else acts
+        )
 
     def _outputs(self, finish: ToolCall) -> tuple[dict[str, Any] | None, Problems]:
         """The outputs in the arguments of `finish`, typed; or None and the problems with them.
 
-        None without problems asks for an extraction: after a call without any output, and after any misfit in text mode, where `finish`
-        declares no arguments.
+        None without problems asks for an extraction: after a call without any output, and after any
+        misfit in text mode, where `finish` declares no arguments.
         """
         if finish.fault is not None:
             return None, [("", finish.fault.reason)] if self.native else []
@@ -319,7 +454,10 @@ class _Loop:
             return None, problems if self.native else []
         return outputs, []
 
-    def _validated(self, outputs: dict[str, Any]) -> Generator[Act, Any, tuple[dict[str, Any] | None, Problems]]:
+    def _validated(
+        self,
+        outputs: dict[str, Any],
+    ) -> Generator[Act, Any, tuple[dict[str, Any] | None, Problems]]:
         """The outputs after validation; or None and the validators' objections."""
         try:
             outputs = self.agent.react.validate(self.values, outputs)

@@ -1,6 +1,7 @@
 """The two ways in which a model takes a step of `ReAct`: in the text of its answer, or as native tool calls.
 
-A mode writes the request for a turn, parses the answer, and renders finished steps. Everything that both share is in `loop.py`.
+A mode writes the request for a turn, parses the answer, and renders finished steps. Everything that
+both share is in `loop.py`.
 """
 
 from __future__ import annotations
@@ -13,10 +14,15 @@ from ferrule.adapters.parse import CUT_OFF
 from ferrule.errors import AdapterParseError
 from ferrule.programs.asking.refusals import calls_in_text
 from ferrule.programs.instructions import loop_instructions
-from ferrule.tools.definition.export import INTENTION_DESCRIPTION, add_intention, take_intention, write_intention
+from ferrule.record import MutableRecord, replace
+from ferrule.tools.definition.export import (
+    INTENTION_DESCRIPTION,
+    add_intention,
+    take_intention,
+    write_intention,
+)
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult, make_call
 from ferrule.values.conversation.message import Message, Messages, shorten, tool_message
-from ferrule.values.record import MutableRecord, replace
 from ferrule.values.signatures.fields import declare
 from ferrule.values.signatures.signature import Signature
 
@@ -27,7 +33,7 @@ if TYPE_CHECKING:
     from ferrule.programs.asking.ask import Asker
     from ferrule.tools.toolbox import Toolbox
     from ferrule.values.conversation.exchange import Declarations, FieldReader, Request, Response
-    from ferrule.values.run.outcome import Step
+    from ferrule.values.outcome import Step
 
 
 class Turn(MutableRecord):
@@ -74,7 +80,13 @@ class Mode(Protocol):
         """Make a turn from an answer and its fields; `index` is its number."""
         ...
 
-    def render(self, step: Step, index: int, turn: Turn | None, news: str = "") -> tuple[Message, ...]:
+    def render(
+        self,
+        step: Step,
+        index: int,
+        turn: Turn | None,
+        news: str = "",
+    ) -> tuple[Message, ...]:
         """A step as messages. `turn` is the turn it came from, if that is still known; `news` describes changes of the tools."""
         ...
 
@@ -106,7 +118,11 @@ class _TextMode(MutableRecord):
 
     def messages(self, adapter: Adapter, steps: Sequence[Step]) -> Messages:
         opening = adapter.opening(self.signature, self.values, demos=self.demos, whole=self.outputs)
-        return opening.then(*[self._step_message(adapter, step, i) for i, step in enumerate(steps)]) if steps else opening
+        return (
+            opening.then(*[self._step_message(adapter, step, i) for i, step in enumerate(steps)])
+            if steps
+            else opening
+        )
 
     def turn(self, fields: Mapping[str, Any], response: Response, index: int) -> Turn:
         thought = fields.get("next_thought")
@@ -121,7 +137,8 @@ class _TextMode(MutableRecord):
         try:
             return adapter.read(_step(), response)
         except AdapterParseError as error:
-            # Models often leave out the arguments of a tool without parameters: accept that. Unreadable arguments are a problem.
+            # Models often leave out the arguments of a tool without parameters: accept that.
+            # Unreadable arguments are a problem.
             unreadable = {name for name, _ in error.problems} - error.absent
             if not error.parsed.get("next_tool_name") or "next_tool_args" in unreadable:
                 calls, rest = response.tool_calls, response.text
@@ -132,7 +149,13 @@ class _TextMode(MutableRecord):
                 raise _without_other_fields(error, self.signature) from error.__cause__
             return error.parsed
 
-    def render(self, step: Step, index: int, turn: Turn | None, news: str = "") -> tuple[Message, ...]:
+    def render(
+        self,
+        step: Step,
+        index: int,
+        turn: Turn | None,
+        news: str = "",
+    ) -> tuple[Message, ...]:
         del turn
         return (self._step_message(self.asker.adapter, step, index, news),)
 
@@ -140,7 +163,9 @@ class _TextMode(MutableRecord):
         thought, tool_name, tool_args, observation = _step_fields(i)
         if not step.calls and _is_summary(step):
             return adapter.step_message({observation: step.results[0].content})
-        if len(step.calls) == len(step.results) == 1:  # the usual step, fast: without lists and calls of `entry`
+        if (
+            len(step.calls) == len(step.results) == 1
+        ):  # the usual step, fast: without lists and calls of `entry`
             [call], [result] = step.calls, step.results
             name, args, intention = call.name, call.args, call.intention
             seen: Any = shorten(result.content, self.observation_chars)
@@ -148,7 +173,9 @@ class _TextMode(MutableRecord):
             name, args = step.entry("tool_name"), step.entry("tool_args")
             intentions = [call.intention for call in step.calls if call.intention is not None]
             intention = _one_or_all(intentions) if intentions else None
-            seen = _one_or_all([shorten(result.content, self.observation_chars) for result in step.results])
+            seen = _one_or_all(
+                [shorten(result.content, self.observation_chars) for result in step.results],
+            )
         fields: dict[str, Any] = {thought: step.thought}
         if intention is not None:
             fields[f"intention_{i}"] = intention
@@ -158,7 +185,9 @@ class _TextMode(MutableRecord):
         return adapter.step_message(fields)
 
 
-@lru_cache(maxsize=2048)  # more than a run has steps: of a longer one, each step would push out the name that is needed next
+@lru_cache(
+    maxsize=2048,
+)  # more than a run has steps: of a longer one, each step would push out the name that is needed next
 def _step_fields(i: int) -> tuple[str, str, str, str]:
     """The names of a step's fields; cached, because they are the same in all runs."""
     return f"thought_{i}", f"tool_name_{i}", f"tool_args_{i}", f"observation_{i}"
@@ -184,9 +213,16 @@ class _NativeMode(MutableRecord):
     observation_chars: int
 
     def reader(self, adapter: Adapter) -> FieldReader:
-        from ferrule.programs.asking.native_reader import NativeReader  # late: only streams are split
+        from ferrule.programs.asking.native_reader import (
+            NativeReader,
+        )  # late: only streams are split
 
-        return NativeReader(partial(self.read, adapter), None, tuple(self.outputs.plan.outputs), last_call="finish")
+        return NativeReader(
+            partial(self.read, adapter),
+            None,
+            tuple(self.outputs.plan.outputs),
+            last_call="finish",
+        )
 
     def request(self, steps: Sequence[Step]) -> Request:
         return self.request_after(self.messages(self.asker.adapter, steps))
@@ -196,21 +232,58 @@ class _NativeMode(MutableRecord):
 
     def messages(self, adapter: Adapter, steps: Sequence[Step]) -> Messages:
         del adapter  # native calls look the same with any adapter
-        opening = self.asker.adapter.opening(self.signature, self.values, demos=self.demos, native=True, whole=self.outputs)
-        return opening.then(*[message for i, step in enumerate(steps) for message in self.render(step, i, None)]) if steps else opening
+        opening = self.asker.adapter.opening(
+            self.signature,
+            self.values,
+            demos=self.demos,
+            native=True,
+            whole=self.outputs,
+        )
+        return (
+            opening.then(
+                *[
+                    message
+                    for i, step in enumerate(steps)
+                    for message in self.render(step, i, None)
+                ],
+            )
+            if steps
+            else opening
+        )
 
     def turn(self, fields: Mapping[str, Any], response: Response, index: int) -> Turn:
         if _CALLS in fields:
-            response = replace(response, text=fields["text"] or None, tool_calls=_with_ids(fields[_CALLS], index))
+            response = replace(
+                response,
+                text=fields["text"] or None,
+                tool_calls=_with_ids(fields[_CALLS], index),
+            )
         thought = response.text or response.reasoning or ""
         if response.tool_calls:
-            calls = tuple(map(take_intention, response.tool_calls)) if self.intention else response.tool_calls
+            calls = (
+                tuple(map(take_intention, response.tool_calls))
+                if self.intention
+                else response.tool_calls
+            )
             if response.finish_reason == "length" and (fault := calls[-1].fault) is not None:
-                calls = (*calls[:-1], calls[-1].changed(fault=CallFault(fault.code, f"{fault.reason}; {CUT_OFF}", fault.raw, fault.index)))
+                calls = (
+                    *calls[:-1],
+                    calls[-1].changed(
+                        fault=CallFault(
+                            fault.code,
+                            f"{fault.reason}; {CUT_OFF}",
+                            fault.raw,
+                            fault.index,
+                        ),
+                    ),
+                )
             return Turn(thought, calls, None, "", response)
         if not thought.strip():
             why = f"; {CUT_OFF}" if response.finish_reason == "length" else ""
-            return Turn(problem=f"The answer was empty{why}. Call a tool, or call `finish`.", response=response)
+            return Turn(
+                problem=f"The answer was empty{why}. Call a tool, or call `finish`.",
+                response=response,
+            )
         return Turn(thought, outputs=fields, response=response)
 
     def read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
@@ -226,7 +299,13 @@ class _NativeMode(MutableRecord):
                 raise
             return {}  # plain text ends the loop, too; the extractor reads the outputs from it
 
-    def render(self, step: Step, index: int, turn: Turn | None, news: str = "") -> tuple[Message, ...]:
+    def render(
+        self,
+        step: Step,
+        index: int,
+        turn: Turn | None,
+        news: str = "",
+    ) -> tuple[Message, ...]:
         del index, news  # the next request's declarations show the changes
         if turn is not None and turn.response is not None:
             answer = turn.response.message()
@@ -240,7 +319,9 @@ class _NativeMode(MutableRecord):
 
     def _result_message(self, result: ToolResult) -> Message:
         content = shorten(result.content, self.observation_chars)
-        return tool_message(result if content is result.content else replace(result, content=content))
+        return tool_message(
+            result if content is result.content else replace(result, content=content),
+        )
 
 
 def make_mode(
@@ -256,31 +337,78 @@ def make_mode(
 ) -> Mode:
     """Make the mode of one run. Observations longer than `most_chars` characters are shortened for the model."""
     if not native:
-        return _TextMode(asker, _text_signature(base, toolbox, intention=intention), base, values, demos, toolbox, most_chars)
+        return _TextMode(
+            asker,
+            _text_signature(base, toolbox, intention=intention),
+            base,
+            values,
+            demos,
+            toolbox,
+            most_chars,
+        )
     declarations = _with_intention(toolbox) if intention else toolbox.declarations
-    return _NativeMode(asker, _native_signature(base), base, values, demos, declarations, intention, most_chars)
+    return _NativeMode(
+        asker,
+        _native_signature(base),
+        base,
+        values,
+        demos,
+        declarations,
+        intention,
+        most_chars,
+    )
 
 
 def _with_intention(toolbox: Toolbox) -> Declarations:
-    return toolbox.kept(_with_intention, lambda: add_intention(toolbox, without="finish"))  # its arguments are the outputs
+    return toolbox.kept(
+        _with_intention,
+        lambda: add_intention(toolbox, without="finish"),
+    )  # its arguments are the outputs
 
 
 def _text_signature(base: type[Signature], toolbox: Toolbox, *, intention: bool) -> type[Signature]:
     def make() -> type[Signature]:
-        return _step_signature(base, loop_instructions(base, toolbox, native=False), toolbox.names, intention=intention)
+        return _step_signature(
+            base,
+            loop_instructions(base, toolbox, native=False),
+            toolbox.names,
+            intention=intention,
+        )
 
     return toolbox.kept((_text_signature, base, intention), make)
 
 
 @lru_cache(maxsize=256)
-def _step_signature(base: type[Signature], instructions: str, tools: tuple[str, ...], *, intention: bool) -> type[Signature]:
+def _step_signature(
+    base: type[Signature],
+    instructions: str,
+    tools: tuple[str, ...],
+    *,
+    intention: bool,
+) -> type[Signature]:
     names: Any = Literal[tools]  # pyright: ignore[reportInvalidTypeForm]  built at runtime
     signature = _without_outputs(base).with_instructions(instructions)
-    signature = signature.append("next_thought", declare("output", "What you think of the situation and what to do next."), str)
+    signature = signature.append(
+        "next_thought",
+        declare("output", "What you think of the situation and what to do next."),
+        str,
+    )
     if intention:
-        signature = signature.append("next_intention", declare("output", INTENTION_DESCRIPTION), str)
-    signature = signature.append("next_tool_name", declare("output", "The tool to call next."), names)
-    return signature.append("next_tool_args", declare("output", "The tool's arguments."), dict[str, Any])
+        signature = signature.append(
+            "next_intention",
+            declare("output", INTENTION_DESCRIPTION),
+            str,
+        )
+    signature = signature.append(
+        "next_tool_name",
+        declare("output", "The tool to call next."),
+        names,
+    )
+    return signature.append(
+        "next_tool_args",
+        declare("output", "The tool's arguments."),
+        dict[str, Any],
+    )
 
 
 @lru_cache(maxsize=256)
@@ -299,15 +427,26 @@ _CALLS = "tool_calls"
 @lru_cache(maxsize=1)
 def _step() -> type[Signature]:
     """A more lenient signature than the prompt's, to parse steps with: so the model's slips become observations."""
-    return Signature("situation -> next_thought: Any, next_intention: Any = None, next_tool_name: Any, next_tool_args: Any")
+    return Signature(
+        "situation -> next_thought: Any, next_intention: Any = None, next_tool_name: Any, next_tool_args: Any",
+    )
 
 
-def _without_other_fields(error: AdapterParseError, signature: type[Signature]) -> AdapterParseError:
+def _without_other_fields(
+    error: AdapterParseError,
+    signature: type[Signature],
+) -> AdapterParseError:
     """The error without the problems of fields that only `_step` has: the prompt does not ask for them, so the model cannot repair them."""
     asked = {"", *signature.plan.outputs}
     problems = [(name, problem) for name, problem in error.problems if name in asked]
     absent = error.absent & asked
-    facts: dict[str, Any] = {"parsed": error.parsed, "absent": absent, "code": error.code, "raw": error.raw, "signature": signature}
+    facts: dict[str, Any] = {
+        "parsed": error.parsed,
+        "absent": absent,
+        "code": error.code,
+        "raw": error.raw,
+        "signature": signature,
+    }
     return AdapterParseError(error.adapter, error.text, problems, **facts)
 
 
@@ -319,19 +458,25 @@ def _read_calls(name: Any, args: Any, index: int) -> tuple[ToolCall, ...]:
         names = cast("list[Any]", name)
         if isinstance(args, list) and len(names) == len(args):  # pyright: ignore[reportUnknownArgumentType]
             both = zip(names, cast("list[Any]", args), strict=True)
-            return tuple(_call(each, given, f"call_{index}_{k}") for k, (each, given) in enumerate(both))
+            return tuple(
+                _call(each, given, f"call_{index}_{k}") for k, (each, given) in enumerate(both)
+            )
         name = names[0] if len(names) == 1 else names
     return (_call(name, args, f"call_{index}_0"),)
 
 
 def _with_ids(calls: Sequence[ToolCall], index: int) -> tuple[ToolCall, ...]:
-    return tuple([call if call.id else call.with_id(f"call_{index}_{k}") for k, call in enumerate(calls)])
+    return tuple(
+        [call if call.id else call.with_id(f"call_{index}_{k}") for k, call in enumerate(calls)],
+    )
 
 
 def _with_intentions(calls: tuple[ToolCall, ...], intention: Any) -> tuple[ToolCall, ...]:
     """The calls with the model's intention: one text for all, or one for each."""
     several = cast("list[Any]", intention) if isinstance(intention, list) else []
-    each: list[Any] = several if len(several) == len(calls) else [cast("Any", intention)] * len(calls)
+    each: list[Any] = (
+        several if len(several) == len(calls) else [cast("Any", intention)] * len(calls)
+    )
     return tuple([call.changed(intention=str(why)) for call, why in zip(calls, each, strict=True)])
 
 
@@ -343,4 +488,8 @@ def _call(name: Any, args: Any, call_id: str) -> ToolCall:
         return make_call(name, {}, call_id)
     raw = args if isinstance(args, str) else json.dumps(args, default=str)
     reason = f"its arguments must be a JSON object of argument names and values, found {type(args).__name__}"
-    return ToolCall(name=name, id=call_id, fault=CallFault("invalid_tool_call_arguments", reason, raw))
+    return ToolCall(
+        name=name,
+        id=call_id,
+        fault=CallFault("invalid_tool_call_arguments", reason, raw),
+    )

@@ -1,8 +1,10 @@
 """Tools that change while a program runs.
 
-A flow with tools makes one `Host` for its run. A tool that returns a `@module_callback` (`tools/execution/tool_changes.py`) gets a
-`ModuleView`: the user's program as this run sees it; the program itself is never changed. The call's result carries the changes, as names
-and digests. The flow applies them at the end of the turn, in the order of the calls; a replay does the same and runs no callback.
+A flow with tools makes one `Host` for its run. A tool that returns a `@module_callback`
+(`tools/execution/tool_changes.py`) gets a `ModuleView`: the user's program as this run sees it; the
+program itself is never changed. The call's result carries the changes, as names and digests. The
+flow applies them at the end of the turn, in the order of the calls; a replay does the same and runs
+no callback.
 """
 
 from __future__ import annotations
@@ -16,19 +18,19 @@ from weakref import ref
 from ferrule.concurrency.forking import renew_in_child
 from ferrule.errors import DuplicateToolError, RunCancelledError, RunError, shown
 from ferrule.programs.instructions import describe_new_tools, is_builtin
+from ferrule.record import Record, field, replace
 from ferrule.tools.execution.tool_changes import digest
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import Toolbox
-from ferrule.values.record import Record, field, replace
-from ferrule.values.run.outcome import Trajectory
+from ferrule.values.outcome import Trajectory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
+    from ferrule.acts import Conditions
     from ferrule.tools.shelf import Shelf
     from ferrule.values.calls.call import ToolResult
     from ferrule.values.conversation.history import History
-    from ferrule.values.run.act import Conditions
 
 _MOST_RUNS = 256
 """The number of runs in this process whose loaded tools are remembered, so that they resume without `Run.load(tools=...)`."""
@@ -109,10 +111,12 @@ class ModuleView:
     def init_module(self, tools: Iterable[Tool | Callable[..., Any]] | None = None) -> None:
         """Offer these tools and the built-in ones, which need not be listed; None offers only the built-in ones.
 
-        Raises `DuplicateToolError` for two tools with one name, and `ToolDefinitionError` for an object that is not a tool. Then nothing
-        changes.
+        Raises `DuplicateToolError` for two tools with one name, and `ToolDefinitionError` for an
+        object that is not a tool. Then nothing changes.
         """
-        named = Toolbox([tool for tool in Toolbox(() if tools is None else tools) if not is_builtin(tool)])
+        named = Toolbox(
+            [tool for tool in Toolbox(() if tools is None else tools) if not is_builtin(tool)],
+        )
         self._owner.check(named.tools)
         self._after = Toolbox((*filter(is_builtin, self._before), *named))
 
@@ -140,9 +144,16 @@ class ModuleView:
             self.init_module([tool for tool in self.toolbox if tool.name not in moved])
         if moved:
             said = [
-                f"- {tool.name}: {tool.desc.strip().splitlines()[0] if tool.desc.strip() else ''}".rstrip(": ") for tool in moved.values()
+                f"- {tool.name}: {tool.desc.strip().splitlines()[0] if tool.desc.strip() else ''}".rstrip(
+                    ": ",
+                )
+                for tool in moved.values()
             ]
-            lines = ["Loaded, and ready to be called:" if loading else "No longer there:", *said, *lines]
+            lines = [
+                "Loaded, and ready to be called:" if loading else "No longer there:",
+                *said,
+                *lines,
+            ]
         if len(moved) < len(found):
             rest = ", ".join(f"`{name}`" for name in found if name not in moved)
             lines.append(f"{'There already' if loading else 'Not loaded'}: {rest}.")
@@ -159,12 +170,16 @@ class ModuleView:
         return {"added": named, "removed": removed}
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # `copy` makes a view without `_owner`, which would be looked up here for ever
+        if name.startswith(
+            "_",
+        ):  # `copy` makes a view without `_owner`, which would be looked up here for ever
             raise AttributeError(name)
         return getattr(self._owner.module, name)
 
     def __repr__(self) -> str:
-        return f"<{self._owner.module!r} in a run, with {', '.join(self.toolbox.names) or 'no tools'}>"
+        return (
+            f"<{self._owner.module!r} in a run, with {', '.join(self.toolbox.names) or 'no tools'}>"
+        )
 
 
 class Host:
@@ -173,7 +188,9 @@ class Host:
     def __init__(self, owner: Owner, conditions: Conditions, *, concurrent: bool) -> None:
         self.concurrent = concurrent
         """Whether calls of one step may run at the same time."""
-        self._owner = ref(owner)  # weak, because the owner holds the host: a run's memory is freed at its end
+        self._owner = ref(
+            owner,
+        )  # weak, because the owner holds the host: a run's memory is freed at its end
         self._start = owner.toolbox
         self._extra_tools = conditions.extra_tools
         self._key = conditions.place
@@ -186,7 +203,9 @@ class Host:
         """The flow that these tools belong to. Raises `RunCancelledError` if it has ended."""
         owner = self._owner()
         if owner is None:
-            raise RunCancelledError("The program that these tools belong to has ended; its tools can no longer be changed.")
+            raise RunCancelledError(
+                "The program that these tools belong to has ended; its tools can no longer be changed.",
+            )
         return owner
 
     def context(self) -> ModuleContext:
@@ -207,8 +226,8 @@ class Host:
     def apply(self, results: Sequence[ToolResult]) -> tuple[list[ToolResult], str]:
         """Apply the changes that results carry, in order. Returns the results for the model, and a description of the change.
 
-        If two calls of one turn load different tools with one name, the later result becomes an error.
-        Raises `RunError` for a tool that a resumed run had loaded and that is not found now.
+        If two calls of one turn load different tools with one name, the later result becomes an
+        error. Raises `RunError` for a tool that a resumed run had loaded and that is not found now.
         """
         seen: list[ToolResult] = []
         toolbox, before = self.owner.toolbox, self.owner.toolbox
@@ -220,10 +239,20 @@ class Host:
                 toolbox = self._apply_one(toolbox, result.change)
                 seen.append(result)
             except DuplicateToolError as error:
-                seen.append(replace(result, content=f"The tools were not changed. {error}", is_error=True, change=None))
+                seen.append(
+                    replace(
+                        result,
+                        content=f"The tools were not changed. {error}",
+                        is_error=True,
+                        change=None,
+                    ),
+                )
         self.owner.toolbox = toolbox
         added = [tool for tool in toolbox if before.get(tool.name) is not tool]
-        return seen, describe_new_tools(added, [tool.name for tool in before if toolbox.get(tool.name) is None])
+        return seen, describe_new_tools(
+            added,
+            [tool.name for tool in before if toolbox.get(tool.name) is None],
+        )
 
     def _apply_one(self, toolbox: Toolbox, change: Mapping[str, Any]) -> Toolbox:
         removed: list[str] = change["removed"]
@@ -232,7 +261,16 @@ class Host:
         added: dict[str, str] = change["added"]
         there = {tool.name: digest(tool) for tool in kept if tool.name in added}
         # New tools go to the end, so that the beginning of the prompt stays the same.
-        return Toolbox((*kept, *(self._find(name, sign, gone.get(name)) for name, sign in added.items() if there.get(name) != sign)))
+        return Toolbox(
+            (
+                *kept,
+                *(
+                    self._find(name, sign, gone.get(name))
+                    for name, sign in added.items()
+                    if there.get(name) != sign
+                ),
+            ),
+        )
 
     def _find(self, name: str, sign: str, gone: Tool | None) -> Tool:
         """Find a tool by name and digest: loaded by this run before, the program's own, on its shelf, or passed to `Run.load`.
@@ -246,12 +284,19 @@ class Host:
         if known is not None and known != gone:
             return known
         extra = map(Tool.of, self._extra_tools)
-        tools = [tool for tool in (*extra, *self._start, *(self.owner.shelf or ())) if tool.name == name]
+        tools = [
+            tool for tool in (*extra, *self._start, *(self.owner.shelf or ())) if tool.name == name
+        ]
         alike = [tool for tool in tools if digest(tool) == sign]
         found = next((tool for tool in alike if tool != gone), None)
         if found is None:
-            found = next((tool for tool in self.elsewhere() if tool.name == name and digest(tool) == sign), None)
-        if found is None and not alike:  # a newer version of the tool: each call is checked against it
+            found = next(
+                (tool for tool in self.elsewhere() if tool.name == name and digest(tool) == sign),
+                None,
+            )
+        if (
+            found is None and not alike
+        ):  # a newer version of the tool: each call is checked against it
             found = next(iter(tools), None)
         if found is None:
             why = "it replaced a tool with an equal declaration, and only that tool is there"

@@ -1,9 +1,10 @@
 """Inputs that declare tools: `Tool` and `list[Tool]` fields of a signature.
 
-A caller may pass tools, functions, LangChain tools, declarations as dicts (`{"name", "description", "parameters"}`, bare or in OpenAI's
-form) and tools of an MCP server. Any other value raises `ToolCallError` with the code `invalid_tool_spec`, before a model is asked; its
-`reason` is one of `single_expected`, `list_expected`, `unsupported_value`, `missing_key`, `invalid_name`, `invalid_description`,
-`invalid_parameters`, `duplicate_name`.
+A caller may pass tools, functions, LangChain tools, declarations as dicts (`{"name", "description",
+"parameters"}`, bare or in OpenAI's form) and tools of an MCP server. Any other value raises
+`ToolCallError` with the code `invalid_tool_spec`, before a model is asked; its `reason` is one of
+`single_expected`, `list_expected`, `unsupported_value`, `missing_key`, `invalid_name`,
+`invalid_description`, `invalid_parameters`, `duplicate_name`.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.adapters.render import tool_inputs
+from ferrule.encoding.repair import kind_of
 from ferrule.errors import ToolCallError, ToolDefinitionError, shown
 from ferrule.tools.definition.export import wire_name
 from ferrule.tools.definition.inspect_function import name_of
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import Toolbox
-from ferrule.values.encoding.repair import kind_of
 
 if TYPE_CHECKING:
     from ferrule.values.signatures.signature import Signature
@@ -28,7 +29,11 @@ _OF_SCHEMAS = frozenset({"type", "properties", "$ref", "anyOf", "oneOf", "allOf"
 _NOT_IN_SCHEMA = frozenset({"name", "required", "optional"})
 
 
-def declare_tools(signature: type[Signature], inputs: Mapping[str, Any], own: Toolbox) -> tuple[Mapping[str, Any], Toolbox]:
+def declare_tools(
+    signature: type[Signature],
+    inputs: Mapping[str, Any],
+    own: Toolbox,
+) -> tuple[Mapping[str, Any], Toolbox]:
     """The inputs with every declaration made into a `Tool`; and the tools of one call: the program's own, then those of the inputs.
 
     The values passed are not changed. A field that is missing, None or empty declares no tools.
@@ -41,10 +46,20 @@ def declare_tools(signature: type[Signature], inputs: Mapping[str, Any], own: To
         given = inputs.get(field)
         if given is None:
             continue
-        tools = [_Spec(field, index if is_list else None, each).tool() for index, each in enumerate(_each(field, given, is_list=is_list))]
+        tools = [
+            _Spec(field, index if is_list else None, each).tool()
+            for index, each in enumerate(_each(field, given, is_list=is_list))
+        ]
         for index, tool in enumerate(tools):
             if not names.isdisjoint((tool.name, tool.wire_name)):
-                raise _invalid(field, index, "duplicate_name", f"there is another tool named `{tool.name}`", tool, tool=tool.name)
+                raise _invalid(
+                    field,
+                    index,
+                    "duplicate_name",
+                    f"there is another tool named `{tool.name}`",
+                    tool,
+                    tool=tool.name,
+                )
             names |= {tool.name, tool.wire_name}
         made[field] = tools if is_list else tools[0]
         found += tools
@@ -54,16 +69,47 @@ def declare_tools(signature: type[Signature], inputs: Mapping[str, Any], own: To
 def _each(field: str, given: Any, *, is_list: bool) -> list[Any]:
     if not is_list:
         if isinstance(given, (list, tuple, Toolbox)):
-            raise _invalid(field, None, "single_expected", "one tool is expected, found several", given)  # pyright: ignore[reportUnknownArgumentType]
+            raise _invalid(
+                field,
+                None,
+                "single_expected",
+                "one tool is expected, found several",
+                given,
+            )  # pyright: ignore[reportUnknownArgumentType]
         return [given]
-    if isinstance(given, (str, bytes, Mapping, Tool)) or callable(given) or not isinstance(given, Iterable):
-        raise _invalid(field, None, "list_expected", f"a list of tools is expected, found {shown(cast('object', given))}", given)
+    if (
+        isinstance(given, (str, bytes, Mapping, Tool))
+        or callable(given)
+        or not isinstance(given, Iterable)
+    ):
+        raise _invalid(
+            field,
+            None,
+            "list_expected",
+            f"a list of tools is expected, found {shown(cast('object', given))}",
+            given,
+        )
     return list(cast("Iterable[Any]", given))
 
 
-def _invalid(field: str, index: int | None, reason: str, problem: str, raw: Any, *, tool: str | None = None) -> ToolCallError:
+def _invalid(
+    field: str,
+    index: int | None,
+    reason: str,
+    problem: str,
+    raw: Any,
+    *,
+    tool: str | None = None,
+) -> ToolCallError:
     at = f"`{field}`" if index is None else f"`{field}[{index}]`"
-    return ToolCallError("invalid_tool_spec", f"{at} declares no tool: {problem}.", raw=raw, index=index, tool=tool, reason=reason)
+    return ToolCallError(
+        "invalid_tool_spec",
+        f"{at} declares no tool: {problem}.",
+        raw=raw,
+        index=index,
+        tool=tool,
+        reason=reason,
+    )
 
 
 class _Spec:
@@ -79,11 +125,23 @@ class _Spec:
         """Make the tool. Its schema is built here, so that a fault in it is raised here."""
         given = self.given
         try:
-            made = self._from_description(given) if isinstance(given, Mapping) or _is_of_mcp(given) else Tool.of(given)
+            made = (
+                self._from_description(given)
+                if isinstance(given, Mapping) or _is_of_mcp(given)
+                else Tool.of(given)
+            )
             _ = made.declaration
         except ToolDefinitionError as error:
-            reason = "invalid_parameters" if isinstance(given, (Mapping, Tool)) or callable(given) else "unsupported_value"
-            if reason == "invalid_parameters" and not isinstance(given, (Mapping, Tool)) and not name_of(given):
+            reason = (
+                "invalid_parameters"
+                if isinstance(given, (Mapping, Tool)) or callable(given)
+                else "unsupported_value"
+            )
+            if (
+                reason == "invalid_parameters"
+                and not isinstance(given, (Mapping, Tool))
+                and not name_of(given)
+            ):
                 reason = "invalid_name"  # a lambda
             raise self._fault(reason, str(error).rstrip(".")) from error
         return made
@@ -99,7 +157,10 @@ class _Spec:
         key = next((each for each in _PARAMETERS if each in body), _PARAMETERS[0])
         missing = [each for each in ("name", "description", key) if each not in body]
         if missing:
-            raise self._fault("missing_key", f"it has no {', '.join(f'`{each}`' for each in missing)}; found {shown(given)}")
+            raise self._fault(
+                "missing_key",
+                f"it has no {', '.join(f'`{each}`' for each in missing)}; found {shown(given)}",
+            )
         name, description = body["name"], body["description"]
         if not isinstance(name, str):
             raise self._fault("invalid_name", f"a name is a text, found {kind_of(name)}")
@@ -109,12 +170,18 @@ class _Spec:
         except ToolDefinitionError as error:
             raise self._fault("invalid_name", str(error).rstrip(".")) from error
         if description is not None and not isinstance(description, str):
-            raise self._fault("invalid_description", f"a description is a text, found {kind_of(description)}")
+            raise self._fault(
+                "invalid_description",
+                f"a description is a text, found {kind_of(description)}",
+            )
         schema = self._schema(body[key])
         try:
             json.dumps(schema, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:  # a cycle raises ValueError
-            raise self._fault("invalid_parameters", f"the parameters are not JSON: {error}") from error
+            raise self._fault(
+                "invalid_parameters",
+                f"the parameters are not JSON: {error}",
+            ) from error
         return Tool(name, description or "", None, schema)
 
     def _schema(self, parameters: Any) -> dict[str, Any]:
@@ -127,21 +194,38 @@ class _Spec:
                 return dict(by_name)
             return self._schema_of_arguments(list(by_name.items()))
         if isinstance(parameters, Sequence) and not isinstance(parameters, (str, bytes)):
-            pairs = [(_attributes(each).get("name"), each) for each in cast("Sequence[Any]", parameters)]
+            pairs = [
+                (_attributes(each).get("name"), each) for each in cast("Sequence[Any]", parameters)
+            ]
             return self._schema_of_arguments(pairs)
-        raise self._fault("invalid_parameters", f"parameters are a JSON schema, or a list of arguments, found {kind_of(parameters)}")
+        raise self._fault(
+            "invalid_parameters",
+            f"parameters are a JSON schema, or a list of arguments, found {kind_of(parameters)}",
+        )
 
     def _schema_of_arguments(self, arguments: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
         properties: dict[str, Any] = {}
         required: list[str] = []
         for name, said in arguments:
             if not isinstance(name, str) or not name or not isinstance(said, (str, Mapping)):
-                raise self._fault("invalid_parameters", f"an argument has a name and a schema, found {shown(said)}")
+                raise self._fault(
+                    "invalid_parameters",
+                    f"an argument has a name and a schema, found {shown(said)}",
+                )
             if name in properties:
                 raise self._fault("invalid_parameters", f"there are two arguments named `{name}`")
-            about: Mapping[str, Any] = {"description": said} if isinstance(said, str) else cast("Mapping[str, Any]", said)
-            properties[name] = {key: value for key, value in about.items() if key not in _NOT_IN_SCHEMA or isinstance(value, list)}
-            if about.get("required", not about.get("optional") and "default" not in about) is not False:
+            about: Mapping[str, Any] = (
+                {"description": said} if isinstance(said, str) else cast("Mapping[str, Any]", said)
+            )
+            properties[name] = {
+                key: value
+                for key, value in about.items()
+                if key not in _NOT_IN_SCHEMA or isinstance(value, list)
+            }
+            if (
+                about.get("required", not about.get("optional") and "default" not in about)
+                is not False
+            ):
                 required.append(name)
         return _object(properties, required)
 
@@ -153,17 +237,27 @@ def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
 def _is_schema(said: Mapping[str, Any]) -> bool:
     """Whether a mapping is a schema, not arguments by name. Arguments may be called `type` or `properties`, but then hold schemas."""
     return isinstance(said.get("type"), str) or any(
-        key in said and not (isinstance(said[key], Mapping) and isinstance(said[key].get("type"), str)) for key in _OF_SCHEMAS - {"type"}
+        key in said
+        and not (isinstance(said[key], Mapping) and isinstance(said[key].get("type"), str))
+        for key in _OF_SCHEMAS - {"type"}
     )
 
 
 def _is_of_mcp(given: Any) -> bool:
     """Whether this is a tool as an MCP server lists it: `name`, `description`, `inputSchema` (MCP 2025-11-25, server/tools)."""
-    return not isinstance(given, Tool) and any(hasattr(given, each) for each in _PARAMETERS[1:]) and hasattr(given, "name")
+    return (
+        not isinstance(given, Tool)
+        and any(hasattr(given, each) for each in _PARAMETERS[1:])
+        and hasattr(given, "name")
+    )
 
 
 def _attributes(given: Any) -> Mapping[str, Any]:
     """A description's keys, or an object's attributes with the same names. In MCP a missing description is None."""
     if isinstance(given, Mapping):
         return cast("Mapping[str, Any]", given)
-    return {key: getattr(given, key) for key in ("name", "description", *_PARAMETERS) if hasattr(given, key)}
+    return {
+        key: getattr(given, key)
+        for key in ("name", "description", *_PARAMETERS)
+        if hasattr(given, key)
+    }

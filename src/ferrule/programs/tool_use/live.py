@@ -1,8 +1,10 @@
 """Changes of tools between two turns of a run: MCP servers list other tools, and loaded tools that are not called are put back.
 
-A flow calls `refresh()` after each turn. If a server has announced a change of its list, or the list has expired, the run makes a tool call
-of its own that lists the tools again and changes them through the run's `Host`. The journal has these changes like those of any tool that
-loads others: a replay makes the same changes and asks no server. `CheckDue` records that a refresh was due: a replay cannot know it.
+A flow calls `refresh()` after each turn. If a server has announced a change of its list, or the
+list has expired, the run makes a tool call of its own that lists the tools again and changes them
+through the run's `Host`. The journal has these changes like those of any tool that loads others: a
+replay makes the same changes and asks no server. `CheckDue` records that a refresh was due: a
+replay cannot know it.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
 
+from ferrule.acts import Act, CallTools, CheckDue, Tell
 from ferrule.errors import ConfigurationError, MCPError
+from ferrule.events import ServerUnavailable
 from ferrule.programs.tool_use.use import has_changes
 from ferrule.tools.execution.tool_changes import module_callback
 from ferrule.tools.mcp.tool import RemoteCall
@@ -19,22 +23,24 @@ from ferrule.tools.server_tools import rename_tool
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import LiveToolbox, Toolbox, is_server
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
-from ferrule.values.run.act import Act, CallTools, CheckDue, Tell
-from ferrule.values.run.event import ServerUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
 
+    from ferrule.acts import Conditions
     from ferrule.programs.tool_use.dynamic import Host, ModuleContext
     from ferrule.values.calls.call import ToolSpec
-    from ferrule.values.run.act import Conditions
-    from ferrule.values.run.outcome import Step
+    from ferrule.values.outcome import Step
 
 _Place = tuple[int, str]
 """A tool of a server: the server's `id`, and the tool's name there."""
 
 
-def after_turns(toolbox: Toolbox, host: Host, conditions: Conditions) -> LiveTools | LoadedTools | None:
+def after_turns(
+    toolbox: Toolbox,
+    host: Host,
+    conditions: Conditions,
+) -> LiveTools | LoadedTools | None:
     """The object that changes a run's tools after its turns, with `begin()` and `refresh(step)`; None if the tools never change."""
     live = LiveTools.of(toolbox, host, conditions)
     return live if toolbox.keep_turns is None else LoadedTools(toolbox.keep_turns, host, live)
@@ -43,7 +49,8 @@ def after_turns(toolbox: Toolbox, host: Host, conditions: Conditions) -> LiveToo
 class LoadedTools:
     """Puts tools that a run loaded from the shelf back, if they are not called for some turns.
 
-    Nothing is recorded, because a replay has the same steps. All other tools keep their order, so that earlier declarations stay the same.
+    Nothing is recorded, because a replay has the same steps. All other tools keep their order, so
+    that earlier declarations stay the same.
     """
 
     def __init__(self, turns: int, host: Host, live: LiveTools | None) -> None:
@@ -62,8 +69,14 @@ class LoadedTools:
         """Put back tools that were not called; returns a description of the changes for the model, empty if there are none."""
         news = (yield from self._live.refresh(step)) if self._live is not None else ""
         owner, shelf = self._host.owner, self._host.owner.shelf
-        names = [tool.name for tool in owner.toolbox if tool.name not in self._start and shelf is not None and shelf.get(tool.name)]
-        called = {tool.name for call in step.calls if (tool := owner.toolbox.get(call.name)) is not None}
+        names = [
+            tool.name
+            for tool in owner.toolbox
+            if tool.name not in self._start and shelf is not None and shelf.get(tool.name)
+        ]
+        called = {
+            tool.name for call in step.calls if (tool := owner.toolbox.get(call.name)) is not None
+        }
         before = self._idle
         self._idle = {name: 0 if name in called else before.get(name, -1) + 1 for name in names}
         idle = [name for name in names if self._idle[name] >= self._turns]
@@ -72,7 +85,15 @@ class LoadedTools:
         self._idle = {name: turns for name, turns in self._idle.items() if name not in idle}
         owner.toolbox = Toolbox([tool for tool in owner.toolbox if tool.name not in idle])
         listed = ", ".join(f"`{name}`" for name in idle)
-        return "\n".join(filter(None, (news, f"Put back, as not called for {self._turns} turns: {listed}. Load them again to call them.")))
+        return "\n".join(
+            filter(
+                None,
+                (
+                    news,
+                    f"Put back, as not called for {self._turns} turns: {listed}. Load them again to call them.",
+                ),
+            ),
+        )
 
 
 class LiveTools:
@@ -82,10 +103,25 @@ class LiveTools:
     def of(cls, toolbox: Toolbox, host: Host, conditions: Conditions) -> LiveTools | None:
         """Make one for a run; None if none of its tools is on a server."""
         every = (*toolbox, *(toolbox.shelf or ()))
-        found = {id(each): each for each in (*toolbox.servers, *map(_server_of, every)) if each is not None}
-        return cls(toolbox, host, tuple(found.values()), is_resumed=conditions.is_resumed) if found else None
+        found = {
+            id(each): each
+            for each in (*toolbox.servers, *map(_server_of, every))
+            if each is not None
+        }
+        return (
+            cls(toolbox, host, tuple(found.values()), is_resumed=conditions.is_resumed)
+            if found
+            else None
+        )
 
-    def __init__(self, toolbox: Toolbox, host: Host, servers: tuple[Any, ...], *, is_resumed: bool) -> None:
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        host: Host,
+        servers: tuple[Any, ...],
+        *,
+        is_resumed: bool,
+    ) -> None:
         self._toolbox = toolbox
         self._host = host
         self._servers = servers
@@ -93,7 +129,12 @@ class LiveTools:
         every = (*host.owner.toolbox, *(toolbox.shelf or ()))
         self._whole = {id(each) for each in toolbox.servers}
         """The servers given as a whole, not tool by tool: their new tools are offered."""
-        self._have = {id(each): {tool.mcp.name: tool.mcp for tool in every if tool.mcp and _server_of(tool) is each} for each in servers}
+        self._have = {
+            id(each): {
+                tool.mcp.name: tool.mcp for tool in every if tool.mcp and _server_of(tool) is each
+            }
+            for each in servers
+        }
         """For each server, the definitions that this run has, by their names on the server."""
         self._seen: dict[int, Any] = {}
         """For each server, the listing that was compared last."""
@@ -103,7 +144,10 @@ class LiveTools:
         current = WeakMethod(self._current_tools)  # weak: this object holds the host
         host.elsewhere = lambda: method() if (method := current()) is not None else ()
         self._lister: ToolSpec = Tool(
-            self._list_again, "list_tools_again", "List the tools of MCP servers that have changed.", effect="read"
+            self._list_again,
+            "list_tools_again",
+            "List the tools of MCP servers that have changed.",
+            effect="read",
         )
 
     def begin(self) -> Generator[Act, Any, str]:
@@ -111,7 +155,11 @@ class LiveTools:
         if not (self._is_resumed or any(each.is_away for each in self._servers)):
             return ""
         yield from self._tell()
-        names = yield CheckDue(lambda: [each.name for each in self._servers if each.is_away], "servers away", "s")
+        names = yield CheckDue(
+            lambda: [each.name for each in self._servers if each.is_away],
+            "servers away",
+            "s",
+        )
         if not names:
             return ""
         return f"Not available at the moment, with all their tools: the MCP servers {', '.join(f'`{each}`' for each in names)}."
@@ -126,12 +174,16 @@ class LiveTools:
     def refresh(self, step: Step) -> Generator[Act, Any, str]:
         """Apply the servers' changes; returns a description for the model, empty if there are none."""
         del step  # for `LoadedTools`
-        if not (self._is_resumed or self._is_due()):  # no act if there is nothing to find or to record
+        if not (
+            self._is_resumed or self._is_due()
+        ):  # no act if there is nothing to find or to record
             return ""
         if not (yield CheckDue(self._is_due, "tools of servers")):
             return ""
         call = ToolCall(name=self._lister.name, args={})
-        results: list[ToolResult] = yield CallTools((CheckedCall(call, self._lister, self._lister.prepare({}), self._host),))
+        results: list[ToolResult] = yield CallTools(
+            (CheckedCall(call, self._lister, self._lister.prepare({}), self._host),),
+        )
         yield from self._tell()
         return self._host.apply(results)[1] if has_changes(results) else ""
 
@@ -145,7 +197,11 @@ class LiveTools:
         if listed is None or listed is self._seen.get(id(server)):
             return False
         have = self._have[id(server)]
-        differs = listed != have if id(server) in self._whole else any(listed.get(name) != found for name, found in have.items())
+        differs = (
+            listed != have
+            if id(server) in self._whole
+            else any(listed.get(name) != found for name, found in have.items())
+        )
         if not differs:
             self._seen[id(server)] = listed  # so that it is not compared again
         return differs
@@ -166,7 +222,11 @@ class LiveTools:
                 asked.add(id(each))
                 self._seen[id(each)] = listed
                 have = self._have[id(each)]
-                self._have[id(each)] = listed if id(each) in self._whole else {name: listed[name] for name in have if name in listed}
+                self._have[id(each)] = (
+                    listed
+                    if id(each) in self._whole
+                    else {name: listed[name] for name in have if name in listed}
+                )
         before: Iterable[Tool] = context.module.toolbox
         kept: list[Tool] = []
         for tool in before:
@@ -175,7 +235,11 @@ class LiveTools:
                 kept.append(tool)
             elif place in fresh:
                 kept.append(tool if _same(tool, fresh[place]) else fresh[place])
-        added = [tool for tool in self._offered(now) if (place := _place(tool)) is not None and place not in self._known]
+        added = [
+            tool
+            for tool in self._offered(now)
+            if (place := _place(tool)) is not None and place not in self._known
+        ]
         self._known |= fresh.keys() | set(_places(before))
         context.module.init_module([*kept, *added])
         return "The tools of the servers are as they list them now."
@@ -184,7 +248,10 @@ class LiveTools:
         """The tools that are offered although the program does not name them: those of servers given as a whole, unless on a shelf."""
         if not isinstance(self._toolbox, LiveToolbox):
             return ()
-        made, shelf = self._toolbox.list_tools(), self._host.owner.shelf  # the run's shelf: the toolbox may have a newer one
+        made, shelf = (
+            self._toolbox.list_tools(),
+            self._host.owner.shelf,
+        )  # the run's shelf: the toolbox may have a newer one
         if made.shelf is not None and shelf is not None:
             shelf.replace(made.shelf)
         names = set(made.names)
@@ -198,7 +265,9 @@ class LiveTools:
             given = {id(each) for each in self._toolbox.servers}
             yield from (tool for tool in (*made, *(made.shelf or ())) if tool.mcp is not None)
         names: Mapping[_Place, str] = {
-            place: tool.name for tool in (*self._toolbox, *(self._toolbox.shelf or ())) if (place := _place(tool)) is not None
+            place: tool.name
+            for tool in (*self._toolbox, *(self._toolbox.shelf or ()))
+            if (place := _place(tool)) is not None
         }
         for server in self._servers:
             if id(server) not in given:
@@ -209,7 +278,10 @@ class LiveTools:
 
 
 async def _list_one(server: Any) -> None:
-    with suppress(MCPError, ConfigurationError):  # the error is logged, and the tools stay the same; the next call reports the problem
+    with suppress(
+        MCPError,
+        ConfigurationError,
+    ):  # the error is logged, and the tools stay the same; the next call reports the problem
         if server.is_stale:
             await server.achanges()
         if server.listed is not None:
@@ -217,7 +289,11 @@ async def _list_one(server: Any) -> None:
 
 
 def _same(one: Tool, other: Tool) -> bool:
-    return one is other or (one.mcp == other.mcp and one.name == other.name and one.require_confirmation == other.require_confirmation)
+    return one is other or (
+        one.mcp == other.mcp
+        and one.name == other.name
+        and one.require_confirmation == other.require_confirmation
+    )
 
 
 def _server_of(tool: Tool) -> Any:

@@ -1,6 +1,7 @@
 """Uses tools: turns calls as a model wrote them into results, through checks, policies and people.
 
-A fault that the model can repair becomes a `ToolResult`. Every call gets exactly one result, in the order of the calls.
+A fault that the model can repair becomes a `ToolResult`. Every call gets exactly one result, in the
+order of the calls.
 """
 
 from __future__ import annotations
@@ -10,20 +11,29 @@ from collections.abc import Set as AbstractSet
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
+from ferrule.acts import (
+    Act,
+    AskPerson,
+    CallTools,
+    CheckDue,
+    Conditions,
+    RecallCalls,
+    RuleCalls,
+    Tell,
+)
+from ferrule.encoding.encode import json_text, jsonable
+from ferrule.encoding.repair import LOSSY
 from ferrule.errors import ToolArgumentsError, ToolCallError, UnknownToolError
+from ferrule.events import CallRefused
 from ferrule.programs.instructions import CLARIFY
+from ferrule.record import Record, replace
 from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolCall, ToolResult, failure
-from ferrule.values.encoding.encode import json_text, jsonable
-from ferrule.values.encoding.repair import LOSSY
-from ferrule.values.record import Record, replace
-from ferrule.values.run.act import Act, AskPerson, CallTools, CheckDue, Conditions, RecallCalls, RuleCalls, Tell
-from ferrule.values.run.event import CallRefused
 
 if TYPE_CHECKING:
+    from ferrule.approval.policy import Policy, Rule
+    from ferrule.approval.question import Decision, Question
     from ferrule.tools.toolbox import Toolbox
     from ferrule.values.calls.call import ToolSpec
-    from ferrule.values.confirmation.policy import Policy, Rule
-    from ferrule.values.confirmation.question import Decision, Question
 
 _LEFT_OUT = "This call did not fit when it was made"
 _RULED_OUT = "A policy forbids this call"
@@ -32,18 +42,28 @@ UsingTools = Generator[Act, Any, list[ToolResult]]
 
 
 def use_tools(
-    toolbox: Toolbox, calls: Sequence[ToolCall], host: Any, conditions: Conditions, *, thought: str = "", policy: Policy | None = None
+    toolbox: Toolbox,
+    calls: Sequence[ToolCall],
+    host: Any,
+    conditions: Conditions,
+    *,
+    thought: str = "",
+    policy: Policy | None = None,
 ) -> UsingTools:
     """Run the calls; returns one result for each. Calls that need no decision run first, then those that a person decided on.
 
-    If `host.concurrent` is False, calls run one at a time: each waits for the ones before it, and for their decisions.
-    `host` takes changes of the tools, `thought` is shown to a person with a question, and `policy` is the program's own policy.
+    If `host.concurrent` is False, calls run one at a time: each waits for the ones before it, and
+    for their decisions. `host` takes changes of the tools, `thought` is shown to a person with a
+    question, and `policy` is the program's own policy.
     """
     # A resumed run keeps the rulings that it recorded.
     is_ruled = conditions.is_resumed or policy is not None or conditions.policy is not None
     if len(calls) == 1 and not is_ruled:  # the usual turn, without the bookkeeping
         only = check_call(toolbox, calls[0], host)
-        if not isinstance(only, CheckedCall):  # not `isinstance(only, ToolResult)`: a check of another class takes ten times as long
+        if not isinstance(
+            only,
+            CheckedCall,
+        ):  # not `isinstance(only, ToolResult)`: a check of another class takes ten times as long
             if conditions.is_observed:
                 yield Tell(CallRefused(calls[0], only))
             return [only]
@@ -52,8 +72,11 @@ def use_tools(
     results: list[ToolResult | None] = [None] * len(calls)
     good: list[tuple[int, CheckedCall]] = []
     found = [check_call(toolbox, call, host) for call in calls]
-    # For calls of a recorded answer, the journal decides: whether a call fits the tools may have changed since.
-    did: Sequence[bool | None] = ((yield _recall(calls, found)) or ()) if conditions.is_resumed else ()
+    # For calls of a recorded answer, the journal decides: whether a call fits the tools may have
+    # changed since.
+    did: Sequence[bool | None] = (
+        ((yield _recall(calls, found)) or ()) if conditions.is_resumed else ()
+    )
     for at, call in enumerate(calls):
         checked = found[at]
         if isinstance(checked, ToolResult) and did and did[at]:
@@ -68,16 +91,30 @@ def use_tools(
     ready, asked = good, list[_Pending]()
     if is_ruled or any(_may_ask(checked) for _, checked in good):
         settled = tuple([did[at] is not None for at, _ in good]) if did else None
-        rules: list[Rule | None] = yield RuleCalls(tuple(checked for _, checked in good), policies, _wish, settled)
+        rules: list[Rule | None] = yield RuleCalls(
+            tuple(checked for _, checked in good),
+            policies,
+            _wish,
+            settled,
+        )
         ready, asked = _sort(good, rules, results, thought)
         if False in did:
-            ready, asked = [each for each in ready if did[each[0]] is not False], [each for each in asked if did[each.at] is not False]
+            ready, asked = (
+                [each for each in ready if did[each[0]] is not False],
+                [each for each in asked if did[each.at] is not False],
+            )
             for at, checked in good:
-                results[at] = results[at] or _denial(checked, _LEFT_OUT, "") if did[at] is False else results[at]
+                results[at] = (
+                    results[at] or _denial(checked, _LEFT_OUT, "")
+                    if did[at] is False
+                    else results[at]
+                )
     batches: list[_Batch] = [(ready, asked)]
     # A resumed turn continues as it began, even if the program has changed.
     may_wait = len(calls) > 1 and (not host.concurrent or _IN_ORDER in conditions.due)
-    if may_wait and (yield CheckDue(lambda: not host.concurrent and True not in did, _IN_ORDER, "o")):
+    if may_wait and (
+        yield CheckDue(lambda: not host.concurrent and True not in did, _IN_ORDER, "o")
+    ):
         single: list[tuple[int, _Batch]] = [(at, ([(at, checked)], [])) for at, checked in ready]
         single += [(each.at, ([], [each])) for each in asked]
         batches = [batch for _, batch in sorted(single, key=itemgetter(0))]
@@ -89,7 +126,10 @@ def use_tools(
 
 
 def _recall(calls: Sequence[ToolCall], found: Sequence[CheckedCall | ToolResult]) -> RecallCalls:
-    return RecallCalls(tuple(calls), tuple([each if isinstance(each, CheckedCall) else None for each in found]))
+    return RecallCalls(
+        tuple(calls),
+        tuple([each if isinstance(each, CheckedCall) else None for each in found]),
+    )
 
 
 def has_changes(results: Iterable[ToolResult]) -> bool:
@@ -111,23 +151,62 @@ class _Pending(Record):
     """Text before the question: what a person must know besides the call."""
 
     def question(self) -> Question:
+        from ferrule.approval.question import (
+            Question,
+            confirmation_text,
+            misfit_text,
+            tool_fingerprint,
+        )
         from ferrule.tools.definition.mcp import mcp_origin
-        from ferrule.values.confirmation.question import Question, confirmation_text, misfit_text, tool_fingerprint
 
         call, arguments = self.checked.call, self.checked.arguments.shown
         shown = call.changed(args=arguments)
         secrets = self.checked.arguments.secrets
-        raw = {name: arguments[name] if name in secrets else jsonable(value) for name, value in call.args.items()}  # code passes any value
+        raw = {
+            name: arguments[name] if name in secrets else jsonable(value)
+            for name, value in call.args.items()
+        }  # code passes any value
         if self.checked.tool is CLARIFY:
-            return Question("clarify", str(arguments.get("question", "")), shown, thought=self.thought)
+            return Question(
+                "clarify",
+                str(arguments.get("question", "")),
+                shown,
+                thought=self.thought,
+            )
         tool = self.checked.tool
-        about: dict[str, Any] = {"schema": tool.declaration["function"]["parameters"], "effect": tool.effect}
+        about: dict[str, Any] = {
+            "schema": tool.declaration["function"]["parameters"],
+            "effect": tool.effect,
+        }
         if self.checked.misfit:
-            return Question("migration", self.why + misfit_text(self.checked, began=False), shown, "", "", self.thought, raw, **about)
+            return Question(
+                "migration",
+                self.why + misfit_text(self.checked, began=False),
+                shown,
+                "",
+                "",
+                self.thought,
+                raw,
+                **about,
+            )
         server, original = mcp_origin(tool)
         bound = tool_fingerprint(tool.declaration, tool.effect)
-        text = self.why + getattr(tool.func, "note", "") + confirmation_text(call.name, arguments, server, original)
-        asked = Question("confirm", text, shown, "", bound, self.thought, raw, expires_s=self.expires_s, **about)
+        text = (
+            self.why
+            + getattr(tool.func, "note", "")
+            + confirmation_text(call.name, arguments, server, original)
+        )
+        asked = Question(
+            "confirm",
+            text,
+            shown,
+            "",
+            bound,
+            self.thought,
+            raw,
+            expires_s=self.expires_s,
+            **about,
+        )
         return replace(asked, server=server, original=original) if server else asked
 
 
@@ -136,7 +215,10 @@ _Batch = tuple[list[tuple[int, CheckedCall]], list[_Pending]]
 
 
 def _sort(
-    calls: list[tuple[int, CheckedCall]], rules: Sequence[Rule | None], results: list[ToolResult | None], thought: str
+    calls: list[tuple[int, CheckedCall]],
+    rules: Sequence[Rule | None],
+    results: list[ToolResult | None],
+    thought: str,
 ) -> tuple[list[tuple[int, CheckedCall]], list[_Pending]]:
     """The calls that may run, and those that need a decision. A call that a policy denies gets its result here."""
     ready: list[tuple[int, CheckedCall]] = []
@@ -149,8 +231,20 @@ def _sort(
             results[at] = _denial(checked, _RULED_OUT, ruling.reason)
         elif ruling is not None and ruling.verdict == "ask":
             lost = _lossy_repairs(checked)
-            why = f"A part of what the model wrote was dropped to read this call ({', '.join(sorted(lost))}).\n" if lost else ""
-            asked.append(_Pending(at, checked, thought, ruling.expires_s or getattr(tool.require_confirmation, "expires_s", None), why))
+            why = (
+                f"A part of what the model wrote was dropped to read this call ({', '.join(sorted(lost))}).\n"
+                if lost
+                else ""
+            )
+            asked.append(
+                _Pending(
+                    at,
+                    checked,
+                    thought,
+                    ruling.expires_s or getattr(tool.require_confirmation, "expires_s", None),
+                    why,
+                ),
+            )
         else:
             ready.append((at, checked))
     return ready, asked
@@ -158,18 +252,22 @@ def _sort(
 
 def _may_ask(checked: CheckedCall) -> bool:
     """Whether `_wish` may ask for a person. Does not call a condition that the tool has."""
-    return checked.tool.require_confirmation or checked.tool is CLARIFY or checked.call.repairs != ()
+    return (
+        checked.tool.require_confirmation or checked.tool is CLARIFY or checked.call.repairs != ()
+    )
 
 
 def _wish(checked: CheckedCall) -> Rule | None:
     """The rule that the tool itself wants, if no policy rules on the call."""
+    from ferrule.approval.policy import Rule
     from ferrule.tools.execution.consent import needs_person
-    from ferrule.values.confirmation.policy import Rule
 
     tool = checked.tool
     if checked.misfit:  # whether it needs consent is unknown; if it has no result, the driver asks
         return None
-    asks = tool is not CLARIFY and (needs_person(tool, checked.arguments.shown) or bool(_lossy_repairs(checked)))
+    asks = tool is not CLARIFY and (
+        needs_person(tool, checked.arguments.shown) or bool(_lossy_repairs(checked))
+    )
     return Rule("ask") if asks else None
 
 
@@ -200,7 +298,9 @@ class _GoneTool(Record):
 
     @property
     def declaration(self) -> dict[str, Any]:
-        return {"function": {"parameters": None}}  # without a schema, a question offers nothing to edit
+        return {
+            "function": {"parameters": None},
+        }  # without a schema, a question offers nothing to edit
 
     def prepare(self, _args: Any) -> Any:
         raise ToolArgumentsError(self.name, [("", "the program no longer has this tool")])
@@ -209,9 +309,17 @@ class _GoneTool(Record):
 def _misfit(toolbox: Toolbox, call: ToolCall, fault: ToolResult, host: Any) -> CheckedCall:
     """A call on which the run has acted, but whose tool or arguments no longer fit."""
     tool: Any = toolbox.get(call.name)
-    why = f"It no longer has the tool `{call.name}`." if tool is None else f"The arguments no longer fit. {fault.content}"
+    why = (
+        f"It no longer has the tool `{call.name}`."
+        if tool is None
+        else f"The arguments no longer fit. {fault.content}"
+    )
     return CheckedCall(
-        call, tool if tool is not None else cast("ToolSpec", _GoneTool(call.name)), CheckedArguments((), {}, call.args), host, misfit=why
+        call,
+        tool if tool is not None else cast("ToolSpec", _GoneTool(call.name)),
+        CheckedArguments((), {}, call.args),
+        host,
+        misfit=why,
     )
 
 
@@ -219,7 +327,14 @@ def check_call(toolbox: Toolbox, call: ToolCall, host: Any = None) -> CheckedCal
     """Check a call: returns it ready to run, or a result that tells the model what is wrong with it."""
     tool = toolbox.get(call.name)
     if call.fault is not None:
-        return failure(call, ToolCallError(call.fault.code, f"Call to `{call.name}` was not run: {call.fault.reason}", raw=call.fault.raw))
+        return failure(
+            call,
+            ToolCallError(
+                call.fault.code,
+                f"Call to `{call.name}` was not run: {call.fault.reason}",
+                raw=call.fault.raw,
+            ),
+        )
     if tool is None:
         return failure(call, UnknownToolError(call.name, toolbox.names))
     try:
@@ -244,7 +359,11 @@ def _run(
     if policies:
         for k, reason in enumerate(_denials(calls, policies)):
             if reason is not None:
-                why = _RULED_OUT if ready[k][0] not in edited else "A policy forbids the call as it was edited"
+                why = (
+                    _RULED_OUT
+                    if ready[k][0] not in edited
+                    else "A policy forbids the call as it was edited"
+                )
                 calls[k] = replace(calls[k], refused=_denial_text(why, reason))
     found: list[ToolResult] = yield CallTools(tuple(calls))
     for (at, checked), result in zip(ready, found, strict=True):
@@ -256,45 +375,75 @@ def _note_edit(checked: CheckedCall, result: ToolResult) -> ToolResult:
     from ferrule.values.content.parts import Text
 
     note = f"A person changed the arguments to {json_text(checked.arguments.shown)}.\n"
-    content = note + result.content if isinstance(result.content, str) else (Text(text=note), *result.content)
+    content = (
+        note + result.content
+        if isinstance(result.content, str)
+        else (Text(text=note), *result.content)
+    )
     return replace(result, content=content)
 
 
 def _decide(
-    asked: list[_Pending], results: list[ToolResult | None], policies: tuple[Policy, ...], *, is_resumed: bool
+    asked: list[_Pending],
+    results: list[ToolResult | None],
+    policies: tuple[Policy, ...],
+    *,
+    is_resumed: bool,
 ) -> Generator[Act, Any, None]:
     """Ask, then do what was decided. If an edit does not fit the tool's arguments, nothing runs, and the question is asked again."""
     while asked:
         ruled_out = _ruled_out(asked, policies) if policies else ()
-        decisions: list[Decision] = yield AskPerson(tuple(each.question() for each in asked), ruled_out)
-        ran: dict[int, bool | None] = (yield from _recall_allowed(asked, decisions)) if is_resumed else {}
+        decisions: list[Decision] = yield AskPerson(
+            tuple(each.question() for each in asked),
+            ruled_out,
+        )
+        ran: dict[int, bool | None] = (
+            (yield from _recall_allowed(asked, decisions)) if is_resumed else {}
+        )
         approved, edited, again = list[tuple[int, CheckedCall]](), set[int](), list[_Pending]()
         for each, decision in zip(asked, decisions, strict=True):
             checked = each.checked
             if decision.kind == "deny":
                 results[each.at] = _denial(checked, *_why_denied(decision))
-            elif decision.kind == "reply" or checked.tool is CLARIFY:  # "approve" alone is a yes to the model's question
+            elif (
+                decision.kind == "reply" or checked.tool is CLARIFY
+            ):  # "approve" alone is a yes to the model's question
                 said = decision.text if decision.kind == "reply" else "yes"
                 results[each.at] = ToolResult(checked.call.name, said, checked.call.id)
-            elif decision.kind == "edit" or decision.args:  # an approval with arguments: those that were shown, not those of this check
+            elif (
+                decision.kind == "edit" or decision.args
+            ):  # an approval with arguments: those that were shown, not those of this check
                 try:
-                    approved.append((each.at, _changed(checked, decision, has_run=ran.get(each.at))))
+                    approved.append(
+                        (each.at, _changed(checked, decision, has_run=ran.get(each.at))),
+                    )
                     if decision.kind == "edit":
                         edited.add(each.at)
                 except ToolArgumentsError as error:
                     again.append(replace(each, why=f"The edited arguments do not fit. {error}\n"))
             else:
-                if decision.shown not in {"", each.question().digest}:  # the run has acted on it, for another definition of the tool
-                    checked = replace(checked, misfit="It was approved for another definition of the tool.")
+                if decision.shown not in {
+                    "",
+                    each.question().digest,
+                }:  # the run has acted on it, for another definition of the tool
+                    checked = replace(
+                        checked,
+                        misfit="It was approved for another definition of the tool.",
+                    )
                 approved.append((each.at, checked))
         yield from _run(approved, results, policies, edited)
         asked = again
 
 
-def _recall_allowed(asked: list[_Pending], decisions: Sequence[Decision]) -> Generator[Act, Any, dict[int, bool | None]]:
+def _recall_allowed(
+    asked: list[_Pending],
+    decisions: Sequence[Decision],
+) -> Generator[Act, Any, dict[int, bool | None]]:
     """For each call that a person allowed, whether it ran in an earlier execution, by place: edits may no longer fit the tool."""
     allowed = [
-        pair for pair in zip(asked, decisions, strict=True) if pair[1].kind in {"approve", "edit"} and pair[0].checked.tool is not CLARIFY
+        pair
+        for pair in zip(asked, decisions, strict=True)
+        if pair[1].kind in {"approve", "edit"} and pair[0].checked.tool is not CLARIFY
     ]
     if not any(decision.args for _, decision in allowed):
         return {}
@@ -314,16 +463,36 @@ def _changed(checked: CheckedCall, decision: Decision, *, has_run: bool | None) 
     prepare = checked.tool.prepare
     try:
         # If the call no longer fits its tool, an edit replaces all arguments.
-        arguments = prepare(decision.args) if checked.misfit else edit_arguments(checked.arguments, decision.args, prepare)
-        if decision.kind == "approve" and any(arguments.shown.get(name) != value for name, value in decision.args.items()):
-            raise ToolArgumentsError(checked.tool.name, [("", "checking the arguments as they were shown changed them")])
+        arguments = (
+            prepare(decision.args)
+            if checked.misfit
+            else edit_arguments(checked.arguments, decision.args, prepare)
+        )
+        if decision.kind == "approve" and any(
+            arguments.shown.get(name) != value for name, value in decision.args.items()
+        ):
+            raise ToolArgumentsError(
+                checked.tool.name,
+                [("", "checking the arguments as they were shown changed them")],
+            )
     except ToolArgumentsError:
         if not has_run:  # a call that has run keeps its result
             raise
-        call, why = _as_allowed(checked, decision), checked.misfit or "The changed arguments no longer fit."
-        return replace(checked, call=call, arguments=CheckedArguments((), {}, call.args), misfit=why)
+        call, why = (
+            _as_allowed(checked, decision),
+            checked.misfit or "The changed arguments no longer fit.",
+        )
+        return replace(
+            checked,
+            call=call,
+            arguments=CheckedArguments((), {}, call.args),
+            misfit=why,
+        )
     if has_run is False:
-        raise ToolArgumentsError(checked.tool.name, [("", "they did not fit the tool when they were decided")])
+        raise ToolArgumentsError(
+            checked.tool.name,
+            [("", "they did not fit the tool when they were decided")],
+        )
     call = checked.call.changed(args=arguments.shown)  # for observers
     return replace(checked, call=call, arguments=arguments, misfit="")
 
@@ -332,12 +501,14 @@ def _why_denied(decision: Decision) -> tuple[str, str]:
     """Text on who or what denied a call, and the reason given."""
     if decision.via == "expiry":
         return "This call waited too long for a decision", ""
-    return (_RULED_OUT if decision.via == "policy" else "A person decided against this call"), decision.text
+    return (
+        _RULED_OUT if decision.via == "policy" else "A person decided against this call"
+    ), decision.text
 
 
 def _denials(calls: Sequence[CheckedCall], policies: tuple[Policy, ...]) -> list[str | None]:
     """For each call, the reason (may be empty) why the policies deny it by now; None if they do not."""
-    from ferrule.values.confirmation.policy import rule_for
+    from ferrule.approval.policy import rule_for
 
     rules = [rule_for(policies, each.tool, each.arguments.shown) for each in calls]
     return [rule.reason if rule is not None and rule.verdict == "deny" else None for rule in rules]

@@ -1,6 +1,7 @@
 """Decisions on questions, and the grants given with them.
 
-In: a question's id, or a decision on it. Out: the decision, recorded on its run in its stored form; grants with their remaining calls.
+In: a question's id, or a decision on it. Out: the decision, recorded on its run in its stored form;
+grants with their remaining calls.
 """
 
 from __future__ import annotations
@@ -11,20 +12,27 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from weakref import WeakValueDictionary
 
 from ferrule import settings
+from ferrule.approval.question import (
+    Decision,
+    DecisionStatus,
+    Question,
+    check_second,
+    describe_form,
+    read_form,
+)
 from ferrule.concurrency.forking import renew_in_child
+from ferrule.encoding.encode import escape_surrogates, json_text
 from ferrule.errors import DecisionError, shown
+from ferrule.observers import note_caller
+from ferrule.record import replace
 from ferrule.tools.execution.consent import asked_directly, decide_directly
-from ferrule.values.confirmation.question import Decision, DecisionStatus, Question, check_second, describe_form, read_form
-from ferrule.values.encoding.encode import escape_surrogates, json_text
-from ferrule.values.record import replace
-from ferrule.values.run.observers import note_caller
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ferrule.approval.policy import Grant
     from ferrule.runs.protocols import Store
     from ferrule.runs.state import RunState
-    from ferrule.values.confirmation.policy import Grant
 
 _waiting: WeakValueDictionary[str, RunState] = WeakValueDictionary()
 """The runs of this process, by the ids of their questions. Weak references: waiting runs are not kept alive."""
@@ -34,7 +42,8 @@ _deciding = threading.Lock()
 renew_in_child(globals(), _deciding=threading.Lock)
 
 
-# -- decisions ---------------------------------------------------------------------------------------------------
+# -- decisions
+# ---------------------------------------------------------------------------------------------------
 
 
 def caller_notes() -> dict[str, str]:
@@ -60,8 +69,9 @@ def respond_to_confirmation(
 ) -> None:
     """Decide on a question by its id: of a run of this process, of a direct tool call, or (with `store`) of any stored run.
 
-    Without a `status`, a mapping as `data` edits the arguments, and `approved=False` denies with `data` as the reason. Nothing runs here:
-    continue the run with `run.resume()` or `agent.resume(...)`; repeat a direct call. Raises `DecisionError` for an unknown id, for
+    Without a `status`, a mapping as `data` edits the arguments, and `approved=False` denies with
+    `data` as the reason. Nothing runs here: continue the run with `run.resume()` or
+    `agent.resume(...)`; repeat a direct call. Raises `DecisionError` for an unknown id, for
     contradictory arguments, and for a second decision that differs from the first.
     """
     said = _parse_response(approved, data, status)
@@ -81,8 +91,15 @@ def respond_to_confirmation(
         )
         raise DecisionError(msg)
     question = next((each for each in run.pending if each.id == confirmation_id), None)
-    # No question: the run went on. The decision must then equal the one that was made, or it is refused.
-    run.answer((_decision(question, said) if question is not None else _later_decision(confirmation_id, said)).signed(by, via))
+    # No question: the run went on. The decision must then equal the one that was made, or it is
+    # refused.
+    run.answer(
+        (
+            _decision(question, said)
+            if question is not None
+            else _later_decision(confirmation_id, said)
+        ).signed(by, via),
+    )
 
 
 def get_confirmation_status(confirmation_id: str) -> DecisionStatus | None:
@@ -101,7 +118,11 @@ def is_open(question_id: str) -> bool:
     """Whether a question of this process is still waiting: for a decision, or for the call that uses the decision."""
     direct = asked_directly(question_id)
     run = _waiting.get(question_id)
-    return not direct.is_used if direct is not None else run is not None and any(each.id == question_id for each in run.pending)
+    return (
+        not direct.is_used
+        if direct is not None
+        else run is not None and any(each.id == question_id for each in run.pending)
+    )
 
 
 def _stored_question(store: Store, question_id: str) -> tuple[str, Question]:
@@ -117,7 +138,9 @@ _Response = tuple[Literal["approve", "edit", "deny", "reply"], Any]
 
 def _parse_response(approved: bool, data: Any, status: str | None) -> _Response:
     if not isinstance(approved, bool):  # pyright: ignore[reportUnnecessaryIsInstance]  the text "no" of a web form would approve
-        raise DecisionError(f"`approved` is True or False, found {shown(cast('object', approved))}.")
+        raise DecisionError(
+            f"`approved` is True or False, found {shown(cast('object', approved))}.",
+        )
     is_edit, is_text = isinstance(data, dict), isinstance(data, str)
     status = status or (("edited" if is_edit else "approved") if approved else "rejected")
     kinds: dict[str, tuple[Literal["approve", "edit", "deny", "reply"], bool]] = {
@@ -152,19 +175,39 @@ def _decision(question: Question, said: _Response) -> Decision:
 
 def _later_decision(question_id: str, said: _Response) -> Decision:
     kind, data = said
-    return Decision(question_id, kind, args=data) if kind == "edit" else Decision(question_id, kind, data or "")
+    return (
+        Decision(question_id, kind, args=data)
+        if kind == "edit"
+        else Decision(question_id, kind, data or "")
+    )
 
 
 def refuse_malformed(decision: Any) -> None:
     """Raise `DecisionError` for a malformed decision, because every accepted decision is journalled."""
     question_id = getattr(decision, "question_id", None)
-    if not isinstance(decision, Decision) or not isinstance(question_id, str) or escape_surrogates(question_id) != question_id:
-        raise DecisionError(f"A decision comes from a question: question.approve(), .deny(), .reply(text); found {shown(decision)}.")
+    if (
+        not isinstance(decision, Decision)
+        or not isinstance(question_id, str)
+        or escape_surrogates(question_id) != question_id
+    ):
+        raise DecisionError(
+            f"A decision comes from a question: question.approve(), .deny(), .reply(text); found {shown(decision)}.",
+        )
     args: Any = decision.args
-    named = isinstance(args, dict) and all(isinstance(name, str) for name in cast("dict[Any, Any]", args))
-    if decision.kind not in {"approve", "edit", "deny", "reply"} or not isinstance(decision.text, str) or not named:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise DecisionError(f"A decision has one of the four kinds, a text, and arguments by name; found {shown(decision)}.")
-    if bool(decision.args) != (decision.kind == "edit") or (decision.grant is not None and decision.kind != "approve"):
+    named = isinstance(args, dict) and all(
+        isinstance(name, str) for name in cast("dict[Any, Any]", args)
+    )
+    if (
+        decision.kind not in {"approve", "edit", "deny", "reply"}
+        or not isinstance(decision.text, str)
+        or not named
+    ):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise DecisionError(
+            f"A decision has one of the four kinds, a text, and arguments by name; found {shown(decision)}.",
+        )
+    if bool(decision.args) != (decision.kind == "edit") or (
+        decision.grant is not None and decision.kind != "approve"
+    ):
         msg = f"Only an edit has arguments, and only an approval has a grant; found {shown(decision)}."
         raise DecisionError(msg)
 
@@ -179,10 +222,16 @@ def put_decision(run: RunState, decision: Decision) -> None:
         if first is not None:
             check_second(first, decision)
             return
-        question = next((each for each in run.pending if each.id == asked), None) if run.status == "waiting" else None
+        question = (
+            next((each for each in run.pending if each.id == asked), None)
+            if run.status == "waiting"
+            else None
+        )
         if question is None:
             waiting = ", ".join(each.id for each in run.pending)
-            raise DecisionError(f"No question {asked!r} waits in this run; waiting are: {waiting or 'none'}.")
+            raise DecisionError(
+                f"No question {asked!r} waits in this run; waiting are: {waiting or 'none'}.",
+            )
         store = run.persistence.store if run.persistence is not None else None
         decision = accept(question, decision, now=time() if store is None else store.now())
         if store is not None:
@@ -194,12 +243,17 @@ def put_decision(run: RunState, decision: Decision) -> None:
 def accept(question: Question, decision: Decision, *, now: float) -> Decision:
     """Check a decision on a waiting question; return it with the receiver's time, in the form read back from JSON.
 
-    Raises `DecisionError` if it comes too late, was made on another question, or does not fit this kind of question.
+    Raises `DecisionError` if it comes too late, was made on another question, or does not fit this
+    kind of question.
     """
     if question.expires_at is not None and now > question.expires_at:
-        raise DecisionError(f"Question {question.id!r} expired without a decision, so the call counts as denied.")
+        raise DecisionError(
+            f"Question {question.id!r} expired without a decision, so the call counts as denied.",
+        )
     if decision.shown not in {"", question.digest}:
-        raise DecisionError(f"This decision does not fit what question {question.id!r} shows now. Look at the question again.")
+        raise DecisionError(
+            f"This decision does not fit what question {question.id!r} shows now. Look at the question again.",
+        )
     if question.kind == "migration" and decision.kind == "approve":
         question.approve()  # raises: the call cannot run as shown
     if question.kind == "input":
@@ -215,9 +269,11 @@ def accept(question: Question, decision: Decision, *, now: float) -> Decision:
 def plain_decision(decision: Decision) -> Decision:
     """The decision as plain JSON data: later changes to the caller's objects cannot make the call differ from the record."""
     if any(hasattr(each, "get_secret_value") for each in decision.args.values()):
-        raise DecisionError("An edit is stored with its run, which would mask a secret: pass the value as text.")
+        raise DecisionError(
+            "An edit is stored with its run, which would mask a secret: pass the value as text.",
+        )
+    from ferrule.encoding.stored import parse_object
     from ferrule.runs.journal.encode import read_decision, record_form
-    from ferrule.values.encoding.stored import parse_object
 
     return read_decision(parse_object(json_text(record_form(decision)), "a decision"))
 
@@ -225,33 +281,42 @@ def plain_decision(decision: Decision) -> Decision:
 def _refuse_misfit(question: Question, decision: Decision) -> None:
     """Raise `DecisionError` for a decision that an `input` question, or its form, does not accept."""
     if decision.kind in {"approve", "edit"}:
-        raise DecisionError(f"Question {question.id!r} asks for input: answer it with question.fill({{...}}), or deny it.")
+        raise DecisionError(
+            f"Question {question.id!r} asks for input: answer it with question.fill({{...}}), or deny it.",
+        )
     if decision.kind == "deny" or question.form is None:
         return
     from ferrule.tools.mcp.schema_check import SchemaCheck
 
     problems = SchemaCheck(dict(question.form))(read_form(question.form, decision.text))
     if problems:
-        raise DecisionError(f"This does not fit what the server asks for: {'; '.join(problems)}. It takes {describe_form(question.form)}.")
+        raise DecisionError(
+            f"This does not fit what the server asks for: {'; '.join(problems)}. It takes {describe_form(question.form)}.",
+        )
 
 
 def decided_ids(run: RunState) -> frozenset[str]:
     """The ids of a run's questions that have a decision, here or in its store, that the run has not yet used."""
+    from ferrule.encoding.stored import parse_object
     from ferrule.runs.journal.encode import read_decision
-    from ferrule.values.encoding.stored import parse_object
 
     kept = run.persistence.store.load(run.id).decisions if run.persistence is not None else ()
     here = frozenset(key for key, each in run.answers.items() if each.kind != "revoke")
     return here | {read_decision(parse_object(text, "a decision")).question_id for text in kept}
 
 
-# -- grants ------------------------------------------------------------------------------------------------------
+# -- grants
+# ------------------------------------------------------------------------------------------------------
 
 
 def open_grants(run: RunState) -> dict[str, Grant]:
     """The valid grants of a run, by the id of the question that each was given with; `calls` is how many calls remain."""
     now = time()
-    return {key: grant for key, grant in run.tally.grants(run.decisions).items() if grant.until is None or now < grant.until}
+    return {
+        key: grant
+        for key, grant in run.tally.grants(run.decisions).items()
+        if grant.until is None or now < grant.until
+    }
 
 
 def decide_by_grant(run: RunState, question: Question) -> Decision | None:
@@ -259,7 +324,13 @@ def decide_by_grant(run: RunState, question: Question) -> Decision | None:
     call = question.call
     for key, grant in open_grants(run).items() if question.kind == "confirm" else ():
         if grant.covers(call.name, question.fingerprint, call.args, inside=question.inside):
-            return Decision(question.id, "approve", shown=question.digest, via=f"grant:{key}", at=time())
+            return Decision(
+                question.id,
+                "approve",
+                shown=question.digest,
+                via=f"grant:{key}",
+                at=time(),
+            )
     return None
 
 
@@ -267,7 +338,11 @@ def revoke_grant(run: RunState, grant_id: str, *, by: str = "") -> None:
     """End a grant; raises `DecisionError` if no valid grant has this id."""
     known: Mapping[str, Grant] = open_grants(run)
     if grant_id not in known:
-        raise DecisionError(f"There is no grant {grant_id!r} in this run; there are: {', '.join(known) or 'none'}.")
+        raise DecisionError(
+            f"There is no grant {grant_id!r} in this run; there are: {', '.join(known) or 'none'}.",
+        )
     ended = Decision(f"revoke:{grant_id}", "revoke", by=by, via="api", at=time())
     run.decisions.append(ended)
-    run.answers[ended.question_id] = ended  # no question uses it: it is put here so that it is stored with the run
+    run.answers[ended.question_id] = (
+        ended  # no question uses it: it is put here so that it is stored with the run
+    )

@@ -1,6 +1,7 @@
 """The `deps` of a run: checks them before a program acts, and passes them to plain Python that takes a `Context`.
 
-Each tool, each output validator and each `forward` gets the `deps` that it declares; so do the tools of programs that are tools.
+Each tool, each output validator and each `forward` gets the `deps` that it declares; so do the
+tools of programs that are tools.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from ferrule.adapters.render import calls_output
+from ferrule.record import replace
 from ferrule.tools.definition.deps import check_deps, check_type, context_parameter
 from ferrule.tools.toolbox import LiveToolbox
 from ferrule.values.calls.context import Context
-from ferrule.values.record import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -23,20 +24,32 @@ if TYPE_CHECKING:
 
 
 def with_context(
-    frame: Frame, parameter: ContextParameter, what: str, args: tuple[Any, ...], inputs: Mapping[str, Any]
+    frame: Frame,
+    parameter: ContextParameter,
+    what: str,
+    args: tuple[Any, ...],
+    inputs: Mapping[str, Any],
 ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     """Add the `Context` to a function's arguments. Raises `ConfigurationError` if the function's `deps` are missing or of another type."""
-    context: Context[Any] = Context(run_id=frame.run.id, deps=frame.deps, stopped=lambda: frame.run.cancelled)
+    context: Context[Any] = Context(
+        run_id=frame.run.id,
+        deps=frame.deps,
+        stopped=lambda: frame.run.cancelled,
+    )
     parameter.check(what, context, frame.deps)
     return parameter.fill(args, inputs, context)
 
 
 def for_forward(
-    frame: Frame, program: Any, name: str, args: tuple[Any, ...], inputs: Mapping[str, Any]
+    frame: Frame, program: Any, name: str, args: tuple[Any, ...], inputs: Mapping[str, Any],
 ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:  # fmt: skip
     """The arguments of a program's `forward` or `aforward`, with the `Context` that it may take. See `with_context`."""
     parameter = _context_of(program, name)
-    return (args, inputs) if parameter is None else with_context(frame, parameter, _what(program, name), args, inputs)
+    return (
+        (args, inputs)
+        if parameter is None
+        else with_context(frame, parameter, _what(program, name), args, inputs)
+    )
 
 
 def _what(program: Any, name: str) -> str:
@@ -51,7 +64,9 @@ def _context_of(program: Any, name: str) -> ContextParameter | None:
     if function not in _found:
         found = context_parameter(function)
         # `self` is passed already.
-        _found[function] = found if found is None or found.at is None else replace(found, at=found.at - 1)
+        _found[function] = (
+            found if found is None or found.at is None else replace(found, at=found.at - 1)
+        )
     return _found[function]
 
 
@@ -62,7 +77,8 @@ _found: WeakKeyDictionary[Any, ContextParameter | None] = WeakKeyDictionary()
 def check_program_deps(program: Program, deps: Any) -> None:
     """Raise `ConfigurationError` if a tool, an output validator or a `forward` declares `Context[X]` and `deps` is not an `X`.
 
-    Programs inside a `forward` are checked when it calls them, since it may pass other `deps` to them.
+    Programs inside a `forward` are checked when it calls them, since it may pass other `deps` to
+    them.
     """
     _check(program, deps, set())
 
@@ -91,7 +107,12 @@ def _predictors(program: Any) -> Sequence[Any]:
 
 
 def _validators(program: Any) -> Iterator[Any]:
-    return (each for predictor in _predictors(program) for each in predictor.output_validators if each.context is not None)
+    return (
+        each
+        for predictor in _predictors(program)
+        for each in predictor.output_validators
+        if each.context is not None
+    )
 
 
 def _tools(program: Any) -> Iterator[Any]:
@@ -101,6 +122,8 @@ def _tools(program: Any) -> Iterator[Any]:
             box.look_again()  # here, because every run with servers passes here once, before its first act
         if isinstance(box, LiveToolbox) and not box.is_listed:
             yield from box.local().values()  # the servers' own tools need no `deps`, so this does not list them
-        elif len(box) and predictor.auto_execute_tools and calls_output(predictor.signature) is None:
+        elif (
+            len(box) and predictor.auto_execute_tools and calls_output(predictor.signature) is None
+        ):
             yield from box
             yield from box.shelf or ()

@@ -1,8 +1,9 @@
 """The driver: the only code that calls models, tools and people for a program.
 
-`perform` executes a program in a frame of a run: a `forward` as plain Python, a flow by `drive`, which takes each act and sends its
-answer. A live answer is journalled before the program sees it; a recorded one is returned silently. `frame.blocks` says how the
-steps wait: by blocking this thread, or by awaiting.
+`perform` executes a program in a frame of a run: a `forward` as plain Python, a flow by `drive`,
+which takes each act and sends its answer. A live answer is journalled before the program sees it; a
+recorded one is returned silently. `frame.blocks` says how the steps wait: by blocking this thread,
+or by awaiting.
 """
 
 from __future__ import annotations
@@ -11,19 +12,8 @@ from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.concurrency import offload
-from ferrule.errors import InputError, LimitReachedError, LMError, RunError, shown
-from ferrule.runs.driver.model_call import call_model
-from ferrule.runs.driver.subprogram import call_code, hand_up, keep_caught
-from ferrule.runs.driver.tool_calls import call_tools
-from ferrule.runs.journal.entry import Entry
-from ferrule.runs.journal.spending import spent_below
-from ferrule.runs.limits import Budget
-from ferrule.runs.observers import cancellable, started
-from ferrule.settings import Scope, entered, scope
-from ferrule.values.record import MutableRecord
-from ferrule.values.run import event as events
-from ferrule.values.run.act import (
+from ferrule import events
+from ferrule.acts import (
     Act,
     AskPerson,
     CallCode,
@@ -42,15 +32,26 @@ from ferrule.values.run.act import (
     refuse_misuse,
     status_after,
 )
-from ferrule.values.run.outcome import Prediction
+from ferrule.concurrency import offload
+from ferrule.errors import InputError, LimitReachedError, LMError, RunError, shown
+from ferrule.record import MutableRecord
+from ferrule.runs.driver.model_call import call_model
+from ferrule.runs.driver.subprogram import call_code, hand_up, keep_caught
+from ferrule.runs.driver.tool_calls import call_tools
+from ferrule.runs.journal.entry import Entry
+from ferrule.runs.journal.spending import spent_below
+from ferrule.runs.limits import Budget
+from ferrule.runs.observers import cancellable, started
+from ferrule.settings import Scope, entered, scope
+from ferrule.values.outcome import Prediction
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
 
+    from ferrule.observers import Observers
     from ferrule.runs.protocols import Program
     from ferrule.runs.state import Frame
     from ferrule.values.conversation.exchange import Response
-    from ferrule.values.run.observers import Observers
 
 
 _NONE_DUE: frozenset[str] = frozenset()
@@ -69,21 +70,33 @@ class _Failure(MutableRecord):
 
     @property
     def error(self) -> Exception:
-        return self.entry.value if self.entry.kind == "failure" else LimitReachedError(**self.entry.value)
+        return (
+            self.entry.value
+            if self.entry.kind == "failure"
+            else LimitReachedError(**self.entry.value)
+        )
 
 
 def perform(
-    frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool
+    frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool,
 ) -> Coroutine[Any, Any, Any]:  # fmt: skip
     """Execute a program in a frame of a run. `blocks` says how it waits: in this thread, or on this event loop.
 
-    On an event loop, a program with only a `forward` runs in a worker thread. A program inside a run reports its start and its end.
+    On an event loop, a program with only a `forward` runs in a worker thread. A program inside a
+    run reports its start and its end.
     """
     work = _perform_program if frame.tell is None or frame.outer is None else _perform_observed
     return work(frame, program, args, inputs, blocks=blocks)
 
 
-async def _perform_observed(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool) -> Any:
+async def _perform_observed(
+    frame: Frame,
+    program: Program,
+    args: tuple[Any, ...],
+    inputs: Mapping[str, Any],
+    *,
+    blocks: bool,
+) -> Any:
     tell, journal = cast("Observers", frame.tell).inside(frame.path), frame.run.journal
     if frame.live:
         tell(started(program, args, inputs))
@@ -101,11 +114,20 @@ async def _perform_observed(frame: Frame, program: Program, args: tuple[Any, ...
             tell(events.RunFinished(prediction=found, error=error, status=status_after(failed)))
 
 
-async def _perform_program(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool) -> Any:
+async def _perform_program(
+    frame: Frame,
+    program: Program,
+    args: tuple[Any, ...],
+    inputs: Mapping[str, Any],
+    *,
+    blocks: bool,
+) -> Any:
     outer, journal = frame.outer, frame.run.journal
     if outer is not None and outer.failures:
         await keep_caught(outer, blocks=blocks)
-    since = 0 if journal.replaying else len(journal.entries)  # the entries that a replay has yet to read may be anywhere
+    since = (
+        0 if journal.replaying else len(journal.entries)
+    )  # the entries that a replay has yet to read may be anywhere
     if program.is_flow:
         frame.blocks = blocks
         found = await drive(frame, _flow(program, args, inputs))
@@ -129,19 +151,41 @@ def _counted(found: Any, frame: Frame, since: int) -> Any:
     return found.counted(partial(spent_below, entries, frame.path, slice(since, len(entries))))
 
 
-async def _perform_forward(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool) -> Any:
+async def _perform_forward(
+    frame: Frame,
+    program: Program,
+    args: tuple[Any, ...],
+    inputs: Mapping[str, Any],
+    *,
+    blocks: bool,
+) -> Any:
     from ferrule.runs.driver.deps import for_forward  # late: few programs have a `forward`
 
-    args, inputs = for_forward(frame, program, "forward" if frame.blocks else "aforward", args, inputs)
+    args, inputs = for_forward(
+        frame,
+        program,
+        "forward" if frame.blocks else "aforward",
+        args,
+        inputs,
+    )
     if not blocks:
         forward = partial(program.forward, *args, **inputs)
-        return await (_aforward(frame, program, args, inputs) if program.is_async else offload.in_worker_thread(forward))
+        return await (
+            _aforward(frame, program, args, inputs)
+            if program.is_async
+            else offload.in_worker_thread(forward)
+        )
     if program.is_only_async:
         return offload.run_async(cancellable(frame.life, _aforward(frame, program, args, inputs)))
     return program.forward(*args, **inputs)
 
 
-async def _aforward(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
+async def _aforward(
+    frame: Frame,
+    program: Program,
+    args: tuple[Any, ...],
+    inputs: Mapping[str, Any],
+) -> Any:
     """Call `aforward`. If it must wait for a person, programs running beside it without `gather` end first, or they would be cut off."""
     try:
         return await program.aforward(*args, **inputs)
@@ -173,16 +217,24 @@ async def aperform_as_tool(program: Any, inputs: Mapping[str, Any]) -> Any:
 
 def _inside_call() -> Scope | None:
     here = scope()
-    return Scope(here.overrides, here.frame) if here.call is not None and here.frame is not None else None
+    return (
+        Scope(here.overrides, here.frame)
+        if here.call is not None and here.frame is not None
+        else None
+    )
 
 
 def _flow(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Flow:
     if args:
-        raise InputError(f"`{program.name}` takes its inputs by name, found {shown(args)}: write {program.name}(...)(name=value).")
+        raise InputError(
+            f"`{program.name}` takes its inputs by name, found {shown(args)}: write {program.name}(...)(name=value).",
+        )
     flow = program.flow(**inputs)
     if not hasattr(flow, "throw"):
         cure = "write it as a generator that yields acts, or as a `forward` in plain Python"
-        raise RunError(f"`flow` of `{program.name}` returned {shown(flow)}, which is no generator: {cure}.")
+        raise RunError(
+            f"`flow` of `{program.name}` returned {shown(flow)}, which is no generator: {cure}.",
+        )
     return flow
 
 
@@ -209,7 +261,10 @@ async def drive(frame: Frame, flow: Flow) -> Any:
                     try:
                         answer = await call_model(frame, slot, act)
                     except LMError as error:
-                        failure = _Failure(Entry(slot, "failure", act.request, error), recorded=False)
+                        failure = _Failure(
+                            Entry(slot, "failure", act.request, error),
+                            recorded=False,
+                        )
             elif type(act) is CallTools:
                 answer = await call_tools(frame, act)
             elif type(act) is Tell:
@@ -260,11 +315,16 @@ def _over_limit(frame: Frame, slot: str, act: CallModel) -> _Failure | None:
     if error is None:
         return None
     _allow_last_calls(frame)
-    return _Failure(Entry(slot, "limit", act.request, {"name": error.name, "limit": error.limit}), recorded=False)
+    return _Failure(
+        Entry(slot, "limit", act.request, {"name": error.name, "limit": error.limit}),
+        recorded=False,
+    )
 
 
 def _allow_last_calls(frame: Frame) -> None:
-    if frame.last_calls < 0:  # only once: if the program does not finish then, every further call fails with the limit
+    if (
+        frame.last_calls < 0
+    ):  # only once: if the program does not finish then, every further call fails with the limit
         frame.last_calls = _LAST_CALLS
 
 
@@ -289,7 +349,10 @@ def _tell(frame: Frame, event: events.Event) -> None:
         frame.tell(event)
 
 
-async def _answer(frame: Frame, act: ReadConditions | RecallCalls | RuleCalls | AskPerson | CallCode | CheckDue | Within) -> Any:
+async def _answer(
+    frame: Frame,
+    act: ReadConditions | RecallCalls | RuleCalls | AskPerson | CallCode | CheckDue | Within,
+) -> Any:
     match act:  # acts that few programs use are imported late
         case ReadConditions():
             frame.lm = act.lm
@@ -316,19 +379,30 @@ async def _answer(frame: Frame, act: ReadConditions | RecallCalls | RuleCalls | 
             frame.budget = Budget(limits, frame.budget)
             return None
         case _:  # pyright: ignore[reportUnnecessaryComparison]  flows of users yield anything
-            hint = ": write `yield from` before a generator" if isinstance(act, GeneratorType) else ""
-            raise RunError(f"A flow yields acts, such as `CallModel(...)`; found {shown(act)}{hint}.")
+            hint = (
+                ": write `yield from` before a generator" if isinstance(act, GeneratorType) else ""
+            )
+            raise RunError(
+                f"A flow yields acts, such as `CallModel(...)`; found {shown(act)}{hint}.",
+            )
 
 
 async def _check_due(frame: Frame, act: CheckDue) -> Any:
-    journal, slot = frame.run.journal, f"{frame.path}{frame.acts}{act.mark}"  # not among the acts, whose slots it must not shift
+    journal, slot = (
+        frame.run.journal,
+        f"{frame.path}{frame.acts}{act.mark}",
+    )  # not among the acts, whose slots it must not shift
     if journal.replaying:
         if journal.has(slot):
             entry = journal.take(slot, "once", act.name)
             return entry is not None and (True if entry.value is None else entry.value)
         if journal.ahead(frame.path, frame.acts) is not None:
             return False
-    due = await offload.in_worker_thread(act.is_due) if act.waits and not frame.blocks else act.is_due()
+    due = (
+        await offload.in_worker_thread(act.is_due)
+        if act.waits and not frame.blocks
+        else act.is_due()
+    )
     if due:
         frame.live = True
         await frame.write(Entry(slot, "once", act.name, None if due is True else due))
@@ -338,7 +412,20 @@ async def _check_due(frame: Frame, act: CheckDue) -> Any:
 def _conditions(frame: Frame) -> Conditions:
     run = frame.run
     is_observed, is_resumed = run.tell is not None and run.tell.has_details, run.journal.replaying
-    due = frozenset([entry.digest for entry in run.journal.entries if entry.kind == "once"]) if is_resumed else _NONE_DUE
+    due = (
+        frozenset([entry.digest for entry in run.journal.entries if entry.kind == "once"])
+        if is_resumed
+        else _NONE_DUE
+    )
     place = (run.key, frame.path)  # the key, because runs in two stores may have the same id
     here = scope().overrides  # inside a run, these are all settings
-    return Conditions(here["lm"], here["adapter"], here["policy"], is_observed, is_resumed, place, run.extra_tools, due)
+    return Conditions(
+        here["lm"],
+        here["adapter"],
+        here["policy"],
+        is_observed,
+        is_resumed,
+        place,
+        run.extra_tools,
+        due,
+    )

@@ -1,8 +1,10 @@
 """Questions that an MCP server asks a person during a call (elicitation).
 
-In: the questions of one call, in the protocol's form. Out: people's answers, or a waiting run. A waiting call has no result: its questions
-and the server's state are journalled at the slot of the call plus `?i1`, a person's answer at `?i1.0`. When the run resumes, the call is
-made again with the answers. `bridges/mcp/client/asking.py` makes the call and answers the server; this module imports nothing of MCP.
+In: the questions of one call, in the protocol's form. Out: people's answers, or a waiting run. A
+waiting call has no result: its questions and the server's state are journalled at the slot of the
+call plus `?i1`, a person's answer at `?i1.0`. When the run resumes, the call is made again with the
+answers. `mcp_bridge/client/asking.py` makes the call and answers the server; this module imports
+nothing of MCP.
 """
 
 from __future__ import annotations
@@ -12,18 +14,18 @@ from time import time
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 from urllib.parse import urlsplit
 
+from ferrule import events
+from ferrule.acts import Suspended
+from ferrule.approval.question import Decision, Question, describe_form, read_form, tool_fingerprint
+from ferrule.encoding.encode import json_text
+from ferrule.encoding.stored import check_fields, reading
 from ferrule.errors import MCPProtocolError
+from ferrule.record import MutableRecord, field, replace
 from ferrule.runs.confirmation.decisions import register
 from ferrule.runs.driver.questions import is_void, now
 from ferrule.runs.journal.entry import Entry
 from ferrule.tools.definition.mcp import mcp_origin
 from ferrule.tools.mcp.safety import scrub
-from ferrule.values.confirmation.question import Decision, Question, describe_form, read_form, tool_fingerprint
-from ferrule.values.encoding.encode import json_text
-from ferrule.values.encoding.stored import check_fields, reading
-from ferrule.values.record import MutableRecord, field, replace
-from ferrule.values.run import event as events
-from ferrule.values.run.act import Suspended
 
 if TYPE_CHECKING:
     from ferrule.runs.state import Frame
@@ -70,14 +72,21 @@ class Inputs:
         self.wanted: _Round | None = None
         """The questions with which this execution of the call returned, if any."""
 
-    # -- for the client that makes the call ---------------------------------------------------------------------
+    # -- for the client that makes the call
+    # ---------------------------------------------------------------------
 
     def continuation(self) -> tuple[dict[str, Any] | None, Any]:
         """The answers by the server's keys, and its state, to continue the call with; `(None, None)` for a new call."""
         last = self._rounds[-1] if self._rounds else None
         if last is None or not last.goes_on:
             return None, None
-        return {**last.answered, **{key: _response(params, last.decisions[key]) for key, params in last.questions.items()}}, last.state
+        return {
+            **last.answered,
+            **{
+                key: _response(params, last.decisions[key])
+                for key, params in last.questions.items()
+            },
+        }, last.state
 
     def pushed(self, params: Mapping[str, Any], expires_s: float | None = None) -> dict[str, Any]:
         """A person's earlier answer to a question that the server asks while the call runs.
@@ -93,10 +102,23 @@ class Inputs:
             self.wanted = _Round({"": dict(params)}, expires_s=expires_s)
         return {"action": "cancel"}
 
-    def want(self, questions: Mapping[str, Any], *, state: Any, answered: Mapping[str, Any], expires_s: float | None = None) -> None:
+    def want(
+        self,
+        questions: Mapping[str, Any],
+        *,
+        state: Any,
+        answered: Mapping[str, Any],
+        expires_s: float | None = None,
+    ) -> None:
         """Note the questions in a call's result; `state` and `answered` are returned to the server with the answers."""
         asked = {key: dict(params) for key, params in questions.items()}
-        self.wanted = _Round(asked, goes_on=True, state=state, answered=dict(answered), expires_s=expires_s)
+        self.wanted = _Round(
+            asked,
+            goes_on=True,
+            state=state,
+            answered=dict(answered),
+            expires_s=expires_s,
+        )
 
     def wait(self) -> NoReturn:
         """Suspend the run until the questions (see `record`) are answered. Raises `MCPProtocolError` if the server asked too often."""
@@ -104,20 +126,30 @@ class Inputs:
         if len(self._rounds) >= MOST_ROUNDS:
             msg = f"`{original}` of the MCP server `{server}` came back with questions {MOST_ROUNDS} times."
             self.wanted = None
-            raise MCPProtocolError(msg, server=server, tool=original, phase="input", may_have_run=True)
+            raise MCPProtocolError(
+                msg,
+                server=server,
+                tool=original,
+                phase="input",
+                may_have_run=True,
+            )
         raise Suspended(())
 
     async def keep_task(self, task_id: str) -> None:
         """Journal the id of the task that the server made of the call. Runs on the connection's event loop, which may not be the run's."""
         self._frame.check_alive()
-        await self._frame.run.journal.aadd(Entry(self._task_slot(), "once", self._digest, {"task": task_id}))
+        await self._frame.run.journal.aadd(
+            Entry(self._task_slot(), "once", self._digest, {"task": task_id}),
+        )
         self.task = task_id
 
     def _task_slot(self) -> str:
-        # A question in the middle of a call ends the call, and the next execution starts another task.
+        # A question in the middle of a call ends the call, and the next execution starts another
+        # task.
         return f"{self._slot}?t{sum(not each.goes_on for each in self._rounds)}"
 
-    # -- for the driver -----------------------------------------------------------------------------------------
+    # -- for the driver
+    # -----------------------------------------------------------------------------------------
 
     async def record(self) -> list[Question]:
         """Journal the wanted questions before the run waits; observers see each question once, when it is first asked."""
@@ -125,7 +157,9 @@ class Inputs:
         if wanted.expires_s is not None:
             wanted.expires_at = await now(self._frame) + wanted.expires_s
         number = len(self._rounds) + 1
-        await self._frame.write(Entry(f"{self._slot}?i{number}", "once", self._digest, wanted.form()))
+        await self._frame.write(
+            Entry(f"{self._slot}?i{number}", "once", self._digest, wanted.form()),
+        )
         questions = list(self._questions(number, wanted).values())
         register(run, questions)
         if self._frame.tell is not None:
@@ -167,11 +201,24 @@ class Inputs:
         run = self._frame.run
         entry = run.journal.take_decision(slot)
         if entry is not None and not is_void(run, entry, question):
-            run.tally.note(run.decisions, entry.value)  # after a crash, when only the journal is left
+            run.tally.note(
+                run.decisions,
+                entry.value,
+            )  # after a crash, when only the journal is left
             return entry.value
         decision, ends = run.decision(question.id), question.expires_at
-        if ends is not None and ((decision.at if decision is not None else None) or await now(self._frame)) > ends:
-            decision = Decision(question.id, "deny", "Nobody answered in time.", shown=question.digest, via="expiry", at=time())
+        if (
+            ends is not None
+            and ((decision.at if decision is not None else None) or await now(self._frame)) > ends
+        ):
+            decision = Decision(
+                question.id,
+                "deny",
+                "Nobody answered in time.",
+                shown=question.digest,
+                via="expiry",
+                at=time(),
+            )
         if decision is None:
             return None
         await self._frame.write(Entry(slot, "decision", question.digest, decision))
@@ -192,7 +239,11 @@ class Inputs:
         url = str(params["url"]) if params.get("mode") == "url" and params.get("url") else ""
         form: Any = params.get("requestedSchema") if not url else None
         message = scrub(str(params.get("message", "")))
-        wants = f"asks you to open a page on {urlsplit(url).hostname or '?'}: {scrub(url)}" if url else f"asks for {describe_form(form)}"
+        wants = (
+            f"asks you to open a page on {urlsplit(url).hostname or '?'}: {scrub(url)}"
+            if url
+            else f"asks for {describe_form(form)}"
+        )
         bare = Question(
             "input",
             f"The MCP server {server!r} {wants}, before {original!r} goes on. It says: {message}",
@@ -215,7 +266,9 @@ async def open_inputs(frame: Frame, slot: str, digest: str, checked: CheckedCall
     """
     found = Inputs(frame, slot, digest, checked)
     if frame.run.journal.is_paused(slot):
-        begun = sum(entry.kind == "begun" and entry.slot == slot for entry in frame.run.journal.entries)
+        begun = sum(
+            entry.kind == "begun" and entry.slot == slot for entry in frame.run.journal.entries
+        )
         for number in range(1, begun + 1):  # earlier crashes in this call, already decided
             if frame.run.journal.has(f"{slot}?{number}"):
                 frame.run.journal.take(f"{slot}?{number}", "decision", f"unknown {digest}")

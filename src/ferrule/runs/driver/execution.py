@@ -1,7 +1,8 @@
 """One execution of a run: from taking its lease to its end, and the cleanup after an interrupt.
 
-In: a run that no process executes. Out: the same run; its status says whether it waits or has ended. However an execution ends, even by
-Ctrl-C at any point, it has released the run's lease, and the run can be executed again.
+In: a run that no process executes. Out: the same run; its status says whether it waits or has
+ended. However an execution ends, even by Ctrl-C at any point, it has released the run's lease, and
+the run can be executed again.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from ferrule import events
+from ferrule.acts import Suspended
 from ferrule.concurrency import offload
 from ferrule.errors import RunCancelledError, RunError, StoreError
+from ferrule.observers import Observers, observing
 from ferrule.runs.driver.drive import perform
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import Execution, started
 from ferrule.settings import Scope, current, enter, frozen, leave, restore_scope, scope
-from ferrule.values.run import event as events
-from ferrule.values.run.act import Suspended
-from ferrule.values.run.observers import Observers, observing
 
 if TYPE_CHECKING:
     from ferrule.runs.observers import CallPlace
@@ -30,42 +31,80 @@ _IN_A_GROUP = (
 )
 
 
-def execute(run: RunState, *, observers: tuple[Any, ...] = (), wants_deltas: bool = False, is_silent: bool = False) -> None:
+def execute(
+    run: RunState,
+    *,
+    observers: tuple[Any, ...] = (),
+    wants_deltas: bool = False,
+    is_silent: bool = False,
+) -> None:
     """Execute a run in this thread until it ends or waits. The outcome is in `run.status`; only interrupts are raised.
 
     `is_silent`: send no events, because this replay only reads, and its events were sent before.
-    Raises `RunError` if it cannot begin: it is executing or done, its store cannot be written, or another process holds it.
+    Raises `RunError` if it cannot begin: it is executing or done, its store cannot be written, or
+    another process holds it.
     """
-    offload.run_blocking(_execute(run, observers, wants_deltas=wants_deltas, is_silent=is_silent, blocks=True))
+    offload.run_blocking(
+        _execute(run, observers, wants_deltas=wants_deltas, is_silent=is_silent, blocks=True),
+    )
 
 
-async def aexecute(run: RunState, *, observers: tuple[Any, ...] = (), wants_deltas: bool = False) -> None:
+async def aexecute(
+    run: RunState,
+    *,
+    observers: tuple[Any, ...] = (),
+    wants_deltas: bool = False,
+) -> None:
     """`execute` on this event loop."""
     await _execute(run, observers, wants_deltas=wants_deltas, is_silent=False, blocks=False)
 
 
-async def _execute(run: RunState, observers: tuple[Any, ...], *, wants_deltas: bool, is_silent: bool, blocks: bool) -> None:
+async def _execute(
+    run: RunState,
+    observers: tuple[Any, ...],
+    *,
+    wants_deltas: bool,
+    is_silent: bool,
+    blocks: bool,
+) -> None:
     run.goes_on()
     outside = scope()
     if not is_silent:
         _check_deps(run, outside.call)
     execution, is_leased = Execution(outside.call), False
     try:
-        await _run_to_rest(run, execution, observers, wants_deltas=wants_deltas, is_silent=is_silent, blocks=blocks)
+        await _run_to_rest(
+            run,
+            execution,
+            observers,
+            wants_deltas=wants_deltas,
+            is_silent=is_silent,
+            blocks=blocks,
+        )
     except BaseException as error:
-        # Release whatever it still holds: an interrupt may have come between two steps, or while another one was handled.
+        # Release whatever it still holds: an interrupt may have come between two steps, or while
+        # another one was handled.
         try:
             is_leased = run.persistence is not None and run.persistence.holds(execution)
-            if run.executing is execution or (is_leased and run.status == "running" and not isinstance(error, Exception)):
+            if run.executing is execution or (
+                is_leased and run.status == "running" and not isinstance(error, Exception)
+            ):
                 run.stopped(error)
             execution.over = True
-            await _rest(run, execution, in_thread=is_leased and not blocks and not isinstance(error, GeneratorExit))
+            await _rest(
+                run,
+                execution,
+                in_thread=is_leased and not blocks and not isinstance(error, GeneratorExit),
+            )
         finally:  # plain assignments: no further interrupt comes between
             if run.executing is execution:
                 run.executing = None
             if is_leased and run.persistence is not None:
                 run.persistence.lease = None
-        if not isinstance(error, GeneratorExit):  # the garbage collector may raise it in any context
+        if not isinstance(
+            error,
+            GeneratorExit,
+        ):  # the garbage collector may raise it in any context
             restore_scope(outside)
         raise
 
@@ -87,7 +126,7 @@ def _check_deps(run: RunState, outer: CallPlace | None) -> None:
 
 
 async def _run_to_rest(
-    run: RunState, execution: Execution, observers: tuple[Any, ...], *, wants_deltas: bool, is_silent: bool, blocks: bool
+    run: RunState, execution: Execution, observers: tuple[Any, ...], *, wants_deltas: bool, is_silent: bool, blocks: bool,
 ) -> None:  # fmt: skip
     if run.persistence is not None and blocks:
         run.persistence.open(execution)
@@ -100,8 +139,11 @@ async def _run_to_rest(
             if run.tell is not None:
                 await _open_for_observers(run, run.tell, blocks=blocks)
             outcome = await perform(here.frame, run.program, run.args, run.inputs, blocks=blocks)
-            # The program's code may have caught this error and returned something: the run has failed all the same.
-            failed = run.journal.mismatch or (run.persistence.broken if run.persistence is not None else None)
+            # The program's code may have caught this error and returned something: the run has
+            # failed all the same.
+            failed = run.journal.mismatch or (
+                run.persistence.broken if run.persistence is not None else None
+            )
             if failed is not None:
                 raise failed
             if run.cancelled:
@@ -113,17 +155,28 @@ async def _run_to_rest(
                 from ferrule.runs.driver.migration import lost_answers  # late, as in `drive.py`
 
                 found = lost_answers(run.journal, error)
-            elif isinstance(error, BaseExceptionGroup) and cast("BaseExceptionGroup[Any]", error).subgroup(Suspended) is not None:
+            elif (
+                isinstance(error, BaseExceptionGroup)
+                and cast("BaseExceptionGroup[Any]", error).subgroup(Suspended) is not None
+            ):
                 found = RunError(_IN_A_GROUP)
             run.stopped(found)
         else:
             run.done(outcome)
-        if run.journal.drift and run.status in {"waiting", "done"} and not is_silent:  # a resume that failed at once leaves no trace
-            with suppress(StoreError):  # if it fails, the next execution finds the differences again
+        if (
+            run.journal.drift and run.status in {"waiting", "done"} and not is_silent
+        ):  # a resume that failed at once leaves no trace
+            with suppress(
+                StoreError,
+            ):  # if it fails, the next execution finds the differences again
                 await run.journal.note_migration(blocks=blocks)
         try:
             if run.persistence is not None:
-                await _rest(run, execution, in_thread=not blocks and not isinstance(run.error, GeneratorExit))
+                await _rest(
+                    run,
+                    execution,
+                    in_thread=not blocks and not isinstance(run.error, GeneratorExit),
+                )
         finally:
             _announce_end(run)
     finally:
@@ -138,13 +191,31 @@ async def _rest(run: RunState, execution: Execution, *, in_thread: bool) -> None
         _release(run, execution)  # here, if no thread did it
 
 
-def _begin(run: RunState, execution: Execution, observers: tuple[Any, ...], *, wants_deltas: bool, is_silent: bool) -> Scope:
+def _begin(
+    run: RunState,
+    execution: Execution,
+    observers: tuple[Any, ...],
+    *,
+    wants_deltas: bool,
+    is_silent: bool,
+) -> Scope:
     here = current()
     outer: CallPlace | None = execution.outer
     # A program called by a tool reports to the observers of the tool's run.
-    told = () if is_silent else (*(outer.tell.each if outer is not None and outer.tell is not None else here.callbacks), *observers)
+    told = (
+        ()
+        if is_silent
+        else (
+            *(outer.tell.each if outer is not None and outer.tell is not None else here.callbacks),
+            *observers,
+        )
+    )
     told = observing(told) if told else told
-    tell = Observers(told, run_id=run.id, name=run.program.name, outer=outer, earlier=run.tell) if told else None
+    tell = (
+        Observers(told, run_id=run.id, name=run.program.name, outer=outer, earlier=run.tell)
+        if told
+        else None
+    )
     frame = run.begin(execution, tell, wants_deltas=wants_deltas)
     run.prices = here.prices
     if here.limits is not None:
@@ -168,7 +239,8 @@ def _release(run: RunState, execution: Execution) -> None:
     try:
         run.persistence.close(execution)
     except StoreError as error:
-        # Every answer is on disk, but not the final status. So the run looks crashed to the store, and resuming it reaches the same end.
+        # Every answer is on disk, but not the final status. So the run looks crashed to the store,
+        # and resuming it reaches the same end.
         if not run.is_interrupted:
             run.error, run.status = run.error or error, "failed"
 
@@ -176,6 +248,12 @@ def _release(run: RunState, execution: Execution) -> None:
 def _announce_end(run: RunState) -> None:
     error = run.error
     if run.tell is not None:
-        run.tell.inside("")(events.RunFinished(prediction=run.outcome if run.status == "done" else None, error=error, status=run.status))
+        run.tell.inside("")(
+            events.RunFinished(
+                prediction=run.outcome if run.status == "done" else None,
+                error=error,
+                status=run.status,
+            ),
+        )
     if error is not None and run.is_interrupted:
         raise error  # KeyboardInterrupt, CancelledError, SystemExit: the run is resumable, and the interrupt propagates

@@ -7,24 +7,24 @@ from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
+from ferrule import events
 from ferrule.concurrency import offload
 from ferrule.errors import BadRequestError, ConfigurationError, shown
 from ferrule.models.model import answer_of
+from ferrule.record import replace
 from ferrule.runs.journal.entry import Entry
 from ferrule.values.conversation.exchange import CallReader, Delta, Response, exchanges
 from ferrule.values.conversation.thoughts import ThoughtSplitter
-from ferrule.values.record import replace
-from ferrule.values.run import event as events
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ferrule.acts import CallModel
+    from ferrule.observers import Observers
     from ferrule.runs.state import Frame
     from ferrule.values.calls.call import ToolCall
     from ferrule.values.conversation.exchange import CallPiece
     from ferrule.values.conversation.thoughts import Kind
-    from ferrule.values.run.act import CallModel
-    from ferrule.values.run.observers import Observers
 
 
 async def call_model(frame: Frame, slot: str, act: CallModel) -> Response:
@@ -44,7 +44,8 @@ async def call_model(frame: Frame, slot: str, act: CallModel) -> Response:
         if not hasattr(lm, "complete"):
             msg = f"`CallModel(request, lm)` needs a model, found {shown(lm)}. `(yield ReadConditions()).lm` is the one that is set."
             raise ConfigurationError(msg) from None
-        # As text: an error object would keep its traceback, and with it every frame of the program, alive in the history.
+        # As text: an error object would keep its traceback, and with it every frame of the program,
+        # alive in the history.
         exchanges.append((lm, act.request, f"{type(error).__name__}: {error}"))
         if tell is not None:
             tell(events.ModelAnswered(slot, error=error))
@@ -105,8 +106,8 @@ def _with_ids(response: Response, slot: str) -> Response:
 class _Deltas:
     """Reports the pieces of one streamed answer, each once, and keeps its final response.
 
-    If a reader splits the text into fields, it is held back until the first field begins: it may be thoughts without an opening tag, or an
-    answer without fields.
+    If a reader splits the text into fields, it is held back until the first field begins: it may be
+    thoughts without an opening tag, or an answer without fields.
     """
 
     def __init__(self, frame: Frame, tell: Observers, slot: str, act: CallModel) -> None:
@@ -170,7 +171,12 @@ class _Deltas:
         if self._kept:
             self._tell(events.ThoughtDelta(self._slot, "".join(self._kept).strip()))
         elif self._has_fields:  # the thoughts held a draft of the answer
-            self._tell(events.AttemptFailed("The fields so far were a draft in the model's thoughts.", self._act.attempt))
+            self._tell(
+                events.AttemptFailed(
+                    "The fields so far were a draft in the model's thoughts.",
+                    self._act.attempt,
+                ),
+            )
         self._reader = self._act.reader() if self._act.reader is not None else None
         self._kept, self._has_fields = [], False
 
@@ -190,7 +196,9 @@ class _Deltas:
 
     def whole(self) -> Response:
         if self._response is None:
-            raise BadRequestError("the stream ended without a whole response; a model's `stream` must yield a `Response` last")
+            raise BadRequestError(
+                "the stream ended without a whole response; a model's `stream` must yield a `Response` last",
+            )
         return self._response
 
 

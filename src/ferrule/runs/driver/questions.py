@@ -1,10 +1,11 @@
 """Questions to a person: a decision is used if there is one; otherwise the run is suspended.
 
-A decision applies to the question as it was shown. The question's id is made from its slot in the run and its digest (the tool's
-definition, the arguments), so that a decision on another question is not found here. Each decision is used once.
+A decision applies to the question as it was shown. The question's id is made from its slot in the
+run and its digest (the tool's definition, the arguments), so that a decision on another question is
+not found here. Each decision is used once.
 
-A resumed run checks its calls again, and a default made by a factory (an id, a time) then differs. The question stays as it was shown,
-and the decision carries the arguments that were shown.
+A resumed run checks its calls again, and a default made by a factory (an id, a time) then differs.
+The question stays as it was shown, and the decision carries the arguments that were shown.
 """
 
 from __future__ import annotations
@@ -14,23 +15,23 @@ from functools import partial
 from time import time
 from typing import TYPE_CHECKING, Any
 
+from ferrule import events
+from ferrule.acts import Suspended
+from ferrule.approval.question import Decision
 from ferrule.concurrency import offload
 from ferrule.concurrency.forking import renew_in_child
+from ferrule.encoding.encode import json_text
+from ferrule.encoding.stored import check_fields, reading
+from ferrule.record import replace
 from ferrule.runs.confirmation.decisions import decide_by_grant, register
 from ferrule.runs.journal.entry import Entry
-from ferrule.values.confirmation.question import Decision
-from ferrule.values.encoding.encode import json_text
-from ferrule.values.encoding.stored import check_fields, reading
-from ferrule.values.record import replace
-from ferrule.values.run import event as events
-from ferrule.values.run.act import Suspended
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ferrule.acts import AskPerson
+    from ferrule.approval.question import Question
     from ferrule.runs.state import Frame, RunState
-    from ferrule.values.confirmation.question import Question
-    from ferrule.values.run.act import AskPerson
 
 _GRANTING = threading.Lock()
 """Held while a grant is looked up and used: concurrent branches must not use its last call twice."""
@@ -44,9 +45,15 @@ async def decide(frame: Frame, act: AskPerson) -> list[Decision]:
     waiting: list[Question] = []
     for k, bare in enumerate(act.questions):
         at = f"{slot}.{k}"
-        made = await _made_before(frame, at, bare) if run.asked or run.journal.has(f"{at}??") else {}
+        made = (
+            await _made_before(frame, at, bare) if run.asked or run.journal.has(f"{at}??") else {}
+        )
         if made:
-            bare = replace(bare, text=made["text"], call=bare.call.changed(args={**bare.call.args, **made["args"]}))  # noqa: PLW2901
+            bare = replace(  # noqa: PLW2901
+                bare,
+                text=made["text"],
+                call=bare.call.changed(args={**bare.call.args, **made["args"]}),
+            )
         digest = f"{bare.kind} {bare.call.name} {json_text(bare.call.args)}"
         asked = run.journal.take(f"{at}?", "once", digest) if run.journal.has(f"{at}?") else None
         entry = run.journal.take(at, "decision", digest)
@@ -83,8 +90,16 @@ async def _made_before(frame: Frame, at: str, bare: Question) -> dict[str, Any]:
     if run.journal.has(f"{at}??"):
         entry = run.journal.take(f"{at}??", "once", bare.call.name)
         return entry.value if entry is not None else {}
-    asked = next((each for each in run.asked if each.id == run.question_id(f"{at} {each.digest}")), None)
-    if asked is None or asked.kind != "confirm" or asked.call.args == bare.call.args or _written(asked) != _written(bare):
+    asked = next(
+        (each for each in run.asked if each.id == run.question_id(f"{at} {each.digest}")),
+        None,
+    )
+    if (
+        asked is None
+        or asked.kind != "confirm"
+        or asked.call.args == bare.call.args
+        or _written(asked) != _written(bare)
+    ):
         return {}
     args = {name: value for name, value in asked.call.args.items() if bare.call.args[name] != value}
     made = Entry(f"{at}??", "once", bare.call.name, {"text": asked.text, "args": args})
@@ -94,26 +109,59 @@ async def _made_before(frame: Frame, at: str, bare: Question) -> dict[str, Any]:
 
 def _written(question: Question) -> tuple[Any, ...]:
     """The parts of a question that come from the model's call and the tool, not from checking the call."""
-    return question.kind, question.call.name, question.fingerprint, question.raw, question.call.args.keys()
+    return (
+        question.kind,
+        question.call.name,
+        question.fingerprint,
+        question.raw,
+        question.call.args.keys(),
+    )
 
 
 def _with_args(decision: Decision, made: Mapping[str, Any]) -> Decision:
     """A decision for the program, with the arguments as shown; those of an edit take precedence."""
-    return replace(decision, args={**made["args"], **decision.args}) if made and decision.kind in {"approve", "edit"} else decision
+    return (
+        replace(decision, args={**made["args"], **decision.args})
+        if made and decision.kind in {"approve", "edit"}
+        else decision
+    )
 
 
-async def _decision(frame: Frame, question: Question, at: str, digest: str, denial: str | None) -> Decision | None:
+async def _decision(
+    frame: Frame,
+    question: Question,
+    at: str,
+    digest: str,
+    denial: str | None,
+) -> Decision | None:
     """Use and journal the decision on a question; None if there is none. `denial` is the reason if a rule denies the call."""
     run = frame.run
     decision = run.decision(question.id)
     ends = question.expires_at
-    if ends is not None and ((decision.at if decision is not None else None) or await now(frame)) > ends:
-        decision = Decision(question.id, "deny", "Nobody decided in time.", shown=question.digest, via="expiry", at=time())
+    if (
+        ends is not None
+        and ((decision.at if decision is not None else None) or await now(frame)) > ends
+    ):
+        decision = Decision(
+            question.id,
+            "deny",
+            "Nobody decided in time.",
+            shown=question.digest,
+            via="expiry",
+            at=time(),
+        )
     if decision is not None and decision.shown and decision.shown != question.digest:
         run.answers.pop(question.id, None)  # made on another question
         decision = None
     if denial is not None:
-        decision = Decision(question.id, "deny", denial, shown=question.digest, via="policy", at=time())
+        decision = Decision(
+            question.id,
+            "deny",
+            denial,
+            shown=question.digest,
+            via="policy",
+            at=time(),
+        )
     if decision is not None:
         await frame.write(Entry(at, "decision", digest, decision))
         run.decided(decision)

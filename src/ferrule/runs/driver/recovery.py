@@ -1,7 +1,8 @@
 """Recovery of interrupted calls: what to do when a crash hides whether a call took effect.
 
-In: calls that an earlier execution of the run began and that have no result in the journal. Out: for each call a reconciled result,
-permission to run it (again), or a question to a person. A call that may not be repeated never runs a second time without asking.
+In: calls that an earlier execution of the run began and that have no result in the journal. Out:
+for each call a reconciled result, permission to run it (again), or a question to a person. A call
+that may not be repeated never runs a second time without asking.
 """
 
 from __future__ import annotations
@@ -10,17 +11,17 @@ import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from ferrule import events
+from ferrule.approval.question import Question, misfit_text
+from ferrule.encoding.encode import json_text
+from ferrule.encoding.stored import parse_object
 from ferrule.errors import StoreError, ToolArgumentsError, UnknownOutcomeError
+from ferrule.record import Record, replace
 from ferrule.runs.confirmation.decisions import register
 from ferrule.runs.journal.entry import Entry
 from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolResult, ToolSpec
 from ferrule.values.calls.context import NotDone, Unknown, key_of
 from ferrule.values.calls.edit import edit_arguments, made_anew
-from ferrule.values.confirmation.question import Question, misfit_text
-from ferrule.values.encoding.encode import json_text
-from ferrule.values.encoding.stored import parse_object
-from ferrule.values.record import Record, replace
-from ferrule.values.run import event as events
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,9 @@ _NOBODY_KNOWS = (
     "It is not known whether this call was carried out: the process stopped after it began and before its result was written down. "
     "It was not run again."
 )
-_NOT_RUN = "This call was not run: the program has changed since it was made, and the call no longer fits."
+_NOT_RUN = (
+    "This call was not run: the program has changed since it was made, and the call no longer fits."
+)
 
 
 class CutOff(Record):
@@ -49,12 +52,20 @@ class CutOff(Record):
     def may_repeat(self) -> bool:
         """Whether it may run again without asking: both the tool's effect now and the effect recorded when it began must allow it.
 
-        An idempotent call whose arguments or place have changed since has another key, so its service would take it for a new call.
+        An idempotent call whose arguments or place have changed since has another key, so its
+        service would take it for a new call.
         """
         effect, last = self.recorded.get("effect"), self.begun[-1]
-        if self.checked.tool.effect == "idempotent" and (last.slot, last.digest) != (self.slot, self.digest):
+        if self.checked.tool.effect == "idempotent" and (last.slot, last.digest) != (
+            self.slot,
+            self.digest,
+        ):
             return False
-        return self.checked.tool.effect in REPEATABLE and isinstance(effect, str) and effect in REPEATABLE
+        return (
+            self.checked.tool.effect in REPEATABLE
+            and isinstance(effect, str)
+            and effect in REPEATABLE
+        )
 
     @property
     def recorded(self) -> dict[str, Any]:
@@ -88,9 +99,20 @@ def reconcile_call(run_id: str, left: CutOff) -> CheckedCall | None:
     if tool.reconcile is None or left.checked.misfit:
         return None
     arguments = left.checked.arguments
-    asked = partial(tool.reconcile, left.recorded.get("key") or key_of(run_id, left.slot, tool.name, arguments.shown))
-    named = CheckedArguments((), _accepted(asked, {**arguments.shown, **arguments.named}), arguments.shown)
-    return CheckedCall(left.checked.call, cast("ToolSpec", _Reconciling(tool.name, asked, tool.timeout_s)), named)
+    asked = partial(
+        tool.reconcile,
+        left.recorded.get("key") or key_of(run_id, left.slot, tool.name, arguments.shown),
+    )
+    named = CheckedArguments(
+        (),
+        _accepted(asked, {**arguments.shown, **arguments.named}),
+        arguments.shown,
+    )
+    return CheckedCall(
+        left.checked.call,
+        cast("ToolSpec", _Reconciling(tool.name, asked, tool.timeout_s)),
+        named,
+    )
 
 
 def _accepted(check: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
@@ -114,12 +136,19 @@ class _Reconciling(Record):
     is_program: bool = False
 
 
-async def settle(frame: Frame, left: CutOff, found: ToolResult | None) -> ToolResult | Question | None:
+async def settle(
+    frame: Frame,
+    left: CutOff,
+    found: ToolResult | None,
+) -> ToolResult | Question | None:
     """Decide on an interrupted call: its result; the question to a person; or None to run it.
 
-    `found` is the result of the tool's `reconcile=`. If that fails or does not know, `effect=` and `unknown=` decide.
+    `found` is the result of the tool's `reconcile=`. If that fails or does not know, `effect=` and
+    `unknown=` decide.
     """
-    decisions = [_recorded(frame, left, k) for k in range(1 if left.begun else 0, len(left.begun) + 1)]
+    decisions = [
+        _recorded(frame, left, k) for k in range(1 if left.begun else 0, len(left.begun) + 1)
+    ]
     if found is not None and not found.is_error and not _is(found.value, Unknown):
         return None if _is(found.value, NotDone) else found
     call, tool = left.checked.call, left.checked.tool
@@ -147,7 +176,11 @@ def _log_unknown(frame: Frame, left: CutOff) -> None:
     import logging  # late: few calls are cut off
 
     fields = {"run_id": frame.run.id, "tool": left.checked.tool.name, "path": left.slot}
-    logging.getLogger("ferrule.tools").warning("It is not known whether %s ran.", left.checked.tool.name, extra=fields)
+    logging.getLogger("ferrule.tools").warning(
+        "It is not known whether %s ran.",
+        left.checked.tool.name,
+        extra=fields,
+    )
 
 
 def _is(value: Any, kind: type) -> bool:
@@ -160,8 +193,12 @@ def _decision_slot(left: CutOff, number: int) -> tuple[str, str]:
 
 def _recorded(frame: Frame, left: CutOff, number: int) -> Entry | None:
     slot, digest = _decision_slot(left, number)
-    entry = frame.run.journal.take(slot, "decision", digest) if frame.run.journal.has(slot) else None
-    return entry if entry is not None and entry.digest == digest else None  # otherwise the decision was made on other arguments
+    entry = (
+        frame.run.journal.take(slot, "decision", digest) if frame.run.journal.has(slot) else None
+    )
+    return (
+        entry if entry is not None and entry.digest == digest else None
+    )  # otherwise the decision was made on other arguments
 
 
 async def _ask(frame: Frame, left: CutOff, entry: Entry | None) -> ToolResult | Question | None:
@@ -169,10 +206,22 @@ async def _ask(frame: Frame, left: CutOff, entry: Entry | None) -> ToolResult | 
     run, call = frame.run, left.checked.call
     kind: Literal["unknown", "migration"] = "migration" if left.checked.misfit else "unknown"
     tool = left.checked.tool
-    schema = tool.declaration["function"]["parameters"] if kind == "migration" else None  # only then can it be edited
+    schema = (
+        tool.declaration["function"]["parameters"] if kind == "migration" else None
+    )  # only then can it be edited
     shown = call.changed(args=left.checked.arguments.shown)
-    bare = Question(kind, _question(left), shown, path=frame.path, schema=schema, effect=tool.effect)
-    if entry is None or entry.value.shown not in {"", bare.digest}:  # none, or one made for another version of the program
+    bare = Question(
+        kind,
+        _question(left),
+        shown,
+        path=frame.path,
+        schema=schema,
+        effect=tool.effect,
+    )
+    if entry is None or entry.value.shown not in {
+        "",
+        bare.digest,
+    }:  # none, or one made for another version of the program
         slot, digest = _decision_slot(left, len(left.begun))
         question = replace(bare, id=run.question_id(f"{slot} {bare.digest}"))
         decision = run.decision(question.id)
@@ -197,7 +246,12 @@ async def _ask(frame: Frame, left: CutOff, entry: Entry | None) -> ToolResult | 
             return ToolResult(call.name, entry.value.text, call.id)
         case _:  # a denial; also an edit made by hand, because the call that may have run is the one shown
             reason = f" A person says: {entry.value.text}" if entry.value.text else ""
-            return ToolResult(call.name, (_NOBODY_KNOWS if left.begun else _NOT_RUN) + reason, call.id, is_error=True)
+            return ToolResult(
+                call.name,
+                (_NOBODY_KNOWS if left.begun else _NOT_RUN) + reason,
+                call.id,
+                is_error=True,
+            )
 
 
 def _question(left: CutOff) -> str:

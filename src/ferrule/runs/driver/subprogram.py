@@ -1,9 +1,11 @@
 """A program called as a tool: it gets a frame of the same run, below the call, so that it can wait, be resumed and be counted.
 
-In: a call that is about to run. Out: the frame for the program inside it and, when it ends, a record of its spending at the slot of the
-call plus `.spent`: a replay uses only the result, and does not execute the program again.
+In: a call that is about to run. Out: the frame for the program inside it and, when it ends, a
+record of its spending at the slot of the call plus `.spent`: a replay uses only the result, and
+does not execute the program again.
 
-Also here: values that a run records once, with the programs that compute them, and the model failures that a `forward` caught.
+Also here: values that a run records once, with the programs that compute them, and the model
+failures that a `forward` caught.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule import settings
 from ferrule.concurrency import offload
+from ferrule.encoding.encode import is_exact
 from ferrule.errors import InputError, RunError, shown
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.limits import Budget
@@ -20,7 +23,6 @@ from ferrule.runs.observers import cancellable
 from ferrule.runs.state import snapshot
 from ferrule.settings import Scope
 from ferrule.values.calls.call import ToolResult
-from ferrule.values.encoding.encode import is_exact
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -49,10 +51,12 @@ def recount(frame: Frame, slot: str) -> None:
     entry = journal.take(spent, "once", "spent") if journal.has(spent) else None
     if entry is None:  # the call was refused and did not run
         return
-    from ferrule.values.encoding.stored import reading
+    from ferrule.encoding.stored import reading
 
     with reading(f"The spending at {slot} of the journal"):
-        counted: dict[str, Any] = {name: count for name, count in entry.value.items() if name != "usage"}  # in earlier versions' journals
+        counted: dict[str, Any] = {
+            name: count for name, count in entry.value.items() if name != "usage"
+        }  # in earlier versions' journals
         if frame.budget is not None:
             frame.budget.spend(**counted)
 
@@ -65,7 +69,12 @@ def refuse_over_limit(slot: str, digest: str, checked: CheckedCall) -> Entry:
 
 def refuse(slot: str, digest: str, checked: CheckedCall, text: str) -> Entry:
     """The result of a call that is not run: an error with this text."""
-    return Entry(slot, "result", digest, ToolResult(checked.call.name, text, checked.call.id, is_error=True))
+    return Entry(
+        slot,
+        "result",
+        digest,
+        ToolResult(checked.call.name, text, checked.call.id, is_error=True),
+    )
 
 
 def cannot_wait(checked: CheckedCall, error: ConfirmationRequired) -> RunError:
@@ -73,17 +82,26 @@ def cannot_wait(checked: CheckedCall, error: ConfirmationRequired) -> RunError:
     name = checked.tool.name
     return RunError(
         f"`{name}` called the program `{error.run.program.name}`, which waits for a person ({error.question!r}). A function cannot wait in "
-        f"its middle: its own code would run a second time. Give the agent the program itself as a tool: `tools=[program.as_tool()]`."
+        f"its middle: its own code would run a second time. Give the agent the program itself as a tool: `tools=[program.as_tool()]`.",
     )
 
 
-async def record(make: Callable[[], Any], name: str, *, blocks: bool, is_needed: bool = False) -> Any:
+async def record(
+    make: Callable[[], Any],
+    name: str,
+    *,
+    blocks: bool,
+    is_needed: bool = False,
+) -> Any:
     """Compute a value once in a run and record it: see `once`. `blocks`: wait by blocking this thread, not on this event loop.
 
-    `is_needed`: the program cannot go on without the value, so a journal that goes on without it belongs to another program.
+    `is_needed`: the program cannot go on without the value, so a journal that goes on without it
+    belongs to another program.
     """
     if not isinstance(name, str) or not name.replace("-", "_").isidentifier():  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
-        raise InputError(f"The name of a value of `once` is a word of letters, digits, `_` and `-`; found {shown(name)}.")
+        raise InputError(
+            f"The name of a value of `once` is a word of letters, digits, `_` and `-`; found {shown(name)}.",
+        )
     here = settings.scope()
     frame: Frame | None = here.frame
     if frame is None:
@@ -93,7 +111,9 @@ async def record(make: Callable[[], Any], name: str, *, blocks: bool, is_needed:
     entry = journal.take(slot, "once", name) if is_needed or journal.has(slot) else None
     if entry is None:
         await keep_caught(frame, blocks=blocks)
-        inside = frame.inner(f"{slot}/")  # until there is a value, programs that the function calls are replayed, as in a tool
+        inside = frame.inner(
+            f"{slot}/",
+        )  # until there is a value, programs that the function calls are replayed, as in a tool
         inside.budget, inside.failures = Budget(outer=frame.budget), []
         try:
             with settings.entered(Scope(here.overrides, inside, here.call)):
@@ -101,9 +121,16 @@ async def record(make: Callable[[], Any], name: str, *, blocks: bool, is_needed:
             inside.failures = None  # the value replaces them
         finally:
             hand_up(inside)
-        spent = close_frame(frame, slot, inside, failed=True)  # `failed`: it need not call the same programs again
+        spent = close_frame(
+            frame,
+            slot,
+            inside,
+            failed=True,
+        )  # `failed`: it need not call the same programs again
         if not is_exact(value):
-            raise RunError(f"The value `{name}` of `once` is recorded as JSON, so it must be JSON data; found {shown(value)}.")
+            raise RunError(
+                f"The value `{name}` of `once` is recorded as JSON, so it must be JSON data; found {shown(value)}.",
+            )
         entry = Entry(slot, "once", name, snapshot(value))
         frame.live = True
         frame.check_alive()
@@ -115,13 +142,23 @@ async def record(make: Callable[[], Any], name: str, *, blocks: bool, is_needed:
     return snapshot(entry.value)  # a copy, so that the program cannot change the record
 
 
-async def call_code(frame: Frame, code: Callable[[Callable[..., Awaitable[Any]]], Coroutine[Any, Any, T]], name: str) -> T:
+async def call_code(
+    frame: Frame,
+    code: Callable[[Callable[..., Awaitable[Any]]], Coroutine[Any, Any, T]],
+    name: str,
+) -> T:
     """Call a user's functions once, in a frame of a run, and record the result. See `CallCode`."""
     from ferrule.runs.driver.deps import with_context  # late: few programs have such functions
 
     blocks = frame.blocks
 
-    async def call(function: Callable[..., Any], *args: Any, context: ContextParameter | None, is_async: bool, what: str) -> Any:
+    async def call(
+        function: Callable[..., Any],
+        *args: Any,
+        context: ContextParameter | None,
+        is_async: bool,
+        what: str,
+    ) -> Any:
         settings.scope().frame.blocks = not is_async  # how the function itself waits
         named: Mapping[str, Any] = {}
         if context is not None:
@@ -131,7 +168,10 @@ async def call_code(frame: Frame, code: Callable[[Callable[..., Awaitable[Any]]]
             return offload.run_async(cancellable(frame.life, work())) if blocks else await work()
         return work() if blocks else await offload.in_worker_thread(work)
 
-    here, lm = settings.scope(), {} if frame.lm is None else {"lm": frame.lm}  # the model of this call, as for the program's tools
+    here, lm = (
+        settings.scope(),
+        {} if frame.lm is None else {"lm": frame.lm},
+    )  # the model of this call, as for the program's tools
     make = (lambda: offload.run_blocking(code(call))) if blocks else partial(code, call)
     frame.failures = []
     try:
@@ -148,7 +188,7 @@ async def _made(make: Callable[[], Any], *, blocks: bool) -> Any:
     if blocks:
         getattr(found, "close", bool)()
         raise RunError(
-            f"`once` does not await what its function returned, {shown(found)}. In an `aforward`, write `await ferrule.aonce(...)`."
+            f"`once` does not await what its function returned, {shown(found)}. In an `aforward`, write `await ferrule.aonce(...)`.",
         )
     return await found
 
@@ -156,7 +196,8 @@ async def _made(make: Callable[[], Any], *, blocks: bool) -> Any:
 async def keep_caught(frame: Frame, *, blocks: bool, has_returned: bool = False) -> None:
     """Journal the model failures that plain Python caught in this frame, so that a replay fails there, too.
 
-    The code has caught a failure when it goes on in the task or thread that saw it. Code in another one may not know of it yet.
+    The code has caught a failure when it goes on in the task or thread that saw it. Code in another
+    one may not know of it yet.
     """
     if not frame.failures:
         return

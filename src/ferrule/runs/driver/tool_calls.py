@@ -1,7 +1,8 @@
 """Run a batch of checked calls: start and result of each are journalled; results are in call order.
 
-One call runs in place. Several run at once: async tools as tasks, sync tools in the bounded pool, tools with `concurrent=False` one by one.
-Inside a pool worker everything runs in place, so that the pool cannot wait for itself.
+One call runs in place. Several run at once: async tools as tasks, sync tools in the bounded pool,
+tools with `concurrent=False` one by one. Inside a pool worker everything runs in place, so that the
+pool cannot wait for itself.
 """
 
 from __future__ import annotations
@@ -11,28 +12,34 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from ferrule import events
+from ferrule.acts import Suspended
 from ferrule.concurrency import offload
+from ferrule.encoding.encode import is_masked
 from ferrule.errors import ConfirmationRequired, ToolError
-from ferrule.runs.driver.subprogram import cannot_wait, close_frame, recount, refuse, refuse_over_limit
+from ferrule.record import replace
+from ferrule.runs.driver.subprogram import (
+    cannot_wait,
+    close_frame,
+    recount,
+    refuse,
+    refuse_over_limit,
+)
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.observers import CallPlace, without_traces
 from ferrule.settings import Scope, run_in, scope
 from ferrule.tools.execution.run import arun_call, awaited_in, run_call
 from ferrule.values.calls.call import ToolResult, failure
 from ferrule.values.calls.context import key_of
-from ferrule.values.encoding.encode import is_masked
-from ferrule.values.record import replace
-from ferrule.values.run import event as events
-from ferrule.values.run.act import Suspended
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from ferrule.acts import CallTools
+    from ferrule.observers import Observers
     from ferrule.runs.driver.recovery import CutOff
     from ferrule.runs.state import Frame
     from ferrule.values.calls.call import CallQuestion, CheckedCall, ToolCall
-    from ferrule.values.run.act import CallTools
-    from ferrule.values.run.observers import Observers
 
     Live = tuple[int, str, str, CheckedCall]
     """A call to run: its index in the batch, its slot, its digest, and the call itself."""
@@ -42,10 +49,19 @@ def call_tools(frame: Frame, act: CallTools) -> Awaitable[list[ToolResult]]:
     """Run a batch; the results are in the order of the calls."""
     if len(act.calls) == 1 and frame.budget is None and frame.run.journal.is_first:
         checked = act.calls[0]
-        if checked.refused is None and not checked.misfit:  # the usual turn, without the bookkeeping
+        if (
+            checked.refused is None and not checked.misfit
+        ):  # the usual turn, without the bookkeeping
             frame.live = True
-            is_read = frame.tell is not None or frame.run.journal.sink is not None  # else few runs need the digest
-            return _run(frame, frame.slot() + ".0", checked.digest if is_read else checked.question, checked)
+            is_read = (
+                frame.tell is not None or frame.run.journal.sink is not None
+            )  # else few runs need the digest
+            return _run(
+                frame,
+                frame.slot() + ".0",
+                checked.digest if is_read else checked.question,
+                checked,
+            )
     return _run_batch(frame, act)
 
 
@@ -62,7 +78,12 @@ async def _run_batch(frame: Frame, act: CallTools) -> list[ToolResult]:
     return results  # pyright: ignore[reportReturnType]  every result is set by now
 
 
-async def _run_together(frame: Frame, live: list[Live], results: list[ToolResult | None], waiting: dict[int, Suspended]) -> None:
+async def _run_together(
+    frame: Frame,
+    live: list[Live],
+    results: list[ToolResult | None],
+    waiting: dict[int, Suspended],
+) -> None:
     async def fill(at: int, slot: str, digest: str, checked: CheckedCall) -> None:
         try:
             [results[at]] = await _run(frame, slot, digest, checked)
@@ -82,7 +103,10 @@ def _fill_in_threads(live: list[Live], fill: Callable[[Live], None]) -> None:
         for each in live:
             fill(each)
         return
-    futures = {offload.submit(work): work for work in [partial(fill, each) for each in live if each[3].tool.concurrent]}
+    futures = {
+        offload.submit(work): work
+        for work in [partial(fill, each) for each in live if each[3].tool.concurrent]
+    }
     try:
         for each in live:
             if not each[3].tool.concurrent:
@@ -91,13 +115,18 @@ def _fill_in_threads(live: list[Live], fill: Callable[[Live], None]) -> None:
             offload.result_or_run(future, work)
     except BaseException as error:
         begun = [future for future in futures if not future.cancel()]
-        for future in begun if isinstance(error, Exception) else ():  # an interrupt (Ctrl-C) does not wait
+        for future in (
+            begun if isinstance(error, Exception) else ()
+        ):  # an interrupt (Ctrl-C) does not wait
             future.exception()
         raise
 
 
 async def _fill_in_tasks(
-    frame: Frame, live: list[Live], results: list[ToolResult | None], fill: Callable[[int, str, str, CheckedCall], Awaitable[None]]
+    frame: Frame,
+    live: list[Live],
+    results: list[ToolResult | None],
+    fill: Callable[[int, str, str, CheckedCall], Awaitable[None]],
 ) -> None:
     import asyncio
 
@@ -108,7 +137,8 @@ async def _fill_in_tasks(
             own = asyncio.current_task()
             if own is not None and own.cancelling():
                 raise
-            # Raised by the tool itself: this call was not cancelled, but a task group would treat it as done.
+            # Raised by the tool itself: this call was not cancelled, but a task group would treat
+            # it as done.
             result = failure(checked.call, error)
             await frame.write(Entry(slot, "result", digest, result))
             results[at] = _report(frame.tell and frame.tell.inside(slot), checked, digest, result)
@@ -129,7 +159,10 @@ async def _fill_in_tasks(
         raise several.exceptions[0] from None
 
 
-def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[Live], list[tuple[int, CutOff]], list[Entry]]:
+def _sort(
+    frame: Frame,
+    act: CallTools,
+) -> tuple[list[ToolResult | None], list[Live], list[tuple[int, CutOff]], list[Entry]]:
     """Sort a batch: recorded results (None for others), calls to run, calls that a crash interrupted, and refusals to journal."""
     journal, slot = frame.run.journal, frame.slot()
     results: list[ToolResult | None] = []
@@ -146,9 +179,20 @@ def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[L
             has_begun = journal.has_begun(at)
             if has_begun or journal.kept:
                 cut_off = _begun_before(frame, at, digest, checked)
-            if cut_off and cut_off[-1].kind == "result":  # the result of an equal call, before the program changed
-                refused.append(entry := Entry(at, "result", digest, replace(cut_off[-1].value, call_id=checked.call.id)))
-            elif k >= allowed and not cut_off and not has_begun:  # a call that has begun is not refused: it may have run
+            if (
+                cut_off and cut_off[-1].kind == "result"
+            ):  # the result of an equal call, before the program changed
+                refused.append(
+                    entry := Entry(
+                        at,
+                        "result",
+                        digest,
+                        replace(cut_off[-1].value, call_id=checked.call.id),
+                    ),
+                )
+            elif (
+                k >= allowed and not cut_off and not has_begun
+            ):  # a call that has begun is not refused: it may have run
                 refused.append(entry := refuse_over_limit(at, digest, checked))
             elif checked.refused is not None and not cut_off and not has_begun:
                 refused.append(entry := refuse(at, digest, checked, checked.refused))
@@ -156,9 +200,16 @@ def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[L
         if entry is not None:
             if checked.tool.is_program or journal.has(f"{at}.spent"):
                 recount(frame, at)
-            over += frame.budget is not None and entry not in refused and entry.value == refuse_over_limit(at, digest, checked).value
+            over += (
+                frame.budget is not None
+                and entry not in refused
+                and entry.value == refuse_over_limit(at, digest, checked).value
+            )
         elif checked.misfit or cut_off:
-            from ferrule.runs.driver.recovery import CutOff, as_begun  # late: few calls were cut off
+            from ferrule.runs.driver.recovery import (
+                CutOff,
+                as_begun,
+            )  # late: few calls were cut off
 
             begun = as_begun(checked, cut_off[-1]) if cut_off else checked
             left.append((k, CutOff(at, begun.digest, begun, cut_off)))
@@ -176,13 +227,20 @@ def _begun_before(frame: Frame, slot: str, digest: str, checked: CheckedCall) ->
     if checked.tool.is_program and not checked.misfit:
         found = journal.take_kept(digest)
         return (found,) if found is not None and found.kind == "result" else ()
-    if (starts := journal.take_begun(slot, checked.tool.name)) and (checked.misfit or not journal.is_paused(slot)):
+    if (starts := journal.take_begun(slot, checked.tool.name)) and (
+        checked.misfit or not journal.is_paused(slot)
+    ):
         return starts
     found = journal.take_kept(digest)
     return (found,) if found is not None else ()
 
 
-async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[ToolResult | None], live: list[Live]) -> dict[int, Suspended]:
+async def _settle(
+    frame: Frame,
+    left: list[tuple[int, CutOff]],
+    results: list[ToolResult | None],
+    live: list[Live],
+) -> dict[int, Suspended]:
     """Settle the calls that an earlier execution left unfinished: each has a result now, joins `live`, or (returned) waits for a person."""
     from ferrule.runs.driver.recovery import reconcile_call, settle
 
@@ -191,17 +249,34 @@ async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[To
         found: ToolResult | None = None
         call = reconcile_call(frame.run.id, each)
         if call is not None:
-            place = CallPlace(frame.tell and frame.tell.inside(each.slot), each.checked.call.id or each.slot, frame.run.id, frame)
+            place = CallPlace(
+                frame.tell and frame.tell.inside(each.slot),
+                each.checked.call.id or each.slot,
+                frame.run.id,
+                frame,
+            )
             try:
-                found = _invoke(place, None, call) if frame.blocks else await _ainvoke(place, None, call)
+                found = (
+                    _invoke(place, None, call)
+                    if frame.blocks
+                    else await _ainvoke(place, None, call)
+                )
             finally:
                 place.over = True
         answer = await settle(frame, each, found)
         if isinstance(answer, ToolResult):
-            for below in ("/", "?"):  # acts of a program inside, and questions of an MCP server, are not replayed
+            for below in (
+                "/",
+                "?",
+            ):  # acts of a program inside, and questions of an MCP server, are not replayed
                 frame.run.journal.close_frame(f"{each.slot}{below}", unfinished=True)
             await frame.write(Entry(each.slot, "result", each.digest, answer))
-            results[at] = _report(frame.tell and frame.tell.inside(each.slot), each.checked, each.digest, answer)
+            results[at] = _report(
+                frame.tell and frame.tell.inside(each.slot),
+                each.checked,
+                each.digest,
+                answer,
+            )
         elif answer is None:
             live.append((at, each.slot, each.digest, each.checked))
         else:
@@ -210,23 +285,49 @@ async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[To
     return waiting
 
 
-async def _run(frame: Frame, slot: str, digest: str | CallQuestion, checked: CheckedCall) -> list[ToolResult]:
+async def _run(
+    frame: Frame,
+    slot: str,
+    digest: str | CallQuestion,
+    checked: CheckedCall,
+) -> list[ToolResult]:
     """Run one call. Returns its result in a list, which is the answer to a turn of one call: wrapping it later would cost a coroutine."""
     if checked.tool.effect == "transactional":
         work = partial(_transact, frame, slot, digest, checked)
-        return [work() if frame.blocks else await offload.run_or_cancel(work)]  # it holds the database, so wait for it
+        return [
+            work() if frame.blocks else await offload.run_or_cancel(work),
+        ]  # it holds the database, so wait for it
     inputs = None
     if getattr(checked.tool, "mcp", None) is not None:
-        from ferrule.runs.driver.elicitation import open_inputs  # imported late, like `Database` below: few tools need it
+        from ferrule.runs.driver.elicitation import (
+            open_inputs,
+        )  # imported late, like `Database` below: few tools need it
 
         inputs = await open_inputs(frame, slot, checked.digest, checked)
-    journal, entry, tell = frame.run.journal, _claim(frame, slot, digest, checked), frame.tell and frame.tell.inside(slot)
+    journal, entry, tell = (
+        frame.run.journal,
+        _claim(frame, slot, digest, checked),
+        frame.tell and frame.tell.inside(slot),
+    )
     if entry is not None:
-        if inputs is None or inputs.task is None:  # a server's task began in an earlier execution, and continues
-            journal.add(entry) if frame.blocks or journal.sink is None else await journal.aadd(entry)
+        if (
+            inputs is None or inputs.task is None
+        ):  # a server's task began in an earlier execution, and continues
+            journal.add(entry) if frame.blocks or journal.sink is None else await journal.aadd(
+                entry,
+            )
         if tell is not None:
             tell(events.CallStarted(_as_observed(checked, digest), checked.tool))
-    place = CallPlace(tell, checked.call.id or slot, frame.run.id, frame, slot, checked, None, inputs)
+    place = CallPlace(
+        tell,
+        checked.call.id or slot,
+        frame.run.id,
+        frame,
+        slot,
+        checked,
+        None,
+        inputs,
+    )
     result = await _perform(frame, checked, place)
     frame.check_alive()  # in the thread of an abandoned call: its result is discarded
     entry = Entry(slot, "result", digest, result)
@@ -239,9 +340,15 @@ async def _perform(frame: Frame, checked: CheckedCall, place: CallPlace) -> Tool
     inside = frame.tool_frame(slot, checked.tool.name, place) if checked.tool.is_program else None
     blocks = frame.blocks or database is not None  # a transaction has its own thread
     try:
-        call = checked if frame.budget is None or checked.tool.is_program else frame.budget.with_timeout(checked)
+        call = (
+            checked
+            if frame.budget is None or checked.tool.is_program
+            else frame.budget.with_timeout(checked)
+        )
         result = _invoke(place, inside, call) if blocks else await _ainvoke(place, inside, call)
-        spent = close_frame(frame, slot, inside, failed=result.is_error) if inside is not None else None
+        spent = (
+            close_frame(frame, slot, inside, failed=result.is_error) if inside is not None else None
+        )
         if spent is not None:
             await frame.run.journal.write(spent, blocks=blocks)
     except Suspended:
@@ -266,7 +373,10 @@ def _invoke(place: CallPlace, inside: Frame | None, checked: CheckedCall) -> Too
 
 def _ainvoke(place: CallPlace, inside: Frame | None, checked: CheckedCall) -> Awaitable[ToolResult]:
     context = copy_context()
-    return awaited_in(context, context.run(run_in, _scope_of_call(place, inside), arun_call, checked))
+    return awaited_in(
+        context,
+        context.run(run_in, _scope_of_call(place, inside), arun_call, checked),
+    )
 
 
 def _scope_of_call(place: CallPlace, inside: Frame | None) -> Scope:
@@ -274,7 +384,12 @@ def _scope_of_call(place: CallPlace, inside: Frame | None) -> Scope:
     return Scope(overrides if lm is None else {**overrides, "lm": lm}, inside, place)
 
 
-def _transact(frame: Frame, slot: str, digest: str | CallQuestion, checked: CheckedCall) -> ToolResult:
+def _transact(
+    frame: Frame,
+    slot: str,
+    digest: str | CallQuestion,
+    checked: CheckedCall,
+) -> ToolResult:
     """Commit the tool's writes together with its result; if the tool fails, roll its writes back."""
     from ferrule.runs.driver.transaction import UNDONE, Database, transactions, warn_unused
 
@@ -287,7 +402,15 @@ def _transact(frame: Frame, slot: str, digest: str | CallQuestion, checked: Chec
 
     def work(connection: Any) -> Entry:
         database = Database(connection)
-        place = CallPlace(tell, checked.call.id or slot, frame.run.id, frame, slot, checked, database)
+        place = CallPlace(
+            tell,
+            checked.call.id or slot,
+            frame.run.id,
+            frame,
+            slot,
+            checked,
+            database,
+        )
         result = offload.run_blocking(_perform(frame, checked, place))
         if database.undone and not result.is_error:
             result = failure(checked.call, ToolError(UNDONE))
@@ -318,7 +441,12 @@ class _Undone(Exception):  # noqa: N818  leaves the transaction; never reaches t
         self.result = result
 
 
-def _claim(frame: Frame, slot: str, digest: str | CallQuestion, checked: CheckedCall) -> Entry | None:
+def _claim(
+    frame: Frame,
+    slot: str,
+    digest: str | CallQuestion,
+    checked: CheckedCall,
+) -> Entry | None:
     """Claim a call, once per execution. Returns the entry that records its start, to be written before it runs.
 
     The entry holds the effect, unless it is `once`, and the key, if the tool receives one.
@@ -336,10 +464,19 @@ def _claim(frame: Frame, slot: str, digest: str | CallQuestion, checked: Checked
 
 def _as_observed(checked: CheckedCall, digest: str | CallQuestion) -> ToolCall:
     """The call as observers see it: secrets masked, as in the journal. The digest, which exists already, tells whether there are any."""
-    return checked.call.changed(args=checked.arguments.shown) if is_masked(digest) and checked.arguments.secrets else checked.call
+    return (
+        checked.call.changed(args=checked.arguments.shown)
+        if is_masked(digest) and checked.arguments.secrets
+        else checked.call
+    )
 
 
-def _report(tell: Observers | None, checked: CheckedCall, digest: str | CallQuestion, result: ToolResult) -> ToolResult:
+def _report(
+    tell: Observers | None,
+    checked: CheckedCall,
+    digest: str | CallQuestion,
+    result: ToolResult,
+) -> ToolResult:
     if tell is not None:
         tell(events.CallFinished(_as_observed(checked, digest), result))
     if result.error is not None:

@@ -1,8 +1,9 @@
 """`ctx.db`: a transaction of the run's store, open to one call while that call runs.
 
-In: the connection of a transaction that the run commits together with the call's result, or rolls back. Invariant: the call's writes and
-its result are kept together or not at all. So no statement runs outside the transaction: neither from a thread abandoned after a timeout,
-nor after a statement that rolled the transaction back (`INSERT OR ROLLBACK`).
+In: the connection of a transaction that the run commits together with the call's result, or rolls
+back. Invariant: the call's writes and its result are kept together or not at all. So no statement
+runs outside the transaction: neither from a thread abandoned after a timeout, nor after a statement
+that rolled the transaction back (`INSERT OR ROLLBACK`).
 """
 
 from __future__ import annotations
@@ -71,7 +72,9 @@ class Database:
         """Run one statement for each set of parameters, which may come from a generator; returns the row count, but no rows."""
         count, given = 0, self._given(parameters)
         while True:
-            some = list(islice(given, _AT_ONCE))  # outside the lock: a generator is the tool's code and may be slow
+            some = list(
+                islice(given, _AT_ONCE),
+            )  # outside the lock: a generator is the tool's code and may be slow
             cursor = self.do(self._connection.executemany, _allowed(sql), some)
             count += max(cursor.rowcount, 0)
             if len(some) < _AT_ONCE:
@@ -94,7 +97,9 @@ class Database:
 
     def _refuse_late(self) -> None:
         if self._is_over:
-            raise ToolError("The call has ended, and `ctx.db` with it: a write now would belong to no result.")
+            raise ToolError(
+                "The call has ended, and `ctx.db` with it: a write now would belong to no result.",
+            )
         if self.undone:
             raise ToolError(UNDONE)
 
@@ -170,5 +175,5 @@ def _allowed(sql: str) -> str:
 # SQLite skips a byte order mark, too.
 _ENDS = re.compile(
     r"(?is)(?:\s|\ufeff|--[^\n]*(?:\n|$)|/\*.*?\*/|;)*"
-    r"(?:begin|commit|end|rollback|savepoint|release|attach|detach|pragma|vacuum)\b"
+    r"(?:begin|commit|end|rollback|savepoint|release|attach|detach|pragma|vacuum)\b",
 )

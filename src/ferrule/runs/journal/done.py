@@ -22,7 +22,13 @@ class DoneJournal(Journal):
     def __init__(self, entries: Iterable[Entry]) -> None:
         super().__init__(entries, lambda entry: _refuse(entry.slot, f"{entry.kind} {entry.digest}"))
 
-    def take(self, slot: str, kind: EntryKind, question: str | Request, call_id: str | None = None) -> Entry | None:
+    def take(
+        self,
+        slot: str,
+        kind: EntryKind,
+        question: str | Request,
+        call_id: str | None = None,
+    ) -> Entry | None:
         """As in any journal; but refuses here to ask a model or a person, which otherwise happens before the answer is written."""
         found = super().take(slot, kind, question, call_id)
         if found is None and kind in {"model", "decision"}:

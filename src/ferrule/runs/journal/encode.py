@@ -1,8 +1,9 @@
 """Journal entries, decisions and questions as JSON, and back.
 
-One entry is one JSON object on one line: `{"v": 1, "slot", "kind", "digest", "value"}`. Nothing is pickled and no class is imported by
-name: the entry's kind determines the value's type. Objects of the recording process are left out: a response's `raw`, a result's `value`
-and `error`, the `raw` of a model error. An entry of a newer version raises an error that names the version.
+One entry is one JSON object on one line: `{"v": 1, "slot", "kind", "digest", "value"}`. Nothing is
+pickled and no class is imported by name: the entry's kind determines the value's type. Objects of
+the recording process are left out: a response's `raw`, a result's `value` and `error`, the `raw` of
+a model error. An entry of a newer version raises an error that names the version.
 """
 
 from __future__ import annotations
@@ -10,17 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule import errors
+from ferrule.approval.question import Decision, Question
+from ferrule.encoding.encode import is_exact, is_flat, json_text
+from ferrule.encoding.stored import DAMAGE, check_fields, damaged, parse_object
 from ferrule.errors import LimitReachedError, LMError, RunError, StoreError, shown
+from ferrule.forms import FACTS, error_facts, record_form, response_form, result_form
 from ferrule.runs.journal.entry import Entry
+from ferrule.text_calls.shapes import CallFault
 from ferrule.values.calls.call import ToolCall, ToolResult
-from ferrule.values.calls.shapes import CallFault
-from ferrule.values.confirmation.question import Decision, Question
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.exchange import Response, Usage
-from ferrule.values.encoding.encode import is_exact, is_flat, json_text
-from ferrule.values.encoding.stored import DAMAGE, check_fields, damaged, parse_object
-from ferrule.values.run.forms import FACTS, error_facts, record_form, response_form, result_form
-from ferrule.values.run.renamed import RENAMED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,9 +31,13 @@ if TYPE_CHECKING:
 _VERSION = 1
 PARTS: dict[str, type[Part]] = {"text": Text, "image": Image, "audio": Audio, "file": File}
 PART_NAMES: dict[Any, str] = {kind: name for name, kind in PARTS.items()}
-_ERRORS = {**{name: found for name, found in vars(errors).items() if isinstance(found, type)}, **RENAMED}
+_ERRORS = {name: found for name, found in vars(errors).items() if isinstance(found, type)}
 _LM_ERRORS = {name: found for name, found in _ERRORS.items() if issubclass(found, LMError)}
-_PLAIN_ERRORS = {name: found for name, found in _ERRORS.items() if issubclass(found, RunError) and found.__init__ is RunError.__init__}
+_PLAIN_ERRORS = {
+    name: found
+    for name, found in _ERRORS.items()
+    if issubclass(found, RunError) and found.__init__ is RunError.__init__
+}
 
 
 def entry_text(entry: Entry) -> str:
@@ -44,7 +48,11 @@ def entry_text(entry: Entry) -> str:
 def _is_settled(kind: EntryKind, value: Any) -> bool:
     """Whether the entry's JSON has only plain containers and scalars, as nearly every entry's does; False also if that is unknown."""
     if kind == "model":
-        return value.extra is None and not value.others and all(map(is_flat, [call.args for call in value.tool_calls]))
+        return (
+            value.extra is None
+            and not value.others
+            and all(map(is_flat, [call.args for call in value.tool_calls]))
+        )
     if kind == "result":
         return type(value.content) is str
     return kind in {"begun", "once"}  # texts, or checked to be JSON data
@@ -52,25 +60,42 @@ def _is_settled(kind: EntryKind, value: Any) -> bool:
 
 def entry_form(entry: Entry) -> dict[str, Any]:
     """One entry as JSON data."""
-    return {"v": _VERSION, "slot": entry.slot, "kind": entry.kind, "digest": entry.digest, "value": _value(entry)}
+    return {
+        "v": _VERSION,
+        "slot": entry.slot,
+        "kind": entry.kind,
+        "digest": entry.digest,
+        "value": _value(entry),
+    }
 
 
 def read_entry(line: Any) -> Entry:
     """Parse an entry from its line or its JSON data; raises `StoreError` if it is malformed or of a newer version."""
-    form = cast("dict[str, Any]", line) if isinstance(line, dict) else parse_object(line, "an entry of a journal")
+    form = (
+        cast("dict[str, Any]", line)
+        if isinstance(line, dict)
+        else parse_object(line, "an entry of a journal")
+    )
     if form.get("v") != _VERSION:
-        raise StoreError(f"This journal entry has version {form.get('v')!r}; this ferrule reads version {_VERSION}. Use a newer ferrule.")
+        raise StoreError(
+            f"This journal entry has version {form.get('v')!r}; this ferrule reads version {_VERSION}. Use a newer ferrule.",
+        )
     try:  # not `with reading(...)`: a journal has thousands of entries
         if not isinstance(form["digest"], str):
             raise TypeError(f"`digest` is {shown(form['digest'])}, not str")
-        return check_fields(Entry(form["slot"], form["kind"], form["digest"], _READERS[form["kind"]](form["value"])))
+        return check_fields(
+            Entry(
+                form["slot"], form["kind"], form["digest"], _READERS[form["kind"]](form["value"])
+            ),
+        )
     except RunError:
         raise
     except DAMAGE as error:
         raise damaged(f"An entry of a journal, {shown(form)},", error) from error
 
 
-# -- one value -----------------------------------------------------------------------------------------------------
+# -- one value
+# -----------------------------------------------------------------------------------------------------
 
 
 def _value(entry: Entry) -> Any:
@@ -94,7 +119,11 @@ def _value(entry: Entry) -> Any:
 
 def _read_response(form: dict[str, Any]) -> Response:
     usage = check_fields(Usage(*form["usage"]))
-    read: dict[str, Any] = {**form, "usage": usage, "tool_calls": tuple(map(_read_call, form.get("tool_calls", ())))}
+    read: dict[str, Any] = {
+        **form,
+        "usage": usage,
+        "tool_calls": tuple(map(_read_call, form.get("tool_calls", ()))),
+    }
     if "others" in form:
         read["others"] = tuple(map(_read_response, form["others"]))
     return check_fields(Response(**read))
@@ -103,7 +132,10 @@ def _read_response(form: dict[str, Any]) -> Response:
 def _read_call(form: Mapping[str, Any]) -> ToolCall:
     """Read a call from `call_form`."""
     fault, repairs = form.get("fault"), form.get("repairs")
-    read: dict[str, Any] = {"fault": check_fields(CallFault(**fault)) if fault is not None else None, "repairs": tuple(repairs or ())}
+    read: dict[str, Any] = {
+        "fault": check_fields(CallFault(**fault)) if fault is not None else None,
+        "repairs": tuple(repairs or ()),
+    }
     if type(form["args"]) is not dict or not _are_texts(read["repairs"]):
         raise TypeError(f"a call is {shown(form)}")
     return check_fields(ToolCall.unchecked(**{**form, **read}))
@@ -114,7 +146,11 @@ def _result(result: ToolResult) -> dict[str, Any]:
 
 
 def _content(content: Content) -> Any:
-    return content if isinstance(content, str) else [{"part": PART_NAMES[type(part)], **vars(part)} for part in content]
+    return (
+        content
+        if isinstance(content, str)
+        else [{"part": PART_NAMES[type(part)], **vars(part)} for part in content]
+    )
 
 
 def _read_result(form: dict[str, Any]) -> ToolResult:
@@ -122,7 +158,9 @@ def _read_result(form: dict[str, Any]) -> ToolResult:
     if not isinstance(content, str):
         content = tuple([_read_part(part) for part in content])
     change = form.get("change")
-    if change is not None and not _are_texts([*change["removed"], *change["added"], *change["added"].values()]):
+    if change is not None and not _are_texts(
+        [*change["removed"], *change["added"], *change["added"].values()],
+    ):
         raise TypeError(f"the change of tools is {shown(change)}")
     repairs = tuple(form.get("repairs", ()))
     if not _are_texts(repairs):
@@ -140,19 +178,26 @@ def read_error(facts: Mapping[str, Any]) -> BaseException:
     kind = _LM_ERRORS.get(facts["type"])
     if kind is None:
         plain = _PLAIN_ERRORS.get(facts["type"])
-        return plain(facts["text"]) if plain is not None else RunError(f"{facts['type']}: {facts['text']}")
+        return (
+            plain(facts["text"])
+            if plain is not None
+            else RunError(f"{facts['type']}: {facts['text']}")
+        )
     # The text is already complete: the class would add provider and status a second time.
     error = kind.__new__(kind, facts["text"])
     error.__dict__.update({"raw": None, **{name: facts.get(name) for name in FACTS}})
     return error
 
 
-# -- decisions and questions ---------------------------------------------------------------------------------------
+# -- decisions and questions
+# ---------------------------------------------------------------------------------------
 
 
 def read_decision(form: Mapping[str, Any]) -> Decision:
     """Read a decision from `record_form`; ignores the `caller`, which a store adds if observers noted one."""
-    decision: Decision = check_fields(Decision(**{name: value for name, value in form.items() if name != "caller"}))
+    decision: Decision = check_fields(
+        Decision(**{name: value for name, value in form.items() if name != "caller"}),
+    )
     if decision.grant is not None:
         check_fields(decision.grant)
     return decision
@@ -170,7 +215,10 @@ def _read_limit(form: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _read_note(form: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not (_are_texts(form["dropped"]) and all(len(each) == 2 and _are_texts(each) for each in form["differs"].values())):  # noqa: PLR2004
+    if not (
+        _are_texts(form["dropped"])
+        and all(len(each) == 2 and _are_texts(each) for each in form["differs"].values())
+    ):
         raise TypeError(f"a note is {shown(form)}")
     return form
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
+from ferrule.record import MutableRecord
 from ferrule.values.calls.call import digest_of_call
-from ferrule.values.record import MutableRecord
 
 if TYPE_CHECKING:
     from ferrule.values.calls.call import CallQuestion
@@ -30,7 +30,9 @@ class Entry(MutableRecord):
         """A digest of the question: equal questions have equal digests. The digest of a model request is recorded, but not compared."""
         question = self.question
         if not isinstance(question, str):
-            self.question = question = digest_of_call(question) if isinstance(question, tuple) else question.digest
+            self.question = question = (
+                digest_of_call(question) if isinstance(question, tuple) else question.digest
+            )
         return question
 
     def __eq__(self, other: object) -> bool:

@@ -1,8 +1,9 @@
 """The journal of a run: every answer that its driver got, by position.
 
-Invariant: an act is answered either from the journal or live, and every live answer is in the journal before the program sees it.
-A slot names an act by its position: the frame's path and the act's number in it (`3`, `qa#0/1`); a call in a batch has one more number
-(`3.0`). So the same program with the same journal uses the same slots, in any driver, in any process, at any time.
+Invariant: an act is answered either from the journal or live, and every live answer is in the
+journal before the program sees it. A slot names an act by its position: the frame's path and the
+act's number in it (`3`, `qa#0/1`); a call in a batch has one more number (`3.0`). So the same
+program with the same journal uses the same slots, in any driver, in any process, at any time.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import threading
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
+from ferrule.encoding.pattern import pattern
 from ferrule.errors import ReplayMismatchError, RunError, shown
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.matching import answers_act, names_call
-from ferrule.values.encoding.pattern import pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -52,7 +53,9 @@ class Journal:
         """Whether this is the first execution: there is nothing to replay."""
         self.restarts = False
         """Whether a program that differs drops the remaining answers instead of raising (`migrate="restart_turn"`)."""
-        self.mismatch: ReplayMismatchError | None = None  # of this execution; kept, because its code may have caught it
+        self.mismatch: ReplayMismatchError | None = (
+            None  # of this execution; kept, because its code may have caught it
+        )
         self.drift: dict[str, tuple[str, str]] = {}
         """Differences from the journal that no note has yet: the value recorded, and now."""
         self.dropped: list[str] = []
@@ -74,7 +77,8 @@ class Journal:
     async def aadd(self, entry: Entry) -> None:
         """`add` without blocking the event loop. If cancelled, it waits for the current write.
 
-        The journal then lacks the start of a call, because the call does not begin; the next execution reads what the store has.
+        The journal then lacks the start of a call, because the call does not begin; the next
+        execution reads what the store has.
         """
         later = getattr(self.sink, "later", None) if self.sink is not None else None
         if later is None:
@@ -102,14 +106,22 @@ class Journal:
         if not self.entries and not self._dispatched:  # the first execution of most runs
             return False
         self.recorded, self.is_first, self.mismatch = len(self.entries), False, None
-        self._dispatched, self._by_frame, self._begun, self._paused, self._unread = {}, None, {}, set(), {}
+        self._dispatched, self._by_frame, self._begun, self._paused, self._unread = (
+            {},
+            None,
+            {},
+            set(),
+            {},
+        )
         self.kept, self._known, self._seen, self.drift, self.dropped = {}, {}, set(), {}, []
         for entry in self.entries:
             if entry.kind == "begun":
                 self._begun.setdefault(entry.slot, []).append(entry)
                 self._paused.discard(entry.slot)
             elif entry.kind == "migrated":
-                self._known.update({what: (then, now) for what, (then, now) in entry.value["differs"].items()})
+                self._known.update(
+                    {what: (then, now) for what, (then, now) in entry.value["differs"].items()},
+                )
                 self._drop(entry.value["dropped"])
             else:
                 self._leave(self._unread.get(entry.slot))
@@ -119,8 +131,11 @@ class Journal:
                 if entry.kind == "once" and (paused := _PAUSED.fullmatch(entry.slot)) is not None:
                     self._paused.add(paused[1])
         done = {entry.slot for entry in self._unread.values() if entry.kind in {"result", "once"}}
-        # A program called as a tool, or in a function of `once`, is not replayed if its result is recorded.
-        self._unread = {slot: entry for slot, entry in self._unread.items() if not _below_any(slot, done)}
+        # A program called as a tool, or in a function of `once`, is not replayed if its result is
+        # recorded.
+        self._unread = {
+            slot: entry for slot, entry in self._unread.items() if not _below_any(slot, done)
+        }
         return self.replaying
 
     def has_begun(self, slot: str) -> bool:
@@ -129,7 +144,9 @@ class Journal:
 
     def has_begun_from(self, path: str, act: int) -> bool:
         """Whether an earlier execution began a call of this act of a frame, or of a later one."""
-        return any(_act_of(slot, path) >= act for slot in list(self._begun) if slot not in self._dispatched)  # a copy, as in `_acts_left`
+        return any(
+            _act_of(slot, path) >= act for slot in list(self._begun) if slot not in self._dispatched
+        )  # a copy, as in `_acts_left`
 
     def is_paused(self, slot: str) -> bool:
         """Whether the call at a slot can continue: it stopped to ask a person, or is a task of a server (`elicitation.py`)."""
@@ -137,7 +154,10 @@ class Journal:
 
     def take_begun(self, slot: str, name: str) -> tuple[Entry, ...]:
         """Take the entries of earlier executions that began the call of this tool at a slot, oldest first. They can be taken once."""
-        if (starts := self._begun.get(slot)) is not None and not names_call(starts[-1].digest, name):
+        if (starts := self._begun.get(slot)) is not None and not names_call(
+            starts[-1].digest,
+            name,
+        ):
             self.differs(slot, f"begun {starts[-1].digest}", f"a call of {name}")
         return tuple(self._begun.pop(slot, ()))
 
@@ -145,13 +165,21 @@ class Journal:
         """Claim the call at a slot for this execution, before it begins; raises `RunError` if it is already claimed."""
         claim = object()
         if self._dispatched.setdefault(slot, claim) is not claim:
-            raise RunError(f"The call at {slot} was begun in this execution already; it does not run a second time.")
+            raise RunError(
+                f"The call at {slot} was begun in this execution already; it does not run a second time.",
+            )
 
     def close_frame(self, path: str, *, unfinished: bool = False) -> None:
         """Called when a frame inside the run ends: `check_finished` for the slots below it. If `unfinished`, answers may be unread."""
-        for slot, entry in [each for each in list(self._unread.items()) if each[0].startswith(path)]:
+        for slot, entry in [
+            each for each in list(self._unread.items()) if each[0].startswith(path)
+        ]:
             if not unfinished:
-                self.differs(slot, f"{entry.kind} {entry.digest}", "the program ended without this act")
+                self.differs(
+                    slot,
+                    f"{entry.kind} {entry.digest}",
+                    "the program ended without this act",
+                )
             self._unread.pop(slot, None)
         for slot in [each for each in list(self._begun) if unfinished and each.startswith(path)]:
             del self._begun[slot]
@@ -161,11 +189,17 @@ class Journal:
         """Whether there are recorded answers that the program has not taken yet."""
         return bool(self._unread)
 
-    def take(self, slot: str, kind: EntryKind, question: str | Request, call_id: str | None = None) -> Entry | None:
+    def take(
+        self,
+        slot: str,
+        kind: EntryKind,
+        question: str | Request,
+        call_id: str | None = None,
+    ) -> Entry | None:
         """The answer recorded at a slot, or None; raises `ReplayMismatchError` if it answers another act.
 
-        A model's answer fits any request. A result fits if it belongs to the same call: one with equal arguments, or the model's call with
-        the id `call_id`. Remaining differences are noted.
+        A model's answer fits any request. A result fits if it belongs to the same call: one with
+        equal arguments, or the model's call with the id `call_id`. Remaining differences are noted.
         """
         if not self._unread:
             return None
@@ -177,13 +211,23 @@ class Journal:
         if entry.kind == kind and entry.digest == digest:
             return entry
         result_id = entry.value.call_id if entry.kind == "result" else None
-        if not answers_act(entry.kind, entry.digest, kind, digest, is_same_call=call_id is not None and result_id == call_id):
+        if not answers_act(
+            entry.kind,
+            entry.digest,
+            kind,
+            digest,
+            is_same_call=call_id is not None and result_id == call_id,
+        ):
             self._unread[slot] = entry
             self.differs(slot, f"{entry.kind} {entry.digest}", f"{kind} {digest}")
             return None
         if entry.digest != digest:
             # Only the first request that differs: all later ones contain it.
-            self.note_drift("model request" if kind == "model" else f"{kind} at {slot}", entry.digest, digest)
+            self.note_drift(
+                "model request" if kind == "model" else f"{kind} at {slot}",
+                entry.digest,
+                digest,
+            )
         return entry
 
     def take_decision(self, slot: str) -> Entry | None:
@@ -217,7 +261,11 @@ class Journal:
 
     def _drop(self, slots: list[str]) -> None:
         gone, self._by_frame = set(slots), None
-        for slot in [each for each in {**self._unread, **self._begun} if each in gone or _below_any(each, gone)]:
+        for slot in [
+            each
+            for each in {**self._unread, **self._begun}
+            if each in gone or _below_any(each, gone)
+        ]:
             entry, starts = self._unread.pop(slot, None), self._begun.pop(slot, [])
             self._leave(entry)
             if slot in gone and entry is not None and entry.kind == "result":
@@ -241,7 +289,10 @@ class Journal:
 
     def _note(self) -> Entry:
         number = sum(entry.kind == "migrated" for entry in self.entries)
-        value = {"differs": {what: [*each] for what, each in self.drift.items()}, "dropped": self.dropped}
+        value = {
+            "differs": {what: [*each] for what, each in self.drift.items()},
+            "dropped": self.dropped,
+        }
         note = Entry(f"migrated#{number}", "migrated", "", value)
         if self.on_note is not None:
             self.on_note(self.drift)
@@ -251,7 +302,11 @@ class Journal:
 
     def turn(self, path: str, act: int) -> tuple[list[tuple[str, Entry]], bool]:
         """The entries of calls, by slot, from this act of a frame up to its next model answer; and whether there is such an answer."""
-        found = [(at, starts[-1]) for at, starts in list(self._begun.items()) if _act_of(at, path) >= act and at not in self._dispatched]
+        found = [
+            (at, starts[-1])
+            for at, starts in list(self._begun.items())
+            if _act_of(at, path) >= act and at not in self._dispatched
+        ]
         acts = self._left_in(path)
         for _, slot in acts[bisect_left(acts, (act, "")) :]:
             entry = self._unread.get(slot)
@@ -270,7 +325,9 @@ class Journal:
         """An untaken answer to this act of a frame or a later one: while there is one, the frame is replaying."""
         acts = self._left_in(path)
         with self._looking:
-            while acts and acts[-1][1] not in self._unread:  # drop each once: a replay of n steps then takes n looks, not n * n
+            while (
+                acts and acts[-1][1] not in self._unread
+            ):  # drop each once: a replay of n steps then takes n looks, not n * n
                 acts.pop()
             last, slot = acts[-1] if acts else (-1, "")
             return self._unread.get(slot) if last >= act else None
@@ -283,23 +340,32 @@ class Journal:
 
     def _acts_left(self) -> dict[str, list[tuple[int, str]]]:
         found: dict[str, list[tuple[int, str]]] = {}
-        for slot, entry in list(self._unread.items()):  # a copy: other branches take answers meanwhile, from other threads
+        for slot, entry in list(
+            self._unread.items(),
+        ):  # a copy: other branches take answers meanwhile, from other threads
             path = slot[: slot.rfind("/") + 1]
             act = _act_of(slot, path)
-            if act >= 0 and (entry.kind != "once" or not slot.endswith("?")):  # a record of a question (`3.0?`) is not an answer
+            if act >= 0 and (
+                entry.kind != "once" or not slot.endswith("?")
+            ):  # a record of a question (`3.0?`) is not an answer
                 found.setdefault(path, []).append((act, slot))
         for acts in found.values():
             acts.sort()
         return found
 
     def _refuse_gap(self, slot: str, found: str) -> None:
-        # Acts of a frame come in order: an unanswered act before an answered one means that the program has changed.
+        # Acts of a frame come in order: an unanswered act before an answered one means that the
+        # program has changed.
         act = _act_of(slot, path := slot[: slot.rfind("/") + 1])
         later = self.ahead(path, act + 1)
         if later is not None:  # show the next one, not the last
             left = [each for number, each in self._acts_left().get(path, ()) if number > act]
             later = self._unread.get(left[0], later) if left else later
-        if later is None and "." in slot[len(path) :] and (alone := self._unread.get(f"{path}{act}")) is not None:
+        if (
+            later is None
+            and "." in slot[len(path) :]
+            and (alone := self._unread.get(f"{path}{act}")) is not None
+        ):
             later = alone
         if later is not None:
             self.differs(slot, f"{later.kind} {later.digest} at {later.slot}", found)
@@ -312,8 +378,16 @@ class Journal:
 
     def _unsettled(self) -> list[tuple[str, Entry]]:
         """The calls that an earlier execution began, that have no result, and that this one has not begun again."""
-        done = {entry.slot for entry in self.entries if entry.kind in {"result", "once"}} if self._begun else set[str]()
-        begun = [(slot, starts[-1]) for slot, starts in list(self._begun.items()) if slot not in done and slot not in self._dispatched]
+        done = (
+            {entry.slot for entry in self.entries if entry.kind in {"result", "once"}}
+            if self._begun
+            else set[str]()
+        )
+        begun = [
+            (slot, starts[-1])
+            for slot, starts in list(self._begun.items())
+            if slot not in done and slot not in self._dispatched
+        ]
         return [each for each in begun if not _below_any(each[0], done)]
 
     def __eq__(self, other: object) -> bool:
@@ -330,7 +404,9 @@ class Journal:
 
 
 def _below_any(slot: str, done: set[str]) -> bool:
-    if "?" in slot and slot.partition("?")[0] in done:  # a person's decision about a call that a crash interrupted
+    if (
+        "?" in slot and slot.partition("?")[0] in done
+    ):  # a person's decision about a call that a crash interrupted
         return True
     at = slot.find("/")
     while at >= 0:

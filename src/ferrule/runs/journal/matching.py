@@ -1,15 +1,16 @@
 """Decides in a replay whether a recorded entry answers the program's current act, although the digest of the act has changed.
 
-The digest of an act is short text: `pay {"to": "ada"}` for a call, `confirm pay {"to": "ada"}` for the question whether it may run,
-`clock` for the time that was read. The digest of a model request is not compared: prompts may change while a run waits.
+The digest of an act is short text: `pay {"to": "ada"}` for a call, `confirm pay {"to": "ada"}` for
+the question whether it may run, `clock` for the time that was read. The digest of a model request
+is not compared: prompts may change while a run waits.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ferrule.values.encoding.encode import from_json
-from ferrule.values.encoding.pattern import pattern
+from ferrule.encoding.encode import from_json
+from ferrule.encoding.pattern import pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,8 +21,8 @@ _ARGUMENTS = pattern(r" (?=[\[{])")
 def answers_act(recorded: str, then: str, kind: str, now: str, *, is_same_call: bool) -> bool:
     """Whether an entry of the kind `recorded` with the digest `then` answers an act of the kind `kind` with the digest `now`.
 
-    A call of the same tool with other arguments is another act, unless it is the same call of the model (`is_same_call`): then only
-    the way in which its arguments are read has changed.
+    A call of the same tool with other arguments is another act, unless it is the same call of the
+    model (`is_same_call`): then only the way in which its arguments are read has changed.
     """
     if kind == "model":
         return recorded in {"model", "failure", "limit"}
@@ -47,5 +48,6 @@ def equal_arguments(digest: str, args: Mapping[str, Any]) -> int:
 
 def _name_of(digest: str) -> str:
     found = _ARGUMENTS.split(digest, maxsplit=1)[0]
-    # A call that waits for approval may no longer fit its tool: the question then asks how to migrate it.
+    # A call that waits for approval may no longer fit its tool: the question then asks how to
+    # migrate it.
     return found.replace("migration ", "confirm ", 1) if found.startswith("migration ") else found

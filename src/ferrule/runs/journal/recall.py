@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ferrule.values.confirmation.question import names_of_programs
-from ferrule.values.encoding.stored import parse_json
-from ferrule.values.run import event as events
+from ferrule import events
+from ferrule.approval.question import names_of_programs
+from ferrule.encoding.stored import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 def recalled_events(entries: list[Entry]) -> Iterator[events.Event]:
     """The events whose content is in the journal (model calls, tool calls, changed programs), each with its path and depth."""
-    ids: dict[str, str | None] = {entry.slot: entry.value.call_id for entry in entries if entry.kind == "result"}
+    ids: dict[str, str | None] = {
+        entry.slot: entry.value.call_id for entry in entries if entry.kind == "result"
+    }
     for entry in entries:
         event = _event(entry, ids.get(entry.slot))
         if event is not None:
@@ -49,6 +51,8 @@ def _event(entry: Entry, call_id: str | None) -> events.Event | None:
 
 
 def _call(entry: Entry, call_id: str | None) -> ToolCall:
-    from ferrule.values.calls.call import ToolCall  # late: a list of runs, which reads digests, needs no pydantic
+    from ferrule.values.calls.call import (
+        ToolCall,
+    )  # late: a list of runs, which reads digests, needs no pydantic
 
     return ToolCall.unchecked(*named_call(entry.digest), call_id)

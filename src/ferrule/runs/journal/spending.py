@@ -23,7 +23,11 @@ def spent(entries: Iterable[Entry]) -> Usage:
 
 def spending(entries: Iterable[Entry]) -> Callable[[], Usage]:
     """A function that sums the answers so far when it is called: few readers of a prediction need the sum."""
-    answers = [(entry.value.model, entry.value.usage, entry.value.cost) for entry in entries if entry.kind == "model"]
+    answers = [
+        (entry.value.model, entry.value.usage, entry.value.cost)
+        for entry in entries
+        if entry.kind == "model"
+    ]
     return partial(_total, answers)
 
 
@@ -41,4 +45,8 @@ def _total(answers: Sequence[Answer]) -> Usage:
 
 def _sum(answers: Sequence[Answer], by_model: dict[str, Usage]) -> Usage:
     cost = total_cost([cost for _, _, cost in answers])
-    return Usage(*map(sum, zip(*[usage.counts for _, usage, _ in answers], strict=True)), cost=cost, by_model=by_model)
+    return Usage(
+        *map(sum, zip(*[usage.counts for _, usage, _ in answers], strict=True)),
+        cost=cost,
+        by_model=by_model,
+    )

@@ -1,7 +1,8 @@
 """A run as a JSON document: its head, which is everything except the journal.
 
-In: a `RunState`. Out: a head as JSON data, and a `RunState` filled from one. Inputs are stored as JSON and read back as the types that
-the program declares. An input that would not come back equal raises when the run starts, not when it is resumed.
+In: a `RunState`. Out: a head as JSON data, and a `RunState` filled from one. Inputs are stored as
+JSON and read back as the types that the program declares. An input that would not come back equal
+raises when the run starts, not when it is resumed.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 from pydantic import BaseModel
 
+from ferrule.encoding.encode import SCALARS, digest_of, is_exact, json_bytes, jsonable
+from ferrule.encoding.stored import reading
 from ferrule.errors import ReplayMismatchError, RunError, StoreError, shown
+from ferrule.forms import usage_form
 from ferrule.models.providers import check_saved
+from ferrule.record import MutableRecord, Record, fields_of
 from ferrule.runs.journal.encode import (
     PART_NAMES,
     PARTS,
@@ -29,16 +34,12 @@ from ferrule.runs.journal.encode import (
 from ferrule.runs.journal.spending import spent
 from ferrule.runs.limits import Limits
 from ferrule.runs.store.fingerprint import differences, program_fingerprint
+from ferrule.schema.iterables import eager_validators
 from ferrule.tools.definition.deps import bind_arguments
 from ferrule.tools.tool import Tool
 from ferrule.values.content.convert import marked_parts, read_marked
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.conversation.history import History
-from ferrule.values.encoding.encode import SCALARS, digest_of, is_exact, json_bytes, jsonable
-from ferrule.values.encoding.stored import reading
-from ferrule.values.record import MutableRecord, Record, fields_of
-from ferrule.values.run.forms import usage_form
-from ferrule.values.schema.iterables import eager_validators
 from ferrule.values.signatures.fields import adapter_of, input_check
 from ferrule.values.typed import plan_of
 
@@ -59,7 +60,9 @@ def inputs_form(run: RunState) -> dict[str, Any]:
     _check_config(run)
     return {
         "args": [_input_form(run.program, k, value) for k, value in enumerate(run.args)],
-        "inputs": {name: _input_form(run.program, name, value) for name, value in run.inputs.items()},
+        "inputs": {
+            name: _input_form(run.program, name, value) for name, value in run.inputs.items()
+        },
     }
 
 
@@ -74,35 +77,65 @@ def head_form(run: RunState, given: Mapping[str, Any]) -> dict[str, Any]:
         "key": run.key.hex(),
         "status": run.status,
         "error": error_facts(run.error) if run.error is not None else None,
-        **({"usage": usage_form(usage)} if (usage := spent(run.journal.entries)) != _NONE_SPENT else {}),
+        **(
+            {"usage": usage_form(usage)}
+            if (usage := spent(run.journal.entries)) != _NONE_SPENT
+            else {}
+        ),
         **({"notes": dict(run.notes)} if run.notes else {}),
         "questions": [record_form(question) for question in run.pending],
-        # Decisions on a stored run are only in its store, where each is used once: a copy does not contain them.
-        "answers": [record_form(each) for each in run.answers.values() if run.persistence is None or each.kind == "revoke"],
+        # Decisions on a stored run are only in its store, where each is used once: a copy does not
+        # contain them.
+        "answers": [
+            record_form(each)
+            for each in run.answers.values()
+            if run.persistence is None or each.kind == "revoke"
+        ],
     }
 
 
-def check_head(head: Mapping[str, Any], program: Program, *, migrate: bool | str) -> dict[str, tuple[str, str]]:
+def check_head(
+    head: Mapping[str, Any],
+    program: Program,
+    *,
+    migrate: bool | str,
+) -> dict[str, tuple[str, str]]:
     """Check a head; returns how the program differs from the stored one.
 
-    Raises `StoreError` if this ferrule cannot read it. Without `migrate`, raises `ReplayMismatchError` for a program of another class, or
-    one that no longer takes the inputs of the run.
+    Raises `StoreError` if this ferrule cannot read it. Without `migrate`, raises
+    `ReplayMismatchError` for a program of another class, or one that no longer takes the inputs of
+    the run.
     """
     if head.get("ferrule_run") != _VERSION:
-        raise StoreError(f"This run has version {head.get('ferrule_run')!r}; this ferrule reads version {_VERSION}. Use a newer ferrule.")
+        raise StoreError(
+            f"This run has version {head.get('ferrule_run')!r}; this ferrule reads version {_VERSION}. Use a newer ferrule.",
+        )
     kinds = {"id": str, "key": str, "args": list, "inputs": dict}
-    if not all(isinstance(head.get(name), kind) for name, kind in kinds.items()) or head.get("status") not in _STATUSES:
+    if (
+        not all(isinstance(head.get(name), kind) for name, kind in kinds.items())
+        or head.get("status") not in _STATUSES
+    ):
         raise StoreError(f"This is not the head of a run: found {shown(head)}.")
     if head.get("redacted"):
-        raise StoreError(f"The run {head['id']} was redacted: its inputs and its journal were removed.")
+        raise StoreError(
+            f"The run {head['id']} was redacted: its inputs and its journal were removed.",
+        )
     differs = differences(head.get("fingerprint"), program)
     plan = plan_of(program)
     fields = plan.inputs if plan is not None else {}
     for what, (then, now) in () if migrate else differs.items():
-        lost = [name for name in head["inputs"] if fields and name not in fields and _is_input(name, then)]
+        lost = [
+            name
+            for name in head["inputs"]
+            if fields and name not in fields and _is_input(name, then)
+        ]
         if what == "program" or (lost and what.startswith("signature ")):
             why = f"; no input `{lost[0]}`" if lost else ""
-            raise ReplayMismatchError("start", f"{what} {then}", f"{what} {now}{why}; `migrate=True` tries anyway")
+            raise ReplayMismatchError(
+                "start",
+                f"{what} {then}",
+                f"{what} {now}{why}; `migrate=True` tries anyway",
+            )
     return differs
 
 
@@ -110,12 +143,20 @@ def _is_input(name: str, signature: str) -> bool:
     return re.search(rf"\b{re.escape(name)}\b", signature.partition("->")[0]) is not None
 
 
-def read_inputs(head: Mapping[str, Any], program: Program, tools: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def read_inputs(
+    head: Mapping[str, Any],
+    program: Program,
+    tools: Iterable[Any],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The positional arguments and inputs of a run, as passed to the program. `tools`: the tools named in the inputs, in any version."""
     at_hand = {tool.name: tool for tool in map(Tool.of, tools)}
     with reading(f"The inputs of the run {head['id']}"):
-        args = tuple([_read_input(program, k, form, at_hand) for k, form in enumerate(head["args"])])
-        return args, {name: _read_input(program, name, form, at_hand) for name, form in head["inputs"].items()}
+        args = tuple(
+            [_read_input(program, k, form, at_hand) for k, form in enumerate(head["args"])],
+        )
+        return args, {
+            name: _read_input(program, name, form, at_hand) for name, form in head["inputs"].items()
+        }
 
 
 def check_inputs(program: Program, args: Sequence[Any], inputs: Mapping[str, Any]) -> None:
@@ -126,7 +167,11 @@ def check_inputs(program: Program, args: Sequence[Any], inputs: Mapping[str, Any
             bind_arguments(forward, args, inputs)
         except TypeError as error:
             found = f"{program.name}.{forward.__name__}{inspect.signature(forward)}: {error}; `migrate=True` tries anyway"
-            raise ReplayMismatchError("start", f"the inputs {[*range(len(args)), *inputs]}", found) from None
+            raise ReplayMismatchError(
+                "start",
+                f"the inputs {[*range(len(args)), *inputs]}",
+                found,
+            ) from None
 
 
 @reading("The head of a run")
@@ -138,11 +183,17 @@ def restore(run: RunState, head: Mapping[str, Any]) -> None:
     run.error = read_error(head["error"]) if head["error"] is not None else None
     run.pending = tuple(map(read_question, head["questions"]))
     run.asked = tuple(map(read_question, head.get("asked", head["questions"])))
-    run.answers = {decision.question_id: decision for decision in map(read_decision, head["answers"])}
-    run.decisions = [*(entry.value for entry in run.journal.entries if entry.kind == "decision"), *run.answers.values()]
+    run.answers = {
+        decision.question_id: decision for decision in map(read_decision, head["answers"])
+    }
+    run.decisions = [
+        *(entry.value for entry in run.journal.entries if entry.kind == "decision"),
+        *run.answers.values(),
+    ]
 
 
-# -- inputs --------------------------------------------------------------------------------------------------------
+# -- inputs
+# --------------------------------------------------------------------------------------------------------
 
 
 class _NeedsType(Exception):  # noqa: N818  a signal within this module, not an error
@@ -219,7 +270,9 @@ def _is_same(value: Any, again: Any) -> bool:
     kind = cast("Any", type(value))
     if type(again) is not kind:
         return False
-    if hasattr(kind, "get_secret_value") or kind is History:  # a history is compared by content, as messages or as turns
+    if (
+        hasattr(kind, "get_secret_value") or kind is History
+    ):  # a history is compared by content, as messages or as turns
         return True
     if isinstance(value, (list, tuple)):
         pairs: Any = zip(cast("Any", value), again, strict=True)
@@ -227,10 +280,14 @@ def _is_same(value: Any, again: Any) -> bool:
     parts = _parts(value)
     if parts is not None:
         others = _parts(again)
-        return others is not None and parts.keys() == others.keys() and all(_is_same(each, others[key]) for key, each in parts.items())
+        return (
+            others is not None
+            and parts.keys() == others.keys()
+            and all(_is_same(each, others[key]) for key, each in parts.items())
+        )
     if kind.__eq__ is object.__eq__:  # only the JSON can be compared
         return True
-    return bool(value == again or (value != value and again != again))  # noqa: PLR0124  NaN, of any number type
+    return bool(value == again or (value != value and again != again))
 
 
 def _parts(value: Any) -> dict[Any, Any] | None:
@@ -242,7 +299,11 @@ def _parts(value: Any) -> dict[Any, Any] | None:
         return dict(cast("Mapping[Any, Any]", value))
     if isinstance(value, (Record, MutableRecord)):
         return fields_of(value)
-    names: Mapping[str, Any] | None = getattr(cast("Any", type(value)), "__dataclass_fields__", None)
+    names: Mapping[str, Any] | None = getattr(
+        cast("Any", type(value)),
+        "__dataclass_fields__",
+        None,
+    )
     return {name: getattr(value, name, None) for name in names} if names is not None else None
 
 
@@ -257,14 +318,18 @@ def _read_input(program: Program, name: str | int, form: Any, tools: Mapping[str
         case None:
             return {key: _read_input(program, name, each, tools) for key, each in found.items()}
         case "dict":
-            return {key: _read_input(program, name, each, tools) for key, each in rest["value"].items()}
+            return {
+                key: _read_input(program, name, each, tools) for key, each in rest["value"].items()
+            }
         case "typed":
             as_values, as_json = _readers(program, name)
             value = read_marked(rest["value"])
             try:
                 return as_values(value)
             except ValueError as refusal:
-                with suppress(ValueError):  # a strict model reads dates, tuples and enums only as JSON
+                with suppress(
+                    ValueError,
+                ):  # a strict model reads dates, tuples and enums only as JSON
                     return as_json(json_bytes(value))
                 raise refusal from None
         case "history":
@@ -280,11 +345,16 @@ def _read_input(program: Program, name: str | int, form: Any, tools: Mapping[str
 def _tool(form: Mapping[str, Any], tools: Mapping[str, Tool]) -> Tool:
     tool = tools.get(form["name"])
     if tool is None:
-        raise RunError(f"The run was started with the tool `{form['name']}` as an input. Pass it: Run.load(..., tools=[...]).")
+        raise RunError(
+            f"The run was started with the tool `{form['name']}` as an input. Pass it: Run.load(..., tools=[...]).",
+        )
     return tool
 
 
-def _readers(program: Program, name: str | int) -> tuple[Callable[[Any], Any], Callable[[bytes], Any]]:
+def _readers(
+    program: Program,
+    name: str | int,
+) -> tuple[Callable[[Any], Any], Callable[[bytes], Any]]:
     """Functions that read an input, from JSON data and from JSON text, as the type that the signature, or `forward`, declares."""
     signature = getattr(program, "signature", None)
     field = signature.plan.inputs.get(name) if signature is not None else None
@@ -299,8 +369,14 @@ def _readers(program: Program, name: str | int) -> tuple[Callable[[Any], Any], C
     from pydantic import PydanticUserError, TypeAdapter
 
     try:
-        kind = get_type_hints(method)[names[name] if isinstance(name, int) and name < len(names) else str(name)]
+        kind = get_type_hints(method)[
+            names[name] if isinstance(name, int) and name < len(names) else str(name)
+        ]
         adapter: TypeAdapter[Any] = TypeAdapter(kind)
-    except (KeyError, NameError, PydanticUserError) as error:  # no type, one that only type checkers see, or one that is not data
+    except (
+        KeyError,
+        NameError,
+        PydanticUserError,
+    ) as error:  # no type, one that only type checkers see, or one that is not data
         raise RunError(f"`{program.name}` declares no type for `{name}`.") from error
     return adapter.validate_python, adapter.validate_json

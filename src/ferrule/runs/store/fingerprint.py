@@ -7,8 +7,8 @@ from itertools import islice, product
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
-from ferrule.values.encoding.encode import digest_of, repr_text
-from ferrule.values.encoding.stored import reading
+from ferrule.encoding.encode import digest_of, repr_text
+from ferrule.encoding.stored import reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,13 +20,17 @@ _MOST_SPELLINGS = 4096
 
 def program_fingerprint(program: Program) -> dict[str, Any]:
     """`{"program": class, "predictors": {path: {"signature", "digest", "tools": {name: digest}}}}`."""
-    # Not the module: a program defined in a script is in `__main__` there, but in another module when another process imports it.
+    # Not the module: a program defined in a script is in `__main__` there, but in another module
+    # when another process imports it.
     found: dict[str, Any] = {"program": type(program).__qualname__, "predictors": {}}
     for path, predictor in _predictors(program):
         signature = predictor.signature
         found["predictors"][path] = {
             "signature": signature.signature,
-            "digest": signature.kept(_own_digest, partial(_own_digest, signature)),  # a stored run needs it twice
+            "digest": signature.kept(
+                _own_digest,
+                partial(_own_digest, signature),
+            ),  # a stored run needs it twice
             "tools": {name: digest_of(tool.declaration) for name, tool in predictor.tools.items()},
         }
     return found
@@ -52,12 +56,18 @@ def _differences(then: Any, now: dict[str, Any], program: Program) -> dict[str, 
     if then == now:
         return {}
     before, after = _lines(then), _lines(now)
-    both = {key: (before.get(key, "absent"), after.get(key, "absent")) for key in {**before, **after}}
+    both = {
+        key: (before.get(key, "absent"), after.get(key, "absent")) for key in {**before, **after}
+    }
     return {key: (old, new) for key, (old, new) in both.items() if old != new}
 
 
 def _predictors(program: Program) -> Sequence[tuple[str, Any]]:
-    named: Callable[[], Sequence[tuple[str, Any]]] | None = getattr(program, "named_predictors", None)
+    named: Callable[[], Sequence[tuple[str, Any]]] | None = getattr(
+        program,
+        "named_predictors",
+        None,
+    )
     return named() if named is not None else ()
 
 
@@ -72,7 +82,10 @@ def _digest(signature: Any, annotations: Sequence[str]) -> str:
 
 def _digests(signature: Any) -> Iterator[str]:
     """The digests that a signature has on any Python: from 3.14 on, `Optional[int]` and `int | None` are one type with one text."""
-    spellings = [[repr(field.annotation), *_spellings(field.annotation)] for field in signature.plan.fields.values()]
+    spellings = [
+        [repr(field.annotation), *_spellings(field.annotation)]
+        for field in signature.plan.fields.values()
+    ]
     return (_digest(signature, each) for each in islice(product(*spellings), _MOST_SPELLINGS))
 
 
@@ -85,8 +98,15 @@ def _spellings(kind: Any) -> list[str]:
         if is_union:
             some = [text for text, arg in zip(texts, args, strict=True) if arg is not NoneType]
             is_optional = len(some) == 1  # and None
-            inside = ["NoneType" if arg is NoneType else text for text, arg in zip(texts, args, strict=True)]
-            found.append(f"typing.Optional[{some[0]}]" if is_optional else f"typing.Union[{', '.join(inside)}]")
+            inside = [
+                "NoneType" if arg is NoneType else text
+                for text, arg in zip(texts, args, strict=True)
+            ]
+            found.append(
+                f"typing.Optional[{some[0]}]"
+                if is_optional
+                else f"typing.Union[{', '.join(inside)}]",
+            )
             found.append(" | ".join("None" if each == "NoneType" else each for each in inside))
         else:
             found.append(_with_arguments(own, args, texts))
@@ -108,5 +128,7 @@ def _lines(side: Any) -> dict[str, str]:
     lines: dict[str, str] = {"program": str(side["program"])}
     for path, predictor in side["predictors"].items():
         lines[f"signature of `{path}`"] = f"({predictor['signature']}) {predictor['digest']}"
-        lines.update({f"tool `{name}` of `{path}`": digest for name, digest in predictor["tools"].items()})
+        lines.update(
+            {f"tool `{name}` of `{path}`": digest for name, digest in predictor["tools"].items()},
+        )
     return lines

@@ -1,8 +1,9 @@
 """Leases: the names of their owners, from which another process can tell whether the owner is dead; and the leases of this process.
 
-A lease is *held* while its `Lease` object lives. The execution has that object; if it goes away without giving the lease back (Ctrl-C, a
-coroutine that was never finished), the lease is *left*: no work is done under it. It stays known until it is given back or taken again,
-because no process has died.
+A lease is *held* while its `Lease` object lives. The execution has that object; if it goes away
+without giving the lease back (Ctrl-C, a coroutine that was never finished), the lease is *left*: no
+work is done under it. It stays known until it is given back or taken again, because no process has
+died.
 """
 
 from __future__ import annotations
@@ -27,17 +28,27 @@ if TYPE_CHECKING:
 
 def check_leasing(lease_s: Any, max_recoveries: Any) -> None:
     """Raise `ConfigurationError` for options of a store with which no lease could be held, or no run be recovered."""
-    if not (isinstance(lease_s, int | float) and not isinstance(lease_s, bool) and 0 < lease_s < math.inf):
-        raise ConfigurationError(f"`lease_s` is a number of seconds above 0; found {shown(lease_s)}.")
+    if not (
+        isinstance(lease_s, int | float)
+        and not isinstance(lease_s, bool)
+        and 0 < lease_s < math.inf
+    ):
+        raise ConfigurationError(
+            f"`lease_s` is a number of seconds above 0; found {shown(lease_s)}.",
+        )
     if type(max_recoveries) is not int or max_recoveries < 0:
-        raise ConfigurationError(f"`max_recoveries` is a whole number, 0 or more; found {shown(max_recoveries)}.")
+        raise ConfigurationError(
+            f"`max_recoveries` is a whole number, 0 or more; found {shown(max_recoveries)}.",
+        )
 
 
 def taken_by(owner: str, run_id: str, *, is_here: bool, own: str, for_s: float) -> RunTakenError:
     """The error for a run that its owner executes: another `Run` of this process (`is_here`), or another process. `own` is our name."""
     what = f"is at work on the run {run_id!r} ({owner})"
     if is_here:
-        return RunTakenError(f"This process {what}, in another `Run` with this id. Wait until that one pauses or ends.")
+        return RunTakenError(
+            f"This process {what}, in another `Run` with this id. Wait until that one pauses or ends.",
+        )
     whose = "An earlier process with the id of this one" if owner == own else "Another process"
     return RunTakenError(f"{whose} {what}; its lease ends in {for_s:.0f} s unless renewed.")
 
@@ -57,7 +68,11 @@ class Leases:
         """Count a lease as held. Call it before the lease is committed, so that no other thread takes it for one that was left."""
         key = (lease.run_id, lease.token)
         # Garbage collection may call this at any point of any thread.
-        self._held[key] = ref(lease, lambda _, key=key, dropped=self._dropped: dropped.append(key)), clock, lease_s
+        self._held[key] = (
+            ref(lease, lambda _, key=key, dropped=self._dropped: dropped.append(key)),
+            clock,
+            lease_s,
+        )
 
     def let_go(self, lease: Lease) -> None:
         """Count a lease as left: no longer held, and not given back yet."""
@@ -71,7 +86,10 @@ class Leases:
 
     def held(self) -> list[tuple[str, int, float]]:
         """Run, token and new end of each lease to renew. Call `left()` first."""
-        return [(run_id, token, clock() + lease_s) for (run_id, token), (_, clock, lease_s) in list(self._held.items())]
+        return [
+            (run_id, token, clock() + lease_s)
+            for (run_id, token), (_, clock, lease_s) in list(self._held.items())
+        ]
 
     def left(self) -> list[tuple[str, int]]:
         """Run and token of each lease to give back. Each is returned only once; a later `take` of its run still finds it."""
@@ -99,7 +117,13 @@ class Leases:
     def knows(self, run_id: str, token: int) -> bool | None:
         """Whether a lease is held; None if this process never had it."""
         found = self._held.get((run_id, token))
-        return found[0]() is not None if found is not None else False if (run_id, token) in self._left else None
+        return (
+            found[0]() is not None
+            if found is not None
+            else False
+            if (run_id, token) in self._left
+            else None
+        )
 
 
 def is_held(run_id: str, token: int) -> bool | None:
@@ -141,8 +165,13 @@ def _is_zombie(pid: str) -> bool:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
-    state, *rest = stat.rpartition(")")[2].split()  # the program name before it may contain any character
-    return state in {"Z", "X"} and rest[16] in {"0", "1"}  # with more threads, only the main thread has ended
+    state, *rest = stat.rpartition(")")[
+        2
+    ].split()  # the program name before it may contain any character
+    return state in {"Z", "X"} and rest[16] in {
+        "0",
+        "1",
+    }  # with more threads, only the main thread has ended
 
 
 @lru_cache(maxsize=1)

@@ -1,7 +1,8 @@
 """`SQLStore`: the rules of a store, in SQL that SQLite and Postgres share.
 
-A subclass provides the connections, the transactions, the clock, and the check whether an owner is alive. Statements have `?` for values.
-A transaction that writes first reads its run with `_row` and `_LOCK`, so that transactions on the same run follow each other.
+A subclass provides the connections, the transactions, the clock, and the check whether an owner is
+alive. Statements have `?` for values. A transaction that writes first reads its run with `_row` and
+`_LOCK`, so that transactions on the same run follow each other.
 """
 
 from __future__ import annotations
@@ -11,29 +12,40 @@ from contextlib import suppress
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
+from ferrule.approval.question import check_second
+from ferrule.encoding.encode import json_text
+from ferrule.encoding.stored import parse_json, parse_object, reading
 from ferrule.errors import DecisionError, StoreError
 from ferrule.runs.protocols import Lease, Order, Stored, check_page, check_pruning
-from ferrule.runs.store.fencing import MOST_ENTRIES, cancel_at_rest, fence, give_back, insert, is_decided, park, rest
+from ferrule.runs.store.fencing import (
+    MOST_ENTRIES,
+    cancel_at_rest,
+    fence,
+    give_back,
+    insert,
+    is_decided,
+    park,
+    rest,
+)
 from ferrule.runs.store.lease import is_held, taken_by
 from ferrule.runs.store.listing import condition, decision_in, summaries, written
-from ferrule.values.confirmation.question import check_second
-from ferrule.values.encoding.encode import json_text
-from ferrule.values.encoding.stored import parse_json, parse_object, reading
 
 if TYPE_CHECKING:
     import builtins
     from collections.abc import Callable, Iterable
 
+    from ferrule.approval.question import Decision
     from ferrule.runs.protocols import Summary
     from ferrule.runs.store.lease import Leases
     from ferrule.runs.store.listing import Written
-    from ferrule.values.confirmation.question import Decision
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _writes(method: Callable[Concatenate[SQLStore, Any, P], R]) -> Callable[Concatenate[SQLStore, P], R]:
+def _writes(
+    method: Callable[Concatenate[SQLStore, Any, P], R],
+) -> Callable[Concatenate[SQLStore, P], R]:
     """Make a method run in one transaction; it gets the connection as its first argument."""
 
     @wraps(method)
@@ -104,17 +116,28 @@ class SQLStore:
         """For how many seconds to take over no run: after a break that cut off all processes, a live owner may not be back yet."""
         return 0.0
 
-    def _call_worker(self, db: Any, run_id: str, order: Order = Order(), *, after_s: float | None = None) -> None:  # noqa: B008  frozen
+    def _call_worker(
+        self,
+        db: Any,
+        run_id: str,
+        order: Order = Order(),  # noqa: B008  frozen
+        *,
+        after_s: float | None = None,
+    ) -> None:
         """In this transaction, call a worker for a run at rest that has work, or will have it after `after_s`; needs an engine."""
 
     def _purge(self) -> None:
         """After runs were deleted, remove what is left of them outside the tables."""
 
-    # -- the rules -------------------------------------------------------------------------------------------------
+    # -- the rules
+    # -------------------------------------------------------------------------------------------------
 
     def create(self, run_id: str, *, program: str, head: str) -> Lease:
         """See `Store`."""
-        lease = Lease(run_id, secrets.randbits(62))  # random: the process of a deleted run with this id must not write here
+        lease = Lease(
+            run_id,
+            secrets.randbits(62),
+        )  # random: the process of a deleted run with this id must not write here
         try:
             self._create(lease, program, head)
             self._watch()
@@ -133,15 +156,28 @@ class SQLStore:
     def submit(self, db: Any, run_id: str, *, program: str, head: str, order: Order) -> None:
         """See `Store`."""
         if order != Order() and self.engine is None:
-            raise StoreError(f"`priority`, `delay_s` and `queue_key` need an engine; the store {self._name!r} has none.")
-        insert(db, self._name, Lease(run_id, secrets.randbits(62)), self._now(db), program=program, status="queued", head=head)
+            raise StoreError(
+                f"`priority`, `delay_s` and `queue_key` need an engine; the store {self._name!r} has none.",
+            )
+        insert(
+            db,
+            self._name,
+            Lease(run_id, secrets.randbits(62)),
+            self._now(db),
+            program=program,
+            status="queued",
+            head=head,
+        )
         self._call_worker(db, run_id, order)
 
     @_writes
     def put_off(self, db: Any, run_id: str, why: str) -> None:
         """See `Store`."""
         values = json_text({"type": "StoreError", "text": why}), self._now(db), run_id
-        db.execute("UPDATE runs SET error = ?, updated_at = ? WHERE id = ? AND owner IS NULL", values)
+        db.execute(
+            "UPDATE runs SET error = ?, updated_at = ? WHERE id = ? AND owner IS NULL",
+            values,
+        )
 
     def take(self, run_id: str, *, after: int) -> Stored:
         """See `Store`. Marks a run whose process died too often as failed, and raises `StoreError` for it."""
@@ -168,11 +204,26 @@ class SQLStore:
     def _take(self, db: Any, run_id: str, after: int, taken: list[tuple[Lease, Stored]]) -> int:
         """Put the run with its lease into `taken`, unless it is marked as failed; returns how often it was recovered."""
         now = self._now(db)
-        status, owner, token, recoveries, head, no = self._row(db, run_id, "status, owner, token, recoveries, head, no", self._LOCK)
+        status, owner, token, recoveries, head, no = self._row(
+            db,
+            run_id,
+            "status, owner, token, recoveries, head, no",
+            self._LOCK,
+        )
         is_own = is_held(run_id, token) if owner == self._owner else None
         until = self._row(db, run_id, self._UNTIL)[0] if owner is not None else None
-        if owner is not None and is_own is not False and (self._is_alive(owner, until, now) or self._settles_s()):
-            raise taken_by(owner, run_id, is_here=bool(is_own), own=self._owner, for_s=max((until or 0) - now, self._settles_s()))
+        if (
+            owner is not None
+            and is_own is not False
+            and (self._is_alive(owner, until, now) or self._settles_s())
+        ):
+            raise taken_by(
+                owner,
+                run_id,
+                is_here=bool(is_own),
+                own=self._owner,
+                for_s=max((until or 0) - now, self._settles_s()),
+            )
         recoveries += owner is not None and is_own is not False
         if recoveries > self.max_recoveries:
             park(db, run_id, head, recoveries)
@@ -180,9 +231,12 @@ class SQLStore:
         lease = Lease(run_id, token + 1)
         entries, times, decisions = self._written(db, run_id, no, after)
         taken[:] = [(lease, Stored(status, head, entries, decisions, lease, times))]
-        more, values = " = ".join(self._LEASED), (self._owner, token + 1, recoveries, now, self._hold(lease, now, after + len(entries)))
+        more, values = (
+            " = ".join(self._LEASED),
+            (self._owner, token + 1, recoveries, now, self._hold(lease, now, after + len(entries))),
+        )
         db.execute(
-            f"UPDATE runs SET owner = ?, token = ?, recoveries = ?, status = 'running', updated_at = ?, {more} WHERE id = ?",  # noqa: S608
+            f"UPDATE runs SET owner = ?, token = ?, recoveries = ?, status = 'running', updated_at = ?, {more} WHERE id = ?",  # noqa: RUF100, S608
             (*values, run_id),
         )
         if status == "cancelled":
@@ -192,7 +246,15 @@ class SQLStore:
     def _give_back(self, lease: Lease, status: str) -> None:
         """Undo a `take` or `create` that was interrupted, or failed."""
         self._leases.let_go(lease)
-        self._write(partial(give_back, owner=self._owner, run_id=lease.run_id, token=lease.token, status=status))
+        self._write(
+            partial(
+                give_back,
+                owner=self._owner,
+                run_id=lease.run_id,
+                token=lease.token,
+                status=status,
+            ),
+        )
         self._leases.forget(lease.run_id, lease.token)
 
     @_writes
@@ -214,17 +276,39 @@ class SQLStore:
     def _release(self, db: Any, lease: Lease, status: str, head: str) -> None:
         form = parse_object(head, "the head of a run")
         now = self._now(db)
-        cancelled = rest(db, lease, self._owner, now, status=status, head=head, form=form, also=self._ALSO_AT_REST)
-        if status == "cancelled" or (cancelled and status in {"waiting", "queued"}):  # the latter: cancelled after its last entry
+        cancelled = rest(
+            db,
+            lease,
+            self._owner,
+            now,
+            status=status,
+            head=head,
+            form=form,
+            also=self._ALSO_AT_REST,
+        )
+        if status == "cancelled" or (
+            cancelled and status in {"waiting", "queued"}
+        ):  # the latter: cancelled after its last entry
             cancel_at_rest(db, lease.run_id, now)
-        elif status == "queued" or (status == "waiting" and is_decided(db, lease.run_id, form["questions"])):
+        elif status == "queued" or (
+            status == "waiting" and is_decided(db, lease.run_id, form["questions"])
+        ):
             self._call_worker(db, lease.run_id)
-        elif ends := [asked["expires_at"] for asked in form["questions"] if asked.get("expires_at") is not None]:
+        elif ends := [
+            asked["expires_at"]
+            for asked in form["questions"]
+            if asked.get("expires_at") is not None
+        ]:
             self._call_worker(db, lease.run_id, after_s=max(min(ends) - now, 0))
 
     def _row(self, db: Any, run_id: str, columns: str, lock: str = "") -> Any:
         with suppress(UnicodeEncodeError):  # no run has an id with a lone surrogate
-            if (row := db.execute(f"SELECT {columns} FROM runs WHERE id = ?{lock}", (run_id,)).fetchone()) is not None:  # noqa: S608  constants
+            if (
+                row := db.execute(
+                    f"SELECT {columns} FROM runs WHERE id = ?{lock}",
+                    (run_id,),
+                ).fetchone()
+            ) is not None:
                 return row
         raise self._missing(run_id)
 
@@ -248,27 +332,60 @@ class SQLStore:
     @reading("A run in the store")
     def decide(self, db: Any, run_id: str, decision: Decision) -> None:
         """See `Store`."""
-        from ferrule.runs.confirmation.decisions import accept, caller_notes, plain_decision, refuse_malformed
-        from ferrule.runs.journal.encode import read_decision, read_question, record_form  # late, with pydantic: few users decide
+        from ferrule.runs.confirmation.decisions import (
+            accept,
+            caller_notes,
+            plain_decision,
+            refuse_malformed,
+        )
+        from ferrule.runs.journal.encode import (
+            read_decision,
+            read_question,
+            record_form,
+        )  # late, with pydantic: few users decide
 
         refuse_malformed(decision)
         decision = plain_decision(decision)
-        now, (status, questions, no) = self._now(db), self._row(db, run_id, "status, questions, no", self._LOCK)
-        waiting = {form["id"]: form for form in parse_json(questions)} if status in {"waiting", "running"} else {}
+        now, (status, questions, no) = (
+            self._now(db),
+            self._row(db, run_id, "status, questions, no", self._LOCK),
+        )
+        waiting = (
+            {form["id"]: form for form in parse_json(questions)}
+            if status in {"waiting", "running"}
+            else {}
+        )
         question_id = decision.question_id
-        row = db.execute("SELECT decision FROM decisions WHERE run_id = ? AND question_id = ?", (run_id, question_id)).fetchone()
+        row = db.execute(
+            "SELECT decision FROM decisions WHERE run_id = ? AND question_id = ?",
+            (run_id, question_id),
+        ).fetchone()
         first = read_decision(parse_object(row[0], "a decision")) if row is not None else None
-        if first is None and question_id in waiting and status == "running":  # since the run resumed, a grant or a policy may have decided
+        if (
+            first is None and question_id in waiting and status == "running"
+        ):  # since the run resumed, a grant or a policy may have decided
             first = decision_in(self._written(db, run_id, no, 0)[0], question_id)
         if first is not None:
             check_second(first, decision)
             return
         if question_id not in waiting:
-            there = f"waiting are: {', '.join(waiting) or 'none'}" if status in {"waiting", "running"} else f"it is {status}"
-            raise DecisionError(f"No question {question_id!r} waits in the run {run_id!r}; {there}.")
-        form, caller = record_form(accept(read_question(waiting[question_id]), decision, now=now)), caller_notes()
+            there = (
+                f"waiting are: {', '.join(waiting) or 'none'}"
+                if status in {"waiting", "running"}
+                else f"it is {status}"
+            )
+            raise DecisionError(
+                f"No question {question_id!r} waits in the run {run_id!r}; {there}.",
+            )
+        form, caller = (
+            record_form(accept(read_question(waiting[question_id]), decision, now=now)),
+            caller_notes(),
+        )
         made = json_text({**form, "caller": caller} if caller else form)
-        db.execute("INSERT INTO decisions VALUES (?, ?, ?, ?, FALSE)", (run_id, question_id, made, now))
+        db.execute(
+            "INSERT INTO decisions VALUES (?, ?, ?, ?, FALSE)",
+            (run_id, question_id, made, now),
+        )
         if status == "waiting":
             self._call_worker(db, run_id)
 
@@ -279,13 +396,23 @@ class SQLStore:
         now, (status, owner) = self._now(db), self._row(db, run_id, "status, owner", self._LOCK)
         if status in {"done", "failed"} and owner is None:
             raise StoreError(f"The run {run_id!r} is {status} already.")
-        if owner is None or not (self._is_alive(owner, self._row(db, run_id, self._UNTIL)[0], now) or self._settles_s()):
+        if owner is None or not (
+            self._is_alive(owner, self._row(db, run_id, self._UNTIL)[0], now) or self._settles_s()
+        ):
             cancel_at_rest(db, run_id, now)
         else:
-            db.execute("UPDATE runs SET cancelled = TRUE, updated_at = ? WHERE id = ?", (now, run_id))
+            db.execute(
+                "UPDATE runs SET cancelled = TRUE, updated_at = ? WHERE id = ?",
+                (now, run_id),
+            )
 
     def list(
-        self, *, status: str | None = None, program: str | None = None, limit: int | None = 100, before: tuple[float, str] | None = None
+        self,
+        *,
+        status: str | None = None,
+        program: str | None = None,
+        limit: int | None = 100,
+        before: tuple[float, str] | None = None,
     ) -> list[Summary]:
         """See `Store`."""
         where, values = condition(status, program, check_page(limit, before))
@@ -293,14 +420,27 @@ class SQLStore:
 
     def summary(self, run_id: str) -> Summary:
         """See `Store`."""
-        found = self._look(lambda db: self._summaries(db, "WHERE id = ?", (run_id,), 1, is_one=True))
+        found = self._look(
+            lambda db: self._summaries(db, "WHERE id = ?", (run_id,), 1, is_one=True),
+        )
         if not found:
             raise self._missing(run_id)
         return found[0]
 
     @reading("A run in the store")
-    def _summaries(self, db: Any, where: str, values: tuple[Any, ...], limit: int | None, **how: Any) -> builtins.list[Summary]:
-        alive: Callable[[str, float | None], bool] = lambda owner, until: self._is_alive(owner, until, self._now(db))  # noqa: E731
+    def _summaries(
+        self,
+        db: Any,
+        where: str,
+        values: tuple[Any, ...],
+        limit: int | None,
+        **how: Any,
+    ) -> builtins.list[Summary]:
+        alive: Callable[[str, float | None], bool] = lambda owner, until: self._is_alive(  # noqa: E731
+            owner,
+            until,
+            self._now(db),
+        )
         return summaries(db, where, values, limit=limit, until=self._UNTIL, is_alive=alive, **how)
 
     def delete(self, run_id: str) -> None:
@@ -319,11 +459,30 @@ class SQLStore:
         if status in {"queued", "running", "waiting"}:
             raise StoreError(f"The run {run_id!r} is {status}; cancel it before you redact it.")
         form = parse_object(head, "the head of a run")
-        bare = json_text({**form, "args": [], "inputs": {}, "questions": [], "answers": [], "error": None, "notes": {}, "redacted": True})
+        bare = json_text(
+            {
+                **form,
+                "args": [],
+                "inputs": {},
+                "questions": [],
+                "answers": [],
+                "error": None,
+                "notes": {},
+                "redacted": True,
+            },
+        )
         self._empty(db, run_id)
-        db.execute("UPDATE runs SET head = ?, questions = '[]', error = NULL WHERE id = ?", (bare, run_id))
+        db.execute(
+            "UPDATE runs SET head = ?, questions = '[]', error = NULL WHERE id = ?",
+            (bare, run_id),
+        )
 
-    def prune(self, *, older_than_s: float, statuses: Iterable[str] = ("done", "failed", "cancelled")) -> int:
+    def prune(
+        self,
+        *,
+        older_than_s: float,
+        statuses: Iterable[str] = ("done", "failed", "cancelled"),
+    ) -> int:
         """See `Store`."""
         count = self._prune(older_than_s, check_pruning(older_than_s, statuses))
         if count:
@@ -333,7 +492,7 @@ class SQLStore:
     @_writes
     def _prune(self, db: Any, older_than_s: float, statuses: set[str]) -> int:
         wanted = ", ".join("?" * len(statuses)) or "NULL"
-        sql = f"SELECT id FROM runs WHERE updated_at < ? AND status IN ({wanted}){self._LOCK}"  # noqa: S608  constant
+        sql = f"SELECT id FROM runs WHERE updated_at < ? AND status IN ({wanted}){self._LOCK}"  # noqa: RUF100, S608
         old = db.execute(sql, (self._now(db) - older_than_s, *statuses)).fetchall()
         for (run_id,) in old:
             self._forget(db, run_id)
@@ -346,5 +505,8 @@ class SQLStore:
     @reading("A run in the store")
     def _empty(self, db: Any, run_id: str) -> None:
         (no,) = self._row(db, run_id, "no")
-        db.execute("DELETE FROM entries WHERE place >= ? AND place < ?", (no * MOST_ENTRIES, (no + 1) * MOST_ENTRIES))
+        db.execute(
+            "DELETE FROM entries WHERE place >= ? AND place < ?",
+            (no * MOST_ENTRIES, (no + 1) * MOST_ENTRIES),
+        )
         db.execute("DELETE FROM decisions WHERE run_id = ?", (run_id,))

@@ -1,8 +1,9 @@
 """`SQLiteStore`: runs in one SQLite file, for the processes of one machine; and `MemoryStore`, the same in memory.
 
-Every write is on disk when it returns. Writes from event loops, and from threads that find the file busy, go through one thread, which
-commits all waiting writes in one transaction; the same thread renews leases. In a process, stores with the same path share file and thread.
-Needs SQLite 3.35 or newer. Not for network file systems, where SQLite's locks do not work.
+Every write is on disk when it returns. Writes from event loops, and from threads that find the file
+busy, go through one thread, which commits all waiting writes in one transaction; the same thread
+renews leases. In a process, stores with the same path share file and thread. Needs SQLite 3.35 or
+newer. Not for network file systems, where SQLite's locks do not work.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ R = TypeVar("R")
 class SQLiteStore(SQLStore):
     """Keeps runs in a file, which is created at first use.
 
-    With `full_sync=False`, a commit may be lost in a power cut (but not when the process dies). `lease_s` is how long a process keeps a
-    run without renewing the lease; a process that died on this machine loses its runs at once. A run that killed its process
-    more than `max_recoveries` times is marked as failed. `clock` returns seconds since 1970. With `read_only=True` the file must exist,
-    and every write raises `StoreError`.
+    With `full_sync=False`, a commit may be lost in a power cut (but not when the process dies).
+    `lease_s` is how long a process keeps a run without renewing the lease; a process that died on
+    this machine loses its runs at once. A run that killed its process more than `max_recoveries`
+    times is marked as failed. `clock` returns seconds since 1970. With `read_only=True` the file
+    must exist, and every write raises `StoreError`.
     """
 
     _LEASED = "until", "?"
@@ -50,7 +52,9 @@ class SQLiteStore(SQLStore):
         try:
             self.path = self._name = os.fsdecode(path)
         except TypeError:
-            raise ConfigurationError(f"`SQLiteStore` takes the path of a file, found {shown(path)}.") from None
+            raise ConfigurationError(
+                f"`SQLiteStore` takes the path of a file, found {shown(path)}.",
+            ) from None
         if "\0" in self.path:
             raise ConfigurationError(f"A path has no null characters, found {self.path!r}.")
         check_leasing(lease_s, max_recoveries)
@@ -66,7 +70,10 @@ class SQLiteStore(SQLStore):
         return f"{type(self).__name__}({self.path!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_opened": None}  # the process that unpickles it opens the file itself
+        return {
+            **vars(self),
+            "_opened": None,
+        }  # the process that unpickles it opens the file itself
 
     @property
     def _file(self) -> SQLiteFile:
@@ -86,8 +93,9 @@ class SQLiteStore(SQLStore):
         return owner_name()
 
     def _write(self, work: Callable[[sqlite3.Connection], R], *, is_statement: bool = False) -> R:
-        # While the file is busy, the next commit takes all waiting writes. Ctrl-C reaches only the main thread, and must not come between a
-        # commit and the answers to other threads: so the main thread writes only for itself.
+        # While the file is busy, the next commit takes all waiting writes. Ctrl-C reaches only the
+        # main thread, and must not come between a commit and the answers to other threads: so the
+        # main thread writes only for itself.
         file = self._file
         if file.is_busy and threading.current_thread() is not threading.main_thread():
             return self._thread().wait(work)
@@ -143,11 +151,28 @@ class SQLiteStore(SQLStore):
             if not file.users:
                 file.close()
 
-    def append(self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None) -> bool:
+    def append(
+        self,
+        lease: Lease,
+        entry: str,
+        *,
+        starts: bool = False,
+        consumes: str | None = None,
+    ) -> bool:
         """See `Store`."""
-        return self._write(Append(lease, entry, starts, consumes, self._clock()), is_statement=consumes is None)
+        return self._write(
+            Append(lease, entry, starts, consumes, self._clock()),
+            is_statement=consumes is None,
+        )
 
-    async def aappend(self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None) -> bool:
+    async def aappend(
+        self,
+        lease: Lease,
+        entry: str,
+        *,
+        starts: bool = False,
+        consumes: str | None = None,
+    ) -> bool:
         """See `Store`."""
         return await self._thread().submit(Append(lease, entry, starts, consumes, self._clock()))
 
@@ -172,11 +197,19 @@ class SQLiteStore(SQLStore):
 class MemoryStore(SQLiteStore):
     """Keeps runs in memory while this process lives: for tests, and for runs that wait within one process."""
 
-    def __init__(self, *, lease_s: float = 30.0, max_recoveries: int = 5, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        *,
+        lease_s: float = 30.0,
+        max_recoveries: int = 5,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         super().__init__(":memory:", lease_s=lease_s, max_recoveries=max_recoveries, clock=clock)
 
     def __getstate__(self) -> Never:
-        raise TypeError("cannot pickle a `MemoryStore`: it belongs to its process. Use a `SQLiteStore`, which other processes can open.")
+        raise TypeError(
+            "cannot pickle a `MemoryStore`: it belongs to its process. Use a `SQLiteStore`, which other processes can open.",
+        )
 
 
 def _any_text(stored: bytes) -> str:
@@ -184,7 +217,9 @@ def _any_text(stored: bytes) -> str:
     return stored.decode(errors="backslashreplace")
 
 
-_SHARED: weakref.WeakValueDictionary[tuple[str, bool, bool], SQLiteFile] = weakref.WeakValueDictionary()
+_SHARED: weakref.WeakValueDictionary[tuple[str, bool, bool], SQLiteFile] = (
+    weakref.WeakValueDictionary()
+)
 _sharing = threading.Lock()
 renew_in_child(globals(), _sharing=threading.Lock)
 

@@ -1,10 +1,12 @@
 """One SQLite file that keeps runs: its tables, its connection, its transactions.
 
-All stores of a path share one connection per process, guarded by a reentrant lock. Every write is one transaction, on disk when it ends
-(`synchronous=FULL`, WAL). SQLite errors become `StoreError`, and then nothing was written.
+All stores of a path share one connection per process, guarded by a reentrant lock. Every write is
+one transaction, on disk when it ends (`synchronous=FULL`, WAL). SQLite errors become `StoreError`,
+and then nothing was written.
 
-Ctrl-C may arrive after any call. So cleanup that must happen is in an `__exit__` written in C, like that of locks and connections: Python
-handles no signal within it. A generator or an `__exit__` in Python could be interrupted before it does its work.
+Ctrl-C may arrive after any call. So cleanup that must happen is in an `__exit__` written in C, like
+that of locks and connections: Python handles no signal within it. A generator or an `__exit__` in
+Python could be interrupted before it does its work.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ferrule.encoding.stored import reading
 from ferrule.errors import StoreError
 from ferrule.runs.store.lease import Leases
-from ferrule.values.encoding.stored import reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +40,10 @@ _LONGEST_WAIT_TO_FORK_S = 0.5
 _LONGEST_WAIT_TO_CLOSE_S = 1.0
 _RECOVER = "Put a backup in its place, or save what can be read into a new file: `sqlite3 OLD .recover | sqlite3 NEW`."
 _REMEDIES = {
-    **dict.fromkeys(("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"), "Free space on its disk, and resume the run."),
+    **dict.fromkeys(
+        ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"),
+        "Free space on its disk, and resume the run.",
+    ),
     "SQLITE_BUSY": "Another process is writing to it: try again, and end a process that does not finish.",
     "SQLITE_LOCKED": "Another connection is writing to it: try again.",
     "SQLITE_CANTOPEN": "Check that its folder exists and that this process may write there.",
@@ -48,8 +53,9 @@ _REMEDIES = {
     "SQLITE_NOTADB": f"The file is not a SQLite database, or its first bytes are damaged. {_RECOVER}",
     "": "If it happens again, check the file: `sqlite3 FILE 'PRAGMA integrity_check'`.",
 }
-# The keys looked up at every write of an entry are integers: comparing a text key would read the rest of its row, too, and so an image of
-# five megabytes again for each later entry. Large columns come last in their row for the same reason.
+# The keys looked up at every write of an entry are integers: comparing a text key would read the
+# rest of its row, too, and so an image of five megabytes again for each later entry. Large columns
+# come last in their row for the same reason.
 _TABLES = """
 CREATE TABLE runs (
     no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, program TEXT NOT NULL, status TEXT NOT NULL,
@@ -206,7 +212,7 @@ class SQLiteFile:
         if not is_current:
             raise StoreError(
                 f"The store {self.path!r} was deleted, moved or replaced after this process opened it. Nothing was read or written. "
-                "Put the file back, or start this process again."
+                "Put the file back, or start this process again.",
             )
 
     def _failed(self, error: sqlite3.Error) -> StoreError:
@@ -217,12 +223,15 @@ class SQLiteFile:
     def truncate(self) -> None:
         """Empty the write-ahead log, which may still contain deleted data.
 
-        This fails while another connection reads an older snapshot: then it warns, and retries after later writes and when the file is
-        closed.
+        This fails while another connection reads an older snapshot: then it warns, and retries
+        after later writes and when the file is closed.
         """
         try:
             with self.lock:
-                is_done = self._truncated(self._connection or self._open(), wait_ms=_WAIT_FOR_READERS_MS)
+                is_done = self._truncated(
+                    self._connection or self._open(),
+                    wait_ms=_WAIT_FOR_READERS_MS,
+                )
         except sqlite3.Error as error:
             raise self._failed(error) from error
         if not is_done:
@@ -236,7 +245,9 @@ class SQLiteFile:
         db.execute(f"PRAGMA busy_timeout={wait_ms}")
         try:
             busy = bool(db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
-        except sqlite3.OperationalError:  # the write itself succeeded, so this error must not be raised
+        except (
+            sqlite3.OperationalError
+        ):  # the write itself succeeded, so this error must not be raised
             busy = True
         finally:
             db.execute(f"PRAGMA busy_timeout={_WAIT_MS}")
@@ -245,13 +256,21 @@ class SQLiteFile:
 
     def _connect(self) -> sqlite3.Connection:
         place = f"{Path(self.path).as_uri()}?mode=ro" if self._read_only else self.path
-        return sqlite3.connect(place, timeout=_WAIT_MS / 1000, isolation_level=None, check_same_thread=False, uri=self._read_only)
+        return sqlite3.connect(
+            place,
+            timeout=_WAIT_MS / 1000,
+            isolation_level=None,
+            check_same_thread=False,
+            uri=self._read_only,
+        )
 
     def _open(self) -> sqlite3.Connection:
         with _connecting:
             db = self._connect()
         try:
-            with reading(f"The store {self.path!r}"):  # SQLite may quote the bytes of a damaged name, which are not text
+            with reading(
+                f"The store {self.path!r}",
+            ):  # SQLite may quote the bytes of a damaged name, which are not text
                 self._prepare(db)
             self._closing = weakref.finalize(self, _close, db, self.lock)
         except BaseException:
@@ -264,19 +283,31 @@ class SQLiteFile:
         if self._read_only:
             found = db.execute("PRAGMA user_version").fetchone()[0]
             if found != SCHEMA:
-                is_newer = "Use a newer ferrule." if found > SCHEMA else "Open it once for writing, which upgrades it."
-                raise StoreError(f"The store {self.path!r} has schema {found}; this ferrule reads schema {SCHEMA}. {is_newer}")
+                is_newer = (
+                    "Use a newer ferrule."
+                    if found > SCHEMA
+                    else "Open it once for writing, which upgrades it."
+                )
+                raise StoreError(
+                    f"The store {self.path!r} has schema {found}; this ferrule reads schema {SCHEMA}. {is_newer}",
+                )
             return
         _use_wal(db)
         db.execute(f"PRAGMA synchronous={'FULL' if self._full_sync else 'NORMAL'}")
-        db.execute(f"PRAGMA fullfsync={'ON' if self._full_sync else 'OFF'}")  # macOS: else the disk may still hold a commit in its cache
+        db.execute(
+            f"PRAGMA fullfsync={'ON' if self._full_sync else 'OFF'}",
+        )  # macOS: else the disk may still hold a commit in its cache
         db.execute("PRAGMA secure_delete=ON")  # deleted text is overwritten in the file, too
-        db.execute("PRAGMA temp_store=MEMORY")  # the rows of a large statement need no other folder, and leave no text there
+        db.execute(
+            "PRAGMA temp_store=MEMORY",
+        )  # the rows of a large statement need no other folder, and leave no text there
         version: int = db.execute("PRAGMA user_version").fetchone()[0]
         if version == SCHEMA:
             return
         db.execute("BEGIN IMMEDIATE")
-        version = db.execute("PRAGMA user_version").fetchone()[0]  # another process may have created it
+        version = db.execute("PRAGMA user_version").fetchone()[
+            0
+        ]  # another process may have created it
         if version == 0:
             for statement in _TABLES.split(";")[:-1]:
                 db.execute(statement)
@@ -294,7 +325,8 @@ _FILES: weakref.WeakSet[SQLiteFile] = weakref.WeakSet()
 
 
 def _use_wal(db: sqlite3.Connection) -> None:
-    # For this statement SQLite does not wait for other processes, which may be creating the same file.
+    # For this statement SQLite does not wait for other processes, which may be creating the same
+    # file.
     ends = monotonic() + _WAIT_MS / 1000
     while True:
         try:
@@ -316,7 +348,8 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _close(db: sqlite3.Connection, lock: threading.RLock) -> None:
-    # At the end of the process a thread may still be inside SQLite, where a close would crash. If it stays there, leave it to the system.
+    # At the end of the process a thread may still be inside SQLite, where a close would crash. If
+    # it stays there, leave it to the system.
     if lock.acquire(timeout=_LONGEST_WAIT_TO_CLOSE_S):
         try:
             with _connecting:
@@ -328,7 +361,9 @@ def _close(db: sqlite3.Connection, lock: threading.RLock) -> None:
 def _before_fork() -> None:
     """Wait until no thread is inside SQLite: otherwise the child would find SQLite's own locks taken, and wait for them for ever."""
     locks = [_connecting] if _connecting.acquire(timeout=_LONGEST_WAIT_TO_FORK_S) else []
-    _forking.locks = locks + [file.lock for file in tuple(_FILES) if file.lock.acquire(timeout=_LONGEST_WAIT_TO_FORK_S)]
+    _forking.locks = locks + [
+        file.lock for file in tuple(_FILES) if file.lock.acquire(timeout=_LONGEST_WAIT_TO_FORK_S)
+    ]
 
 
 def _after_fork_in_parent() -> None:
@@ -337,7 +372,7 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork() -> None:
-    global _connecting  # noqa: PLW0603  a thread of the parent may have held it
+    global _connecting
     _connecting = threading.RLock()
     for file in tuple(_FILES):
         file.after_fork()
@@ -347,4 +382,8 @@ _connecting = threading.RLock()
 """Held while a connection is opened, or closed by its finalizer. A fork takes it before the locks of all files."""
 _forking = threading.local()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork)
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork,
+    )

@@ -1,7 +1,8 @@
 """`StoredRun`: a run's place in a store, and the right to write to it while it executes.
 
-It is the sink of the run's journal: an entry is on disk before the program sees the answer. After a failed write, that execution writes
-nothing more, so the stored journal is always a prefix of the acts, without gaps.
+It is the sink of the run's journal: an entry is on disk before the program sees the answer. After a
+failed write, that execution writes nothing more, so the stored journal is always a prefix of the
+acts, without gaps.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
+from ferrule.encoding.encode import json_text
+from ferrule.encoding.stored import parse_object
 from ferrule.errors import RunCancelledError, RunError, StoreError
 from ferrule.runs.confirmation.decisions import caller_notes
 from ferrule.runs.journal.encode import entry_text, read_decision, read_entry
 from ferrule.runs.store.document import head_form, inputs_form
-from ferrule.values.encoding.encode import json_text
-from ferrule.values.encoding.stored import parse_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +38,12 @@ def submit_run(run: RunState, store: Store, order: Order) -> None:
     """Store a new run for workers to start. Raises `RunError` if an input cannot be stored, `StoreError` if the store refuses the run."""
     run.status = "queued"
     run.notes = caller_notes()
-    store.submit(run.id, program=run.program.name, head=json_text(head_form(run, inputs_form(run))), order=order)
+    store.submit(
+        run.id,
+        program=run.program.name,
+        head=json_text(head_form(run, inputs_form(run))),
+        order=order,
+    )
 
 
 class StoredRun:
@@ -51,7 +57,9 @@ class StoredRun:
     def __init__(self, store: Store, run: RunState, *, is_new: bool) -> None:
         self.store = store
         self.is_new = is_new
-        self._run_ref = ref(run)  # weak, because the run references this: its memory is freed without the garbage collector
+        self._run_ref = ref(
+            run,
+        )  # weak, because the run references this: its memory is freed without the garbage collector
         self.requeues = False
         """Whether an interrupted run goes back to the queue. Otherwise it counts as cancelled until someone resumes it."""
         self.lease: Lease | None = None
@@ -75,7 +83,8 @@ class StoredRun:
         assert run is not None  # noqa: S101  the code that executes the run holds a reference to it
         return run
 
-    # -- one execution -------------------------------------------------------------------------------------------
+    # -- one execution
+    # -------------------------------------------------------------------------------------------
 
     def open(self, execution: Execution) -> None:
         """Lease the run and load the changes made by other processes. Raises `StoreError` while one of them executes it.
@@ -84,7 +93,13 @@ class StoredRun:
         """
         run = self._run
         self._await_turn(run, execution)
-        self.broken, self._before, self._is_open, self._wrote, self._is_closing = None, None, False, False, False
+        self.broken, self._before, self._is_open, self._wrote, self._is_closing = (
+            None,
+            None,
+            False,
+            False,
+            False,
+        )
         if self.is_new:
             self._given = inputs_form(run)
             self._before = "running", self._head()
@@ -99,11 +114,16 @@ class StoredRun:
             self.close(execution)
 
     def _await_turn(self, run: RunState, execution: Execution) -> None:
-        # A caller that sees the run pause or end may get here before the previous execution has released the lease.
+        # A caller that sees the run pause or end may get here before the previous execution has
+        # released the lease.
         ends = monotonic() + _A_MOMENT_S
         self._queue[id(execution)] = execution
-        while (is_over := run.executing is not None or run.status == "done") or not self._is_first(execution):
-            if monotonic() > ends and self.lease is None:  # drop executions that ended without `close`, after repeated interrupts
+        while (is_over := run.executing is not None or run.status == "done") or not self._is_first(
+            execution,
+        ):
+            if (
+                monotonic() > ends and self.lease is None
+            ):  # drop executions that ended without `close`, after repeated interrupts
                 self._queue = {key: each for key, each in self._queue.items() if not each.over}
             if is_over or (monotonic() > ends and not self._is_first(execution)):
                 del self._queue[id(execution)]
@@ -125,7 +145,9 @@ class StoredRun:
         self._before, self.lease = (stored.status, stored.head), stored.lease
         head = parse_object(stored.head, "the head of a run")
         if head["key"] != run.key.hex() or head.get("redacted"):
-            raise StoreError(f"The run {run.id} was {'redacted' if head.get('redacted') else 'deleted, and another one has its id'}.")
+            raise StoreError(
+                f"The run {run.id} was {'redacted' if head.get('redacted') else 'deleted, and another one has its id'}.",
+            )
         if stored.status == "cancelled" != run.status:
             run.status = "cancelled"
             msg = f"The run {run.id} was cancelled elsewhere; nothing was done. To continue anyway, resume it once more."
@@ -154,7 +176,10 @@ class StoredRun:
         assert self._before is not None  # noqa: S101  set by `open`
         assert self.lease is not None  # noqa: S101  taken by `open`
         status, head = self._before
-        self._before = status, json_text({**parse_object(head, "the head of a run"), "notes": dict(self._run.notes)})
+        self._before = (
+            status,
+            json_text({**parse_object(head, "the head of a run"), "notes": dict(self._run.notes)}),
+        )
         self.store.note(self.lease, self._before[1])
 
     def close(self, execution: Execution) -> None:
@@ -164,7 +189,9 @@ class StoredRun:
         run = self._run_ref()
         if self.holds(execution):
             try:
-                if run is not None:  # otherwise the run was garbage-collected first, and its dropped lease is given back
+                if (
+                    run is not None
+                ):  # otherwise the run was garbage-collected first, and its dropped lease is given back
                     self._release(run)
             except StoreError:
                 self.lease = None
@@ -176,14 +203,35 @@ class StoredRun:
     def _release(self, run: RunState) -> None:
         is_again, self._is_closing = self._is_closing, True
         run.journal.sink = None
-        self._unsure = self._unsure or run.status not in {"waiting", "done"}  # an interrupt may have come between store and memory
+        self._unsure = self._unsure or run.status not in {
+            "waiting",
+            "done",
+        }  # an interrupt may have come between store and memory
         status, head = self._before or (run.status, "")
-        is_waiting = status in {"waiting", "queued"} and not self._wrote and run.status not in {"waiting", "done"} and not run.cancelled
-        if self._is_open and not is_waiting:  # otherwise the state is as before: not begun, or no progress
+        is_waiting = (
+            status in {"waiting", "queued"}
+            and not self._wrote
+            and run.status not in {"waiting", "done"}
+            and not run.cancelled
+        )
+        if (
+            self._is_open and not is_waiting
+        ):  # otherwise the state is as before: not begun, or no progress
             status, head = run.status, self._head()
             if self.requeues and run.is_interrupted and not run.cancelled:
-                status, head = "queued", json_text({**parse_object(head, "the head of a run"), "status": "queued", "error": None})
-        with suppress(StoreError) if is_again else nullcontext():  # the interrupted call may have given it back
+                status, head = (
+                    "queued",
+                    json_text(
+                        {
+                            **parse_object(head, "the head of a run"),
+                            "status": "queued",
+                            "error": None,
+                        },
+                    ),
+                )
+        with (
+            suppress(StoreError) if is_again else nullcontext()
+        ):  # the interrupted call may have given it back
             if self.lease is not None:
                 self.store.release(self.lease, status=status, head=head)
 
@@ -191,14 +239,20 @@ class StoredRun:
         """Put the run back into the queue although a thread still executes it. Later writes of that thread are refused."""
         lease, before = self.lease, self._before
         if lease is not None and before is not None:
-            head: dict[str, Any] = {**parse_object(before[1], "the head of a run"), "status": "queued", "questions": [], "error": None}
+            head: dict[str, Any] = {
+                **parse_object(before[1], "the head of a run"),
+                "status": "queued",
+                "questions": [],
+                "error": None,
+            }
             with suppress(StoreError):  # the run has just come to rest
                 self.store.release(lease, status="queued", head=json_text(head))
 
     def _head(self) -> str:
         return json_text(head_form(self._run, self._given))
 
-    # -- the journal's sink --------------------------------------------------------------------------------------
+    # -- the journal's sink
+    # --------------------------------------------------------------------------------------
 
     def __call__(self, entry: Entry) -> None:
         """Write one entry; see `Store.append`."""
@@ -206,7 +260,9 @@ class StoredRun:
         try:
             going_on = self.store.append(lease, text, **more)
             self._wrote = True
-        except BaseException as error:  # Ctrl-C during the write: the entry may or may not be on disk
+        except (
+            BaseException
+        ) as error:  # Ctrl-C during the write: the entry may or may not be on disk
             self._note_failure(lease, error)
             raise
         self._go_on(lease, entry, going_on=going_on)
@@ -217,7 +273,9 @@ class StoredRun:
         try:
             going_on = await self.store.aappend(lease, text, **more)
             self._wrote = True
-        except BaseException as error:  # if cancelled, the entry is on disk, unless its write failed
+        except (
+            BaseException
+        ) as error:  # if cancelled, the entry is on disk, unless its write failed
             self._note_failure(lease, error)
             raise
         self._go_on(lease, entry, going_on=going_on)
@@ -235,14 +293,22 @@ class StoredRun:
         if self.broken is not None:
             raise self.broken
         if self.lease is None:
-            raise StoreError(f"The run {self._run.id} has paused or ended; the late result of {entry.slot} is not stored.")
+            raise StoreError(
+                f"The run {self._run.id} has paused or ended; the late result of {entry.slot} is not stored.",
+            )
         consumes = entry.value.question_id if entry.kind == "decision" else None
-        return self.lease, entry_text(entry), {"starts": entry.kind == "begun", "consumes": consumes}
+        return (
+            self.lease,
+            entry_text(entry),
+            {"starts": entry.kind == "begun", "consumes": consumes},
+        )
 
     def _go_on(self, lease: Lease, entry: Entry, *, going_on: bool) -> None:
         """After a write: if the run was cancelled from elsewhere, stop it before its next act; no further tool starts."""
         if lease is not self.lease:
-            raise StoreError(f"The run {self._run.id} has paused or ended; {entry.slot} is in the store, and is read when it goes on.")
+            raise StoreError(
+                f"The run {self._run.id} has paused or ended; {entry.slot} is in the store, and is read when it goes on.",
+            )
         if going_on:
             return
         self._run.cancel()

@@ -1,7 +1,8 @@
 """The thread of a store's file: it commits the writes of many runs together, renews leases, and gives back those no longer held.
 
-It starts with the first lease and ends half a second after the last: waiting runs use no thread. It is a daemon, because every confirmed
-write is on disk, so the process may end at any time. Between tasks it refers to the file weakly, so that an unused store is closed.
+It starts with the first lease and ends half a second after the last: waiting runs use no thread. It
+is a daemon, because every confirmed write is on disk, so the process may end at any time. Between
+tasks it refers to the file weakly, so that an unused store is closed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
     from ferrule.runs.store.sqlite_file import SQLiteFile
 
     Answer = Any | BaseException
-    Waiting = tuple[SQLiteFile, Any, asyncio.AbstractEventLoop | None, asyncio.Future[Any] | SimpleQueue[Answer]]
+    Waiting = tuple[
+        SQLiteFile,
+        Any,
+        asyncio.AbstractEventLoop | None,
+        asyncio.Future[Any] | SimpleQueue[Answer],
+    ]
     """A file, an item to write to it, and where its answer goes: a future and its loop, or a queue where a thread waits."""
 
 _LINGERS_S = 0.5
@@ -102,7 +108,12 @@ class StoreThread:
             answers, answer = self._answered.popleft()
             answers.put(answer)
 
-    def _put(self, item: Any, loop: asyncio.AbstractEventLoop | None, answers: asyncio.Future[Any] | SimpleQueue[Answer]) -> None:
+    def _put(
+        self,
+        item: Any,
+        loop: asyncio.AbstractEventLoop | None,
+        answers: asyncio.Future[Any] | SimpleQueue[Answer],
+    ) -> None:
         file = self._file()
         assert file is not None  # noqa: S101  the caller has it
         self._queue.put((file, item, loop, answers))
@@ -121,7 +132,11 @@ class StoreThread:
         while True:
             found: list[Waiting | None] = []
             with suppress(Empty):
-                found.append(self._queue.get(timeout=max(0.0, min(due - monotonic(), _LINGERS_S)) if due else _LINGERS_S))
+                found.append(
+                    self._queue.get(
+                        timeout=max(0.0, min(due - monotonic(), _LINGERS_S)) if due else _LINGERS_S,
+                    ),
+                )
                 while True:
                     found.append(self._queue.get_nowait())
             batch = [each for each in found if each is not None]
@@ -129,7 +144,8 @@ class StoreThread:
             if file is not None:
                 self._serve(file, batch)
                 due = self._care(file, due)
-            # While there are leases, keep the file: they are renewed even if the store was closed, or nothing else refers to it.
+            # While there are leases, keep the file: they are renewed even if the store was closed,
+            # or nothing else refers to it.
             kept = file if file is not None and file.leases else None
             with self._starting:  # checked under the lock: a caller of `_start` then finds no thread, or one that continues
                 if self._thread is not threading.current_thread():
@@ -142,9 +158,13 @@ class StoreThread:
     def _care(self, file: SQLiteFile, due: float) -> float:
         """Give back leases that are not held, and renew the others when due. Returns when the next renewal is due; 0 without leases."""
         left, is_due = file.leases.left(), monotonic() >= due > 0
-        held = file.leases.held() if is_due or left else []  # renewing all after each write would cost as much as the write
+        held = (
+            file.leases.held() if is_due or left else []
+        )  # renewing all after each write would cost as much as the write
         if left or held:
-            with suppress(StoreError):  # a lease whose renewal fails is found lost at the next write
+            with suppress(
+                StoreError,
+            ):  # a lease whose renewal fails is found lost at the next write
                 self._tend(file, held, left)
         if not file.leases:
             return 0.0
@@ -170,10 +190,15 @@ class StoreThread:
                 loop.call_soon_threadsafe(_settle, loop, settled)
 
 
-def _settle(loop: asyncio.AbstractEventLoop, settled: list[tuple[asyncio.Future[Any], Answer]]) -> None:
+def _settle(
+    loop: asyncio.AbstractEventLoop,
+    settled: list[tuple[asyncio.Future[Any], Answer]],
+) -> None:
     try:
         while settled:
-            future, answer = settled[-1]  # left in the list until it is set: Ctrl-C may come at any point
+            future, answer = settled[
+                -1
+            ]  # left in the list until it is set: Ctrl-C may come at any point
             if future.done():
                 settled.pop()
             elif isinstance(answer, BaseException):

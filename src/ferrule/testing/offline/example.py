@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from warnings import catch_warnings, simplefilter
 
 from ferrule.models.wires.payload import Json, count_of, list_of, mapping
-from ferrule.values.schema.nodes import find_pointer
+from ferrule.schema.nodes import find_pointer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,7 +94,10 @@ class _Maker:
         reference = schema.get("$ref")
         if isinstance(reference, str) and hops < _DEEPEST:
             beside = {key: value for key, value in schema.items() if key != "$ref"}
-            return self._resolved({**mapping(find_pointer(reference, self._root)), **beside}, hops + 1)
+            return self._resolved(
+                {**mapping(find_pointer(reference, self._root)), **beside},
+                hops + 1,
+            )
         if hops < _DEEPEST and list_of(schema.get("allOf")):
             merged: Json = {key: value for key, value in schema.items() if key != "allOf"}
             for part in schema["allOf"]:
@@ -104,8 +107,16 @@ class _Maker:
 
     def _chosen(self, schema: Json, options: list[Any], depth: int) -> Any:
         rest = {key: value for key, value in schema.items() if key not in {"anyOf", "oneOf"}}
-        resolved = [self._resolved(cast("Json", option), 0) for option in options if isinstance(option, dict)]
-        resolved.sort(key=lambda option: _kind(option) == "null" if depth < _ENDING else _kind(option) in {"object", "array"})
+        resolved = [
+            self._resolved(cast("Json", option), 0)
+            for option in options
+            if isinstance(option, dict)
+        ]
+        resolved.sort(
+            key=lambda option: (
+                _kind(option) == "null" if depth < _ENDING else _kind(option) in {"object", "array"}
+            ),
+        )
         return self.value(_merged(rest, resolved[0]), depth) if resolved else None
 
     def _object(self, schema: Json, depth: int) -> Json:
@@ -115,19 +126,35 @@ class _Maker:
         names += [name for name in properties if name not in names][: max(0, least - len(names))]
         names += [f"key{n}" for n in range(min(_MOST, max(0, least - len(names))))]
         extra = schema.get("additionalProperties")
-        return {name: self.value(properties.get(name, extra if isinstance(extra, dict) else True), depth + 1) for name in names}
+        return {
+            name: self.value(
+                properties.get(name, extra if isinstance(extra, dict) else True),
+                depth + 1,
+            )
+            for name in names
+        }
 
     def _array(self, schema: Json, depth: int) -> list[Any]:
         fixed = list_of(schema.get("prefixItems"))
         least = count_of(schema.get("minItems")) if "minItems" in schema else len(fixed)
-        items = [self.value(fixed[n] if n < len(fixed) else schema.get("items", True), depth + 1) for n in range(min(least, _MOST))]
+        items = [
+            self.value(fixed[n] if n < len(fixed) else schema.get("items", True), depth + 1)
+            for n in range(min(least, _MOST))
+        ]
         return self._varied(schema, items) if schema.get("uniqueItems") else items
 
     def _varied(self, schema: Json, items: list[Any]) -> list[Any]:
         inner = self._resolved(mapping(schema.get("items")), 0)
         if list_of(inner.get("enum")):
             return inner["enum"][: len(items)]
-        return [f"{item}{n}" if isinstance(item, str) else item + n if type(item) in {int, float} else item for n, item in enumerate(items)]
+        return [
+            f"{item}{n}"
+            if isinstance(item, str)
+            else item + n
+            if type(item) in {int, float}
+            else item
+            for n, item in enumerate(items)
+        ]
 
 
 def _merged(first: Json, second: Json) -> Json:
@@ -136,7 +163,10 @@ def _merged(first: Json, second: Json) -> Json:
         both["properties"] = {**mapping(first["properties"]), **mapping(second["properties"])}
     if "required" in first and "required" in second:
         needed = list_of(first["required"])
-        both["required"] = [*needed, *(name for name in list_of(second["required"]) if name not in needed)]
+        both["required"] = [
+            *needed,
+            *(name for name in list_of(second["required"]) if name not in needed),
+        ]
     return both
 
 
@@ -163,7 +193,9 @@ def _number(schema: Json, *, whole: bool) -> int | float:
 
     def fits(value: float) -> bool:
         is_high_enough = (low is None or value >= low) and (over is None or value > over)
-        return is_high_enough and (high is None or value <= high) and (under is None or value < under)
+        return (
+            is_high_enough and (high is None or value <= high) and (under is None or value < under)
+        )
 
     guesses: list[int | float] = [1, 0]
     if step and floor is not None:
@@ -171,11 +203,20 @@ def _number(schema: Json, *, whole: bool) -> int | float:
     if step and ceiling is not None:
         guesses += [math.floor(ceiling / step) * step, (math.ceil(ceiling / step) - 1) * step]
     if floor is not None:
-        guesses += [floor, floor + 1, floor + 0.5, (floor + (ceiling if ceiling is not None else floor + 2)) / 2]
+        guesses += [
+            floor,
+            floor + 1,
+            floor + 0.5,
+            (floor + (ceiling if ceiling is not None else floor + 2)) / 2,
+        ]
     if ceiling is not None:
         guesses += [ceiling, ceiling - 1]
     if step:
-        guesses = [guess for guess in [step, *guesses] if math.isclose(guess / step, round(guess / step), abs_tol=1e-9)]
+        guesses = [
+            guess
+            for guess in [step, *guesses]
+            if math.isclose(guess / step, round(guess / step), abs_tol=1e-9)
+        ]
     found = next((guess for guess in guesses if fits(guess)), 1)
     return int(found) if whole else found
 
@@ -187,7 +228,9 @@ def _limit(value: Any) -> int | float | None:
 def is_free(schema: Json, text: str) -> bool:
     """Whether a string schema has no pattern or format, and its length limits fit the text."""
     most = schema.get("maxLength")
-    fits = count_of(schema.get("minLength")) <= len(text) and (type(most) is not int or len(text) <= most)
+    fits = count_of(schema.get("minLength")) <= len(text) and (
+        type(most) is not int or len(text) <= most
+    )
     return fits and "pattern" not in schema and str(schema.get("format")) not in _FORMATS
 
 
@@ -201,7 +244,11 @@ def _string(schema: Json) -> str:
             return made
     least, most = min(count_of(schema.get("minLength")), _LONGEST), schema.get("maxLength")
     text = "text" * (least // len("text") + 1)
-    return text[: max(least, min(len(text), int(most)))] if type(most) is int else text[: max(least, len("text"))]
+    return (
+        text[: max(least, min(len(text), int(most)))]
+        if type(most) is int
+        else text[: max(least, len("text"))]
+    )
 
 
 def _matching(pattern: str) -> str | None:
@@ -215,7 +262,13 @@ def _matching(pattern: str) -> str | None:
         return None
 
 
-_CATEGORIES = {"CATEGORY_DIGIT": "0", "CATEGORY_WORD": "a", "CATEGORY_SPACE": " ", "CATEGORY_NOT_DIGIT": "a", "CATEGORY_NOT_SPACE": "a"}
+_CATEGORIES = {
+    "CATEGORY_DIGIT": "0",
+    "CATEGORY_WORD": "a",
+    "CATEGORY_SPACE": " ",
+    "CATEGORY_NOT_DIGIT": "a",
+    "CATEGORY_NOT_SPACE": "a",
+}
 _MOST_REPEATS = 1000
 
 
@@ -255,7 +308,9 @@ def _member(members: Any) -> str:
     first, argument = members[0]
     match str(first):
         case "NEGATE":
-            inside = "".join(_piece("LITERAL", each) for kind, each in members[1:] if str(kind) == "LITERAL")
+            inside = "".join(
+                _piece("LITERAL", each) for kind, each in members[1:] if str(kind) == "LITERAL"
+            )
             return next(each for each in "a0-_ .x" if each not in inside)
         case "RANGE":
             return chr(argument[0])

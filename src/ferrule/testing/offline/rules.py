@@ -25,7 +25,7 @@ _STOP = frozenset(
         "if in into is it its just let like me more my need no not of on one or our out over please she should show so some tell "
         "than that the their them then there these they this to too up use us using want was we were what when where which who "
         "will with would you your",
-    )
+    ),
 )
 _OPERATION = r"(?:\*\*|[-+*/%^])"
 _SUM = re.compile(rf"[(\d.][\d.\s()]*(?:\s*{_OPERATION}[\d.\s()+-]*[\d)])+")
@@ -37,20 +37,61 @@ _SPOKEN = (
     ("\u00d7", "*"),
     ("\u00f7", "/"),
 )
-_NAMED = (("+", "add plus sum"), ("-", "subtract minus"), ("*", "multiply times product"), ("/", "divide quotient"))
-_CALCULATES = frozenset({"arithmetic", "calculat", "comput", "evaluat", "expression", "math", "mathematical", "formula", "sum"})
+_NAMED = (
+    ("+", "add plus sum"),
+    ("-", "subtract minus"),
+    ("*", "multiply times product"),
+    ("/", "divide quotient"),
+)
+_CALCULATES = frozenset(
+    {
+        "arithmetic",
+        "calculat",
+        "comput",
+        "evaluat",
+        "expression",
+        "math",
+        "mathematical",
+        "formula",
+        "sum",
+    },
+)
 _MONTHS = [
     *("january", "february", "march", "april", "may", "june"),
     *("july", "august", "september", "october", "november", "december"),
 ]
 _ISO_DATE = re.compile(r"\b(\d{4})-(\d{1,2})-(\d{1,2})\b")
-_DAY_FIRST = re.compile(rf"\b(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({'|'.join(_MONTHS)}),? (\d{{4}})\b", re.IGNORECASE)
-_MONTH_FIRST = re.compile(rf"\b({'|'.join(_MONTHS)}) (\d{{1,2}})(?:st|nd|rd|th)?,? (\d{{4}})\b", re.IGNORECASE)
+_DAY_FIRST = re.compile(
+    rf"\b(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({'|'.join(_MONTHS)}),? (\d{{4}})\b",
+    re.IGNORECASE,
+)
+_MONTH_FIRST = re.compile(
+    rf"\b({'|'.join(_MONTHS)}) (\d{{1,2}})(?:st|nd|rd|th)?,? (\d{{4}})\b",
+    re.IGNORECASE,
+)
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w])")
 _QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|(?<!\w)'([^']+)'(?!\w)|`([^`]+)`")
-_PLACE = re.compile(r"\b(?:in|for|at|from|to|near|of)\s+((?:[^\W\d_a-z][\w'’-]*)(?:\s+[^\W\d_a-z][\w'’-]*)*)")  # noqa: RUF001  typographic
-_PLACE_WORDS = frozenset({"city", "location", "place", "country", "town", "region", "address", "destination", "origin"})
-_DATE_WORDS = frozenset({"date", "day", "when", "start", "end", "since", "until", "deadline", "birthday", "departure", "return"})
+_PLACE = re.compile(
+    r"\b(?:in|for|at|from|to|near|of)\s+((?:[^\W\d_a-z][\w'’-]*)(?:\s+[^\W\d_a-z][\w'’-]*)*)",  # noqa: RUF001
+)
+_PLACE_WORDS = frozenset(
+    {"city", "location", "place", "country", "town", "region", "address", "destination", "origin"},
+)
+_DATE_WORDS = frozenset(
+    {
+        "date",
+        "day",
+        "when",
+        "start",
+        "end",
+        "since",
+        "until",
+        "deadline",
+        "birthday",
+        "departure",
+        "return",
+    },
+)
 _LONGEST = 4000
 """How many characters of a question are searched for arithmetic: the search takes quadratic time."""
 _LEAST = 3
@@ -61,7 +102,7 @@ def stem(word: str) -> str:
     """A word without common English endings, so that `adding` and `adds` match `add`."""
     word = word.lower()
     for ending in ("ation", "ator", "ing", "ies", "ed", "es", "or", "e", "s"):
-        if word.endswith(ending) and len(word) - len(ending) > 2:  # noqa: PLR2004  what is left must still be a word
+        if word.endswith(ending) and len(word) - len(ending) > 2:
             return word.removesuffix(ending)
     return word
 
@@ -72,38 +113,68 @@ def words(text: str) -> set[str]:
     return {stem(word) for word in found if word.lower() not in _STOP and len(word) > 1}
 
 
-def best_tool(question: str, tools: Sequence[OfferedTool], called: AbstractSet[str]) -> OfferedTool | None:
+def best_tool(
+    question: str,
+    tools: Sequence[OfferedTool],
+    called: AbstractSet[str],
+) -> OfferedTool | None:
     """The best fitting tool not called yet, or None if none fits well enough."""
     asked = words(question)
     found = sums(question)
     if called:
         # A second tool must share a word in its name, and a sum is calculated only once.
-        is_done = any(_calculates(tool) or _operations(found) & words(tool.name) for tool in tools if tool.name in called)
+        is_done = any(
+            _calculates(tool) or _operations(found) & words(tool.name)
+            for tool in tools
+            if tool.name in called
+        )
         found = [] if is_done else found
-        tools = [tool for tool in tools if asked & words(tool.name) or (found and _calculates(tool))]
+        tools = [
+            tool for tool in tools if asked & words(tool.name) or (found and _calculates(tool))
+        ]
     asked |= _operations(found)
-    scored = [(_score(asked, tool, has_sum=found != []), -place, tool) for place, tool in enumerate(tools) if tool.name not in called]
+    scored = [
+        (_score(asked, tool, has_sum=found != []), -place, tool)
+        for place, tool in enumerate(tools)
+        if tool.name not in called
+    ]
     best = max(scored, key=lambda entry: entry[:2], default=None)
     return None if best is None or best[0] < _LEAST else best[2]
 
 
 def _operations(found: Iterable[str]) -> set[str]:
     """Words for the operators in sums."""
-    return {stem(word) for each in found for sign, named in _NAMED for word in named.split() if sign in each}
+    return {
+        stem(word)
+        for each in found
+        for sign, named in _NAMED
+        for word in named.split()
+        if sign in each
+    }
 
 
 def _score(asked: set[str], tool: OfferedTool, *, has_sum: bool) -> int:
     named = words(tool.name)
     described = words(tool.description) - named
-    parameters = [word for name, schema in _parameters(tool) for word in words(f"{name} {mapping(schema).get('description') or ''}")]
-    score = 3 * len(asked & named) + len(asked & described) + len(asked & (set(parameters) - named - described))
+    parameters = [
+        word
+        for name, schema in _parameters(tool)
+        for word in words(f"{name} {mapping(schema).get('description') or ''}")
+    ]
+    score = (
+        3 * len(asked & named)
+        + len(asked & described)
+        + len(asked & (set(parameters) - named - described))
+    )
     return score + (6 if has_sum and _calculates(tool) else 0)
 
 
 def _calculates(tool: OfferedTool) -> bool:
     if not any(_type(mapping(schema)) == "string" for _, schema in _parameters(tool)):
         return False  # nowhere to write a sum
-    said = words(f"{tool.name} {tool.description} {' '.join(name for name, _ in _parameters(tool))}")
+    said = words(
+        f"{tool.name} {tool.description} {' '.join(name for name, _ in _parameters(tool))}",
+    )
     return bool(said & {stem(word) for word in _CALCULATES})
 
 
@@ -132,9 +203,17 @@ def _balanced(expression: str) -> str:
 
 def dates(question: str) -> list[str]:
     """The dates in a question, in order, in ISO form."""
-    found = [(match.start(), match[1], match[2], match[3]) for match in _ISO_DATE.finditer(question)]
-    found += [(match.start(), match[3], str(_month(match[2])), match[1]) for match in _DAY_FIRST.finditer(question)]
-    found += [(match.start(), match[3], str(_month(match[1])), match[2]) for match in _MONTH_FIRST.finditer(question)]
+    found = [
+        (match.start(), match[1], match[2], match[3]) for match in _ISO_DATE.finditer(question)
+    ]
+    found += [
+        (match.start(), match[3], str(_month(match[2])), match[1])
+        for match in _DAY_FIRST.finditer(question)
+    ]
+    found += [
+        (match.start(), match[3], str(_month(match[1])), match[2])
+        for match in _MONTH_FIRST.finditer(question)
+    ]
     result: list[str] = []
     for _, year, month, day in sorted(found):
         try:
@@ -191,18 +270,34 @@ def arguments(question: str, tool: OfferedTool) -> Json:
     return values
 
 
-def _found(name: str, schema: Json, material: _Material, tool: OfferedTool, *, is_required: bool) -> Any:
+def _found(
+    name: str,
+    schema: Json,
+    material: _Material,
+    tool: OfferedTool,
+    *,
+    is_required: bool,
+) -> Any:
     options = schema.get("enum")
     if isinstance(options, list):
         asked = words(material.question)
-        return next((option for option in cast("list[Any]", options) if words(str(option)) & asked), None)
+        return next(
+            (option for option in cast("list[Any]", options) if words(str(option)) & asked),
+            None,
+        )
     kind = _type(schema)
     if kind in {"integer", "number"}:
         # A number is used twice only for a required argument.
         if not is_required and material.used.get("numbers", 0) >= len(material.numbers):
             return None
         number = material.next("numbers")
-        return None if number is None else float(number) if kind == "number" and "." in number else int(float(number))
+        return (
+            None
+            if number is None
+            else float(number)
+            if kind == "number" and "." in number
+            else int(float(number))
+        )
     if kind == "array":
         return _list(mapping(schema.get("items")), material)
     if kind != "string":
@@ -217,7 +312,14 @@ def _list(items: Json, material: _Material) -> list[Any] | None:
     return list(material.quotes) or None if kind == "string" else None
 
 
-def _words_for(name: str, schema: Json, material: _Material, tool: OfferedTool, *, is_required: bool) -> str | None:
+def _words_for(
+    name: str,
+    schema: Json,
+    material: _Material,
+    tool: OfferedTool,
+    *,
+    is_required: bool,
+) -> str | None:
     said = {word.lower() for word in _WORD.findall(_CAMEL.sub(" ", name.replace("_", " ")))}
     about = words(f"{name} {schema.get('description') or ''}")
     if material.sums and about & {stem(word) for word in _CALCULATES}:
@@ -231,7 +333,12 @@ def _words_for(name: str, schema: Json, material: _Material, tool: OfferedTool, 
         return next((word for word in _tokens(material.question) if _fits(schema, word)), None)
     if not is_required:
         return None
-    return material.next("quotes") or _keywords(material.question, tool) or material.question.strip() or None
+    return (
+        material.next("quotes")
+        or _keywords(material.question, tool)
+        or material.question.strip()
+        or None
+    )
 
 
 def _tokens(question: str) -> list[str]:
@@ -240,11 +347,21 @@ def _tokens(question: str) -> list[str]:
 
 def _fits(schema: Json, word: str) -> bool:
     pattern = schema.get("pattern")
-    shapes = {"email": r"[^@\s]+@[^@\s]+\.\w+", "uri": r"\w+://\S+", "uuid": r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"}
+    shapes = {
+        "email": r"[^@\s]+@[^@\s]+\.\w+",
+        "uri": r"\w+://\S+",
+        "uuid": r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
+    }
     try:
         return (
             bool(word)
-            and re.search(pattern if isinstance(pattern, str) else shapes.get(str(schema.get("format")), "(?!)"), word) is not None
+            and re.search(
+                pattern
+                if isinstance(pattern, str)
+                else shapes.get(str(schema.get("format")), "(?!)"),
+                word,
+            )
+            is not None
         )
     except re.error:
         return False
@@ -253,15 +370,25 @@ def _fits(schema: Json, word: str) -> bool:
 def _keywords(question: str, tool: OfferedTool) -> str:
     """The question without stop words and words of the tool's name."""
     names = words(tool.name)
-    kept = [token for token in _tokens(question) if token and token.lower() not in _STOP and stem(token) not in names]
+    kept = [
+        token
+        for token in _tokens(question)
+        if token and token.lower() not in _STOP and stem(token) not in names
+    ]
     return " ".join(kept)
 
 
 def _type(schema: Json) -> str:
     kind = schema.get("type")
-    for option in [*(schema.get("anyOf") or ()), *(schema.get("oneOf") or ())] if kind is None else ():
+    for option in (
+        [*(schema.get("anyOf") or ()), *(schema.get("oneOf") or ())] if kind is None else ()
+    ):
         if mapping(option).get("type") not in {None, "null"}:
             return _type(mapping(option))
     if isinstance(kind, list):
         kind = next((each for each in cast("list[Any]", kind) if each != "null"), None)
-    return str(kind) if kind is not None else ("" if schema.keys() & {"$ref", "allOf", "properties", "const"} else "string")
+    return (
+        str(kind)
+        if kind is not None
+        else ("" if schema.keys() & {"$ref", "allOf", "properties", "const"} else "string")
+    )

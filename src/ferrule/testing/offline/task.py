@@ -1,7 +1,7 @@
 """`Task`: the tools of a request, the calls so far, and the outputs to write. `AutoLM` and `OfflineLM` answer from it.
 
-Tools and calls are those of native function calling. Outputs come from the `finish` tool, from the adapter's `Request.form`, or from the
-JSON Schema that the answer must fit. Prompts are not parsed.
+Tools and calls are those of native function calling. Outputs come from the `finish` tool, from the
+adapter's `Request.form`, or from the JSON Schema that the answer must fit. Prompts are not parsed.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from json import JSONDecoder
 from typing import TYPE_CHECKING, Any
 
+from ferrule.encoding.encode import json_text
 from ferrule.models.wires.payload import Json, mapping
+from ferrule.record import Record
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.conversation.exchange import Response, Usage
-from ferrule.values.encoding.encode import json_text
-from ferrule.values.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,7 +80,14 @@ def read_task(request: Request) -> Task:
     tools = [_tool(mapping(each.get("function"))) for each in request.tools]
     form, shape = request.form, request.shape
     return Task(
-        next((_prose(message.text) for message in reversed(list(request.messages)) if message.role == "user"), ""),
+        next(
+            (
+                _prose(message.text)
+                for message in reversed(list(request.messages))
+                if message.role == "user"
+            ),
+            "",
+        ),
         tuple(tool for tool in tools if tool.name not in _BUILT_IN),
         tuple(_calls(request)),
         next((tool for tool in tools if tool.name == "finish"), None),
@@ -91,11 +98,17 @@ def read_task(request: Request) -> Task:
 
 
 def _tool(function: Json) -> OfferedTool:
-    return OfferedTool(str(function.get("name")), str(function.get("description") or ""), mapping(function.get("parameters")))
+    return OfferedTool(
+        str(function.get("name")),
+        str(function.get("description") or ""),
+        mapping(function.get("parameters")),
+    )
 
 
 def _calls(request: Request) -> Iterator[PastCall]:
-    results = {message.tool_call_id: message.text for message in request.messages if message.role == "tool"}
+    results = {
+        message.tool_call_id: message.text for message in request.messages if message.role == "tool"
+    }
     for message in request.messages:
         for call in message.tool_calls:
             yield PastCall(call.name, call.args, results.get(call.id, ""))
@@ -120,5 +133,7 @@ def _prose(text: str) -> str:
             found = mapping(JSONDecoder().raw_decode(text)[0])
         except (ValueError, RecursionError):
             return text
-        return "\n".join(each if isinstance(each, str) else json_text(each) for each in found.values())
+        return "\n".join(
+            each if isinstance(each, str) else json_text(each) for each in found.values()
+        )
     return "\n".join(line for line in text.splitlines() if not line.startswith(_NO_PROSE)).strip()

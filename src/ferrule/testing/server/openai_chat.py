@@ -15,11 +15,11 @@ from ferrule.errors import (
     RefusalError,
     UnavailableError,
 )
-from ferrule.models.http.sse import event
 from ferrule.models.wires.openai_chat.read_request import read_request
 from ferrule.models.wires.payload import Json, mapping, text_of
+from ferrule.net.sse import event
+from ferrule.record import Record
 from ferrule.values.conversation.exchange import Delta, Request, Response
-from ferrule.values.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -39,7 +39,12 @@ def receive(body: Json, path: str) -> Received:
     """Read a request from a body; raises `InputError` that names the place of the problem."""
     del path
     options = mapping(body.get("stream_options"))
-    return Received(read_request(body), text_of(body.get("model")), bool(body.get("stream")), bool(options.get("include_usage")))
+    return Received(
+        read_request(body),
+        text_of(body.get("model")),
+        bool(body.get("stream")),
+        bool(options.get("include_usage")),
+    )
 
 
 def answer(response: Response, *, model: str) -> Json:
@@ -55,7 +60,12 @@ def answer(response: Response, *, model: str) -> Json:
     return {**_head(model, "chat.completion"), "choices": [choice], "usage": _usage(response)}
 
 
-def events(items: Iterable[Delta | Response], *, model: str, with_usage: bool = False) -> Iterator[bytes]:
+def events(
+    items: Iterable[Delta | Response],
+    *,
+    model: str,
+    with_usage: bool = False,
+) -> Iterator[bytes]:
     """A stream as server-sent events; calls come in pieces, as they do from providers."""
     head = _head(model, "chat.completion.chunk")
 
@@ -78,7 +88,11 @@ def events(items: Iterable[Delta | Response], *, model: str, with_usage: bool = 
             function = shape["function"]
             arguments: str = function["arguments"]
             half = len(arguments) // 2
-            opening = {**shape, "index": index, "function": {"name": function["name"], "arguments": ""}}
+            opening = {
+                **shape,
+                "index": index,
+                "function": {"name": function["name"], "arguments": ""},
+            }
             yield chunk({"tool_calls": [opening]})
             for piece in filter(None, (arguments[:half], arguments[half:])):
                 yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
@@ -92,11 +106,16 @@ def events(items: Iterable[Delta | Response], *, model: str, with_usage: bool = 
 
 def error_body(error: FerruleError) -> tuple[int, Json]:
     """The status and the body for a model error or a bad request."""
-    status, code = next(((status, code) for kind, status, code in _STATUS if isinstance(error, kind)), (500, "server_error"))
+    status, code = next(
+        ((status, code) for kind, status, code in _STATUS if isinstance(error, kind)),
+        (500, "server_error"),
+    )
     if isinstance(error, LMError) and error.status is not None:
         status = error.status
-    kind = "invalid_request_error" if status < 500 else "server_error"  # noqa: PLR2004  RFC 9110
-    return status, {"error": {"message": f"{type(error).__name__}: {error}", "type": kind, "code": code}}
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    return status, {
+        "error": {"message": f"{type(error).__name__}: {error}", "type": kind, "code": code},
+    }
 
 
 def error_event(body: Json) -> bytes:

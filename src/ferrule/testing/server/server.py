@@ -1,6 +1,7 @@
 """`serve`: an HTTP server on loopback that answers with any model of ferrule, as an OpenAI-compatible provider would.
 
-`ferrule ask` without a key uses it too, so that its requests go over HTTP like all others. Uses only the standard library.
+`ferrule ask` without a key uses it too, so that its requests go over HTTP like all others. Uses
+only the standard library.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from ferrule.encoding.encode import json_bytes
 from ferrule.errors import FerruleError, InputError, shown
 from ferrule.models.hosted import LM
-from ferrule.models.http.loopback import refusal
 from ferrule.models.model import as_model
+from ferrule.net.loopback import refusal
 from ferrule.testing.server import openai_chat
-from ferrule.values.encoding.encode import json_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -44,7 +45,13 @@ class ServerProtocol(Protocol):
         """The body of a whole answer."""
         ...
 
-    def events(self, items: Iterable[Delta | Response], *, model: str, with_usage: bool = False) -> Iterator[bytes]:
+    def events(
+        self,
+        items: Iterable[Delta | Response],
+        *,
+        model: str,
+        with_usage: bool = False,
+    ) -> Iterator[bytes]:
         """A stream as server-sent events; calls come in pieces, as providers send them."""
         ...
 
@@ -92,19 +99,30 @@ _PROTOCOLS: Mapping[str, ServerProtocol] = {"/chat/completions": openai_chat}
 
 
 @contextmanager
-def serve(lm: Any, *, port: int = 0, protocols: Mapping[str, ServerProtocol] = _PROTOCOLS) -> Generator[Served]:
+def serve(
+    lm: Any,
+    *,
+    port: int = 0,
+    protocols: Mapping[str, ServerProtocol] = _PROTOCOLS,
+) -> Generator[Served]:
     """Serve a model of ferrule on 127.0.0.1, for a `with` block.
 
-    Requests must name this machine in `Host` and, if a web page sends them, in `Origin`, as for an MCP server.
+    Requests must name this machine in `Host` and, if a web page sends them, in `Origin`, as for an
+    MCP server.
 
     Args:
-        lm: The model: anything with `complete(request)`.
-        port: The port; 0 chooses a free one.
-        protocols: The protocols that the server speaks, by the end of a request's path. Default: OpenAI's chat completions.
+        lm: The model: anything with `complete(request)`. port: The port; 0 chooses a free one.
+        protocols: The protocols that the server speaks, by the end of a request's path. Default:
+        OpenAI's chat completions.
 
     """
     server = _Server(as_model(lm), port, protocols)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, name="ferrule-serve", daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever,
+        kwargs={"poll_interval": 0.02},
+        name="ferrule-serve",
+        daemon=True,
+    )
     thread.start()
     try:
         yield Served(server)
@@ -178,9 +196,16 @@ class _Conversation(BaseHTTPRequestHandler):
         """Send the list of models, which many clients request first."""
         if self._refuse():
             return
-        has_body = "transfer-encoding" in self.headers or self.headers.get("content-length", "0") != "0"  # a body is not read
+        has_body = (
+            "transfer-encoding" in self.headers or self.headers.get("content-length", "0") != "0"
+        )  # a body is not read
         if self.path.partition("?")[0].endswith("/models"):
-            model = {"id": self.server.lm.name, "object": "model", "created": 0, "owned_by": "ferrule"}
+            model = {
+                "id": self.server.lm.name,
+                "object": "model",
+                "created": 0,
+                "owned_by": "ferrule",
+            }
             self._send(200, {"object": "list", "data": [model]}, last=has_body)
         else:
             self._send(404, self._nowhere(), last=has_body)
@@ -193,7 +218,14 @@ class _Conversation(BaseHTTPRequestHandler):
         if body is None:
             return
         path = self.path.partition("?")[0]
-        protocol = next((protocol for ending, protocol in self.server.protocols.items() if path.endswith(ending)), None)
+        protocol = next(
+            (
+                protocol
+                for ending, protocol in self.server.protocols.items()
+                if path.endswith(ending)
+            ),
+            None,
+        )
         if protocol is None:
             self._send(404, self._nowhere())
         else:
@@ -207,7 +239,10 @@ class _Conversation(BaseHTTPRequestHandler):
             finally:
                 if not is_answered:  # the model raised another exception, or the client left
                     if not isinstance((raised := sys.exc_info())[1], ConnectionError):
-                        log.error("The model failed. The client reads only that it did.", exc_info=raised)
+                        log.error(
+                            "The model failed. The client reads only that it did.",
+                            exc_info=raised,
+                        )
                     self._fail(500, _problem("the model failed", "server_error"), protocol)
 
     def _refuse(self) -> bool:
@@ -238,12 +273,16 @@ class _Conversation(BaseHTTPRequestHandler):
             cast("Any", stream).close()
 
     def _nowhere(self) -> dict[str, Any]:
-        return _problem(f"there is no {self.path}; this server knows /v1/models and paths that end in {', '.join(self.server.protocols)}")
+        return _problem(
+            f"there is no {self.path}; this server knows /v1/models and paths that end in {', '.join(self.server.protocols)}",
+        )
 
     def _body(self) -> bytes | None:
         """Read the body. None if the request was refused: without one definite length, it is unclear where the next request begins."""
         lengths: set[str] = {*self.headers.get_all("content-length", ())}
-        length = lengths.pop() if len(lengths) == 1 and "transfer-encoding" not in self.headers else ""
+        length = (
+            lengths.pop() if len(lengths) == 1 and "transfer-encoding" not in self.headers else ""
+        )
         if not length.isdecimal():
             refused = 411, "a request needs one Content-Length, and no Transfer-Encoding"
         elif len(length) > _MOST_DIGITS:
@@ -287,7 +326,9 @@ class _Conversation(BaseHTTPRequestHandler):
         if not self._sent:
             self._send(status, body)
             return
-        self._chunk(protocol.error_event(body))  # the status has been sent: report the error in the stream
+        self._chunk(
+            protocol.error_event(body),
+        )  # the status has been sent: report the error in the stream
         self._chunk(b"")
 
     def log_message(self, format: str, *args: Any) -> None:

@@ -1,8 +1,9 @@
 """The checker of a tool's arguments: repairs, coerces, validates and explains.
 
-Arguments come from a model or from Python code; the result is `CheckedArguments`, or one `ToolArgumentsError` with every problem. Coercion
-comes before the check: "7" is accepted as an integer, "x" is not. A boolean is never a number. A number becomes text where only text fits;
-this repair is noted as `number_to_string`.
+Arguments come from a model or from Python code; the result is `CheckedArguments`, or one
+`ToolArgumentsError` with every problem. Coercion comes before the check: "7" is accepted as an
+integer, "x" is not. A boolean is never a number. A number becomes text where only text fits; this
+repair is noted as `number_to_string`.
 """
 
 from __future__ import annotations
@@ -14,28 +15,44 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import PydanticUndefined, ValidationError
 
 from ferrule.errors import ToolArgumentsError
-from ferrule.tools.arguments.given_schema import build_validator, check_by_schema, is_formless, json_view
-from ferrule.tools.arguments.nested import MODELS, copy_arguments, find_non_finite, fit_numbers, iterate_again
-from ferrule.tools.arguments.problems import Problem, explain_failures, explain_pydantic, unknown_arguments
+from ferrule.schema.failures import find_failures
+from ferrule.schema.iterables import read_iterators
+from ferrule.schema.nodes import admitted_types, is_object, mentions_type, other_properties
+from ferrule.schema.words import describe_schema, shorten_json
+from ferrule.tools.arguments.given_schema import (
+    build_validator,
+    check_by_schema,
+    is_formless,
+    json_view,
+)
+from ferrule.tools.arguments.nested import (
+    MODELS,
+    copy_arguments,
+    find_non_finite,
+    fit_numbers,
+    iterate_again,
+)
+from ferrule.tools.arguments.problems import (
+    Problem,
+    explain_failures,
+    explain_pydantic,
+    unknown_arguments,
+)
 from ferrule.tools.arguments.repairs import coercions, decode_object, repair, unwrap
 from ferrule.tools.definition.inspect_function import field_of
 from ferrule.tools.definition.parameters import Reread
 from ferrule.values.calls.call import CheckedArguments
 from ferrule.values.calls.edit import Coerced
 from ferrule.values.content.late_model import is_field_info
-from ferrule.values.schema.failures import find_failures
-from ferrule.values.schema.iterables import read_iterators
-from ferrule.values.schema.nodes import admitted_types, is_object, mentions_type, other_properties
-from ferrule.values.schema.words import describe_schema, shorten_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pydantic import TypeAdapter
 
+    from ferrule.schema.validator import Validator
     from ferrule.tools.definition.inspect_function import FunctionSpec
     from ferrule.tools.definition.parameters import Parameters
-    from ferrule.values.schema.validator import Validator
 
 _EXACT = frozenset({int, str, bool, type(None)})
 _NO_BOOLEANS = frozenset({int, str, type(None)})
@@ -46,8 +63,18 @@ _PLAIN = frozenset({*_EXACT, float, list, dict, tuple, set, frozenset})
 _MOST_ARGUMENTS = 1_000
 _NUMERIC = frozenset({"integer", "number"})
 _BOOLEAN = frozenset({"boolean"})
-# Raised by pydantic, or by a user's validator. They become problems for the model, which wrote the value.
-_REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RuntimeError, AssertionError, OSError)
+# Raised by pydantic, or by a user's validator. They become problems for the model, which wrote the
+# value.
+_REFUSALS = (
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    LookupError,
+    AttributeError,
+    RuntimeError,
+    AssertionError,
+    OSError,
+)
 
 
 class Checker:
@@ -90,7 +117,11 @@ class Checker:
         if validate is None or not self._is_plain:
             return self._prepare_with_repairs(self._copy(args))
         own = args
-        if not self._is_scalar and form is dict and not _SCALARS.issuperset(map(type, args.values())):
+        if (
+            not self._is_scalar
+            and form is dict
+            and not _SCALARS.issuperset(map(type, args.values()))
+        ):
             own = self._copy(args)
         try:
             values: dict[str, Any] = validate(own)
@@ -109,7 +140,9 @@ class Checker:
             elif kind is list and type(given) is list:
                 held: list[Any] = list(map(type, value))  # pyright: ignore[reportUnknownArgumentType]
                 if _NO_BOOLEANS.issuperset(held) and held == list(map(type, given)):  # pyright: ignore[reportUnknownArgumentType]
-                    if shown is values:  # a tool may change a list among its arguments: the record gets copies
+                    if (
+                        shown is values
+                    ):  # a tool may change a list among its arguments: the record gets copies
                         shown = dict(values)
                     shown[name] = list(value)  # pyright: ignore[reportUnknownArgumentType]
                     continue
@@ -137,7 +170,8 @@ class Checker:
         kinds = [admitted_types(each, schema) for each in self._properties.values()]
         return all(found is not None and found <= _SCALAR_KINDS for found in kinds)
 
-    # -- with repairs -----------------------------------------------------------------------------------------
+    # -- with repairs
+    # -----------------------------------------------------------------------------------------
 
     def _prepare_with_repairs(self, args: Any) -> CheckedArguments:
         """Try the arguments unchanged, then repaired, then without a wrapping key. Reports the problems of the repaired ones."""
@@ -167,7 +201,9 @@ class Checker:
         if not is_object(args) or len(args) <= _MOST_ARGUMENTS:
             return
         schema = self.parameters.schema
-        is_closed = not self.parameters.open or (schema.get("additionalProperties") is False and "patternProperties" not in schema)
+        is_closed = not self.parameters.open or (
+            schema.get("additionalProperties") is False and "patternProperties" not in schema
+        )
         if is_closed:
             known = self._names.keys() | self._properties.keys()
             unknown = [name for name in args if name not in known]
@@ -178,10 +214,18 @@ class Checker:
         return ToolArgumentsError(self.tool, problems, self.expected)
 
     def _attempt(self, args: dict[str, Any], notes: list[str]) -> CheckedArguments | list[Problem]:
-        args, misplaced = fit_numbers(args, self.parameters.schema) if self._wants_numbers else (args, [])
+        args, misplaced = (
+            fit_numbers(args, self.parameters.schema) if self._wants_numbers else (args, [])
+        )
         known = {name: value for name, value in args.items() if name in self._names}
         others = {name: value for name, value in args.items() if name not in self._names}
-        unknown = [name for name in others if not self.parameters.open or not _is_name(name) or (name and name == self._found.context)]
+        unknown = [
+            name
+            for name in others
+            if not self.parameters.open
+            or not _is_name(name)
+            or (name and name == self._found.context)
+        ]
         problems = unknown_arguments(unknown, self._names)
         problems += self._duplicates(known)
         values: dict[str, Any] = {}
@@ -189,7 +233,11 @@ class Checker:
             if self.parameters.adapter is not None:
                 values = _validated(self.parameters.adapter(), self._own_arguments(known))
             if others and not problems:
-                values |= _validated(self.parameters.extra, others) if self.parameters.extra is not None else others
+                values |= (
+                    _validated(self.parameters.extra, others)
+                    if self.parameters.extra is not None
+                    else others
+                )
             if "generator" in self.parameters.inside:
                 values = read_iterators(values)
         except ValidationError as error:
@@ -197,21 +245,31 @@ class Checker:
         except RecursionError:
             problems.append(("", "the arguments are nested too deeply"))
         except _REFUSALS as error:
-            problems.append(("", f"the arguments could not be checked: {type(error).__name__}: {error}"))
+            problems.append(
+                ("", f"the arguments could not be checked: {type(error).__name__}: {error}"),
+            )
         if problems:
             by_schema = (
-                self._schema_problems({name: value for name, value in known.items() if value is not None})
+                self._schema_problems(
+                    {name: value for name, value in known.items() if value is not None},
+                )
                 if self.parameters.by_hand
                 else []
             )
             places = {path.partition(".")[0] for path, _ in problems}
-            return problems + [each for each in (*misplaced, *by_schema) if each[0].partition(".")[0] not in places]
+            return problems + [
+                each for each in (*misplaced, *by_schema) if each[0].partition(".")[0] not in places
+            ]
         return self._accept(args, values, notes, misplaced)
 
     def _own_arguments(self, known: dict[str, Any]) -> dict[str, Any]:
         """The arguments that the function names; the others go to its `**kwargs`."""
         own = self._own_names
-        return known if own is None else {name: value for name, value in known.items() if self._names[name] in own}
+        return (
+            known
+            if own is None
+            else {name: value for name, value in known.items() if self._names[name] in own}
+        )
 
     @cached_property
     def _own_names(self) -> frozenset[str] | None:
@@ -242,21 +300,36 @@ class Checker:
     def _holds_models(self) -> bool:
         return bool(self.parameters.inside & MODELS) and "float" in self.parameters.inside
 
-    # -- accepted values --------------------------------------------------------------------------------------
+    # -- accepted values
+    # --------------------------------------------------------------------------------------
 
     def _accept(
-        self, args: dict[str, Any], values: dict[str, Any], notes: list[str], problems: list[Problem]
+        self,
+        args: dict[str, Any],
+        values: dict[str, Any],
+        notes: list[str],
+        problems: list[Problem],
     ) -> CheckedArguments | list[Problem]:
         """Make the checks that pydantic does not make, and split the values into positional and named arguments."""
         if self._own_names is not None:
-            values = {**values, **{name: value for name, value in args.items() if name not in values and self._names.get(name) == name}}
+            values = {
+                **values,
+                **{
+                    name: value
+                    for name, value in args.items()
+                    if name not in values and self._names.get(name) == name
+                },
+            }
         if self._holds_models:
             chosen = {self._names.get(name, name) for name in args}
-            problems = problems + find_non_finite({name: value for name, value in values.items() if name in chosen})
+            problems = problems + find_non_finite(
+                {name: value for name, value in values.items() if name in chosen},
+            )
         shown: dict[str, Any] = {}
         for name, value in values.items():
             plain = value if type(value) in _EXACT else json_view(value)
-            # A default that has no JSON form is left out, so that the shown arguments can be passed again.
+            # A default that has no JSON form is left out, so that the shown arguments can be passed
+            # again.
             if plain is value or type(value) in _PLAIN or not self._is_formless(name, value):
                 shown[name] = plain
         if not problems and self.parameters.by_hand:
@@ -268,7 +341,10 @@ class Checker:
             if self._wants_booleans or not _are_equal(given, taken):  # `0 == False`
                 notes.extend(coercions(given, taken))
         if any(type(value) is Reread for value in values.values()):
-            values = {name: iterate_again(value) if type(value) is Reread else value for name, value in values.items()}
+            values = {
+                name: iterate_again(value) if type(value) is Reread else value
+                for name, value in values.items()
+            }
         named, positional = values, ()
         if self._positional:
             named = dict(values)
@@ -277,7 +353,15 @@ class Checker:
             positional = (None, *positional)
         given = {self._names.get(name, name): value for name, value in args.items()}
         repairs = tuple(dict.fromkeys(notes)) if notes else ()
-        return Coerced(positional, named, shown, repairs, given, values, self._names if self._aliased else None)
+        return Coerced(
+            positional,
+            named,
+            shown,
+            repairs,
+            given,
+            values,
+            self._names if self._aliased else None,
+        )
 
     def _is_formless(self, name: str, value: Any) -> bool:
         default = self._defaults.get(name, PydanticUndefined)
@@ -303,7 +387,11 @@ class Checker:
             own = self._names.get(name, name)
             key = name if name in self._properties else self._schema_names.get(own, name)
             taken = shown.get(own, shown.get(name))
-            is_default = own in self._defaults and self._defaults[own] is not PydanticUndefined and taken == json_view(self._defaults[own])
+            is_default = (
+                own in self._defaults
+                and self._defaults[own] is not PydanticUndefined
+                and taken == json_view(self._defaults[own])
+            )
             if not is_default or key in required:
                 payload[key], given[key] = taken, value
         return check_by_schema(payload, given, schema, self._schema_problems)

@@ -16,7 +16,17 @@ if TYPE_CHECKING:
 class ExactChecker:
     """Accepts arguments whose types are exactly the parameters' plain types, unchanged; leaves all others to the tool's `Checker`."""
 
-    __slots__ = ("_checker", "_defaults", "_floats", "_found", "_kinds", "_lists", "_may_be_none", "_tool", "parameters")
+    __slots__ = (
+        "_checker",
+        "_defaults",
+        "_floats",
+        "_found",
+        "_kinds",
+        "_lists",
+        "_may_be_none",
+        "_tool",
+        "parameters",
+    )
 
     def __init__(self, tool: str, found: FunctionSpec, parameters: Parameters) -> None:
         self.parameters = parameters
@@ -35,7 +45,8 @@ class ExactChecker:
         if type(args) is not dict or not self._kinds:
             return self._check(args)
         given: dict[str, Any] = args  # pyright: ignore[reportUnknownVariableType]
-        # In the function's order. An unknown name makes the dict longer; a missing argument is `PydanticUndefined`, of no plain type.
+        # In the function's order. An unknown name makes the dict longer; a missing argument is
+        # `PydanticUndefined`, of no plain type.
         shown = taken = {**self._defaults, **given}
         kinds = [*map(type, taken.values())]
         if kinds != self._kinds and not self._are_none(kinds):
@@ -48,9 +59,13 @@ class ExactChecker:
             value = taken[name]
             if value is not None:
                 for each in value:
-                    if type(each) is not items or (items is float and each - each != 0.0):  # `fits`, without a call
+                    if type(each) is not items or (
+                        items is float and each - each != 0.0
+                    ):  # `fits`, without a call
                         return self._check(given)
-                if shown is taken:  # a tool may change a list among its arguments: the record gets copies
+                if (
+                    shown is taken
+                ):  # a tool may change a list among its arguments: the record gets copies
                     shown = taken.copy()
                 taken[name], shown[name] = [*value], [*value]
         return CheckedArguments((), taken, shown)
@@ -58,11 +73,15 @@ class ExactChecker:
     def _are_none(self, kinds: list[type]) -> bool:
         """Whether every argument of another type is None, for a parameter that may be None."""
         wanted = zip(kinds, self._kinds, self._may_be_none, strict=False)
-        return len(kinds) == len(self._kinds) and all(kind is own or (kind is NoneType and may) for kind, own, may in wanted)
+        return len(kinds) == len(self._kinds) and all(
+            kind is own or (kind is NoneType and may) for kind, own, may in wanted
+        )
 
     def _check(self, args: Any) -> CheckedArguments:
         if self._checker is None:
-            from ferrule.tools.arguments.checker import Checker  # late: it imports all repairs and explanations
+            from ferrule.tools.arguments.checker import (
+                Checker,
+            )  # late: it imports all repairs and explanations
 
             self._checker = Checker(self._tool, self._found, self.parameters)
         return self._checker.prepare(args)

@@ -1,6 +1,7 @@
 """Explain the errors of pydantic and of a schema, in words that a model can act on.
 
-A problem is a pair: the dotted path (`filters.0.name`), and a text with what was expected and what was found.
+A problem is a pair: the dotted path (`filters.0.name`), and a text with what was expected and what
+was found.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from ferrule.encoding.encode import escape_surrogates
 from ferrule.errors import nearest
-from ferrule.values.encoding.encode import escape_surrogates
-from ferrule.values.schema.nodes import Schema, is_list, is_object, is_sequence, resolve_reference
-from ferrule.values.schema.patterns import with_surrogates
-from ferrule.values.schema.words import describe_expected, format_number, shorten_json
+from ferrule.schema.nodes import Schema, is_list, is_object, is_sequence, resolve_reference
+from ferrule.schema.patterns import with_surrogates
+from ferrule.schema.words import describe_expected, format_number, shorten_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pydantic_core import ErrorDetails, ValidationError
 
-    from ferrule.values.schema.failures import Failure
+    from ferrule.schema.failures import Failure
 
 Problem = tuple[str, str]
 Path = tuple[str | int, ...]
@@ -56,34 +57,60 @@ def unknown_argument(name: object, names: Iterable[str]) -> Problem:
     text = name if isinstance(name, str) else repr(name)
     short = text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
     near = nearest(short, names)
-    return escape_surrogates(short), f"there is no such argument{f', did you mean `{near}`?' if near else ''}"
+    return escape_surrogates(
+        short,
+    ), f"there is no such argument{f', did you mean `{near}`?' if near else ''}"
 
 
-def unknown_arguments(names: Sequence[object], known: Iterable[str], path: Path = ()) -> list[Problem]:
+def unknown_arguments(
+    names: Sequence[object],
+    known: Iterable[str],
+    path: Path = (),
+) -> list[Problem]:
     """The problems of arguments that no parameter takes; of many, only the first are named."""
     wanted = list(known)
     found = [unknown_argument(name, wanted) for name in names[:_MOST_UNKNOWN]]
     problems = [(dotted_path((*path, name)), text) for name, text in found]
     more = len(names) - len(found)
-    return problems if not more else [*problems, (dotted_path(path), f"there are {more:,} more arguments that do not exist")]
+    return (
+        problems
+        if not more
+        else [
+            *problems,
+            (dotted_path(path), f"there are {more:,} more arguments that do not exist"),
+        ]
+    )
 
 
 def missing_argument(name: str, schema: Any, root: Schema) -> Problem:
     """The problem of an absent argument."""
     wanted = describe_expected(schema, root)
-    return escape_surrogates(name), "is missing" if wanted == "any value" else f"is missing, expected {wanted}"
+    return escape_surrogates(
+        name,
+    ), "is missing" if wanted == "any value" else f"is missing, expected {wanted}"
 
 
-def explain_pydantic(error: ValidationError, args: Mapping[str, Any], schema: Schema, names: Mapping[str, str]) -> list[Problem]:
+def explain_pydantic(
+    error: ValidationError,
+    args: Mapping[str, Any],
+    schema: Schema,
+    names: Mapping[str, str],
+) -> list[Problem]:
     """The problems in a pydantic error, one for each place."""
     found: dict[Path, list[str]] = {}
     details = error.errors(include_url=False, include_context=True)[:MOST_PROBLEMS]
     labels = [_label(each, args) for each in details]
     for each, (path_of_union, label) in zip(details, labels, strict=True):
-        has_branches = label is not None and len({one for one in labels if one[0] == path_of_union}) > 1
+        has_branches = (
+            label is not None and len({one for one in labels if one[0] == path_of_union}) > 1
+        )
         path = path_of_union if has_branches else _whole_place(each, args)
         place = _schema_at(path, schema, names)
-        text = _expected(place, schema, reduce(_inside, path, args)) if has_branches else _said(each, place, schema)
+        text = (
+            _expected(place, schema, reduce(_inside, path, args))
+            if has_branches
+            else _said(each, place, schema)
+        )
         texts = found.setdefault(path, [])
         if text not in texts:
             texts.append(text)
@@ -100,13 +127,17 @@ def explain_failures(failures: Iterable[Failure], schema: Schema) -> list[Proble
             names = [*map(with_surrogates, each.names[:_MOST_UNKNOWN]), *each.names[_MOST_UNKNOWN:]]
             found += unknown_arguments(names, known, each.path)
         elif each.names:
-            found += [missing_argument(dotted_path((*each.path, name)), known.get(name, True), schema) for name in each.names]
+            found += [
+                missing_argument(dotted_path((*each.path, name)), known.get(name, True), schema)
+                for name in each.names
+            ]
         else:
             found.append((dotted_path(each.path), _failure_said(each, schema)))
     return list(dict.fromkeys(found))
 
 
-# -- pydantic -------------------------------------------------------------------------------------------------------
+# -- pydantic
+# -------------------------------------------------------------------------------------------------------
 
 
 def _inside(value: Any, step: str | int) -> Any:
@@ -114,10 +145,21 @@ def _inside(value: Any, step: str | int) -> Any:
         # pydantic may have turned a key into text or a number: keys are compared as text.
         if step in value:
             return value[step]  # type: ignore[index]
-        return next((each for key, each in value.items() if type(key) is not type(step) and str(key) == str(step)), _MISSING)
+        return next(
+            (
+                each
+                for key, each in value.items()
+                if type(key) is not type(step) and str(key) == str(step)
+            ),
+            _MISSING,
+        )
     if is_sequence(value) and isinstance(step, int):
         return value[step] if step < len(value) else _MISSING
-    return getattr(value, step, _MISSING) if isinstance(step, str) and isinstance(value, BaseModel) else _MISSING
+    return (
+        getattr(value, step, _MISSING)
+        if isinstance(step, str) and isinstance(value, BaseModel)
+        else _MISSING
+    )
 
 
 def _label(each: ErrorDetails, args: Any) -> tuple[Path, str | int | None]:
@@ -162,7 +204,10 @@ def _said(each: ErrorDetails, place: Any, root: Schema) -> str:
         return f"has {context.get('actual_length')} items, expected {bound.format_map(context)}"
     if kind in {"value_error", "assertion_error"}:
         return f"{shorten_json(value)} is refused: {escape_surrogates(str(context.get('error', each['msg'])))}"
-    if kind.endswith(("_type", "_parsing", "_error", "enum", "_size", "_from_float")) and describe_expected(place, root) != "any value":
+    if (
+        kind.endswith(("_type", "_parsing", "_error", "enum", "_size", "_from_float"))
+        and describe_expected(place, root) != "any value"
+    ):
         return _expected(place, root, value)
     return f"{escape_surrogates(each['msg'])}, got {shorten_json(value)}"
 
@@ -180,10 +225,19 @@ def _schema_at(path: Path, schema: Schema, names: Mapping[str, str]) -> Any:
     place: Any = schema
     for depth, step in enumerate(path):
         place = _within(resolve_reference(place, schema), step, schema)
-        if place is None and depth == 0:  # the path names the parameter, the schema its alias, or the other way round
+        if (
+            place is None and depth == 0
+        ):  # the path names the parameter, the schema its alias, or the other way round
             own = names.get(str(step), step)
             others = (name for name, each in names.items() if each == own)
-            place = next((each for each in (schema.get("properties", {}).get(name) for name in others) if each is not None), None)
+            place = next(
+                (
+                    each
+                    for each in (schema.get("properties", {}).get(name) for name in others)
+                    if each is not None
+                ),
+                None,
+            )
         if place is None:
             return True
     return place
@@ -210,7 +264,8 @@ def _within(node: Any, step: str | int, root: Schema) -> Any:
     return None
 
 
-# -- schemas ---------------------------------------------------------------------------------------------------------
+# -- schemas
+# ---------------------------------------------------------------------------------------------------------
 
 
 _KEYWORDS = {

@@ -1,7 +1,8 @@
 """Named repairs of arguments that a validator refused.
 
-A repair converts a value only if the schema refuses its type and admits the type that it spells (`"7"`, `"[1]"`); a doubtful value
-stays unchanged, and is refused. No repair drops anything that the model wrote, and none completes truncated JSON.
+A repair converts a value only if the schema refuses its type and admits the type that it spells
+(`"7"`, `"[1]"`); a doubtful value stays unchanged, and is refused. No repair drops anything that
+the model wrote, and none completes truncated JSON.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import ast
 import json
 from typing import TYPE_CHECKING, Any
 
-from ferrule.values.schema.nodes import (
+from ferrule.schema.nodes import (
     Schema,
     SharedAlternatives,
     admitted_types,
@@ -75,7 +76,12 @@ def repair(args: dict[str, Any], schema: Schema, notes: list[str]) -> dict[str, 
     repairs = _Repairs(schema, notes)
     for name, value in args.items():
         each: Any = properties.get(name, more) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]  models write anything
-        if value is None and name in properties and name not in required and not _admits(each, schema, "null"):
+        if (
+            value is None
+            and name in properties
+            and name not in required
+            and not _admits(each, schema, "null")
+        ):
             notes.append("null_as_default")
             continue
         made[name] = repairs.value(value, [each], 0) if is_object(each) else value
@@ -112,7 +118,9 @@ def _no_constant(name: str) -> Any:
 
 
 def _is_one_of(value: Any, wanted: frozenset[str]) -> bool:
-    if isinstance(value, float) and value - value != 0.0:  # `1e999`: not converted, so that the problem shows the model's own text
+    if (
+        isinstance(value, float) and value - value != 0.0
+    ):  # `1e999`: not converted, so that the problem shows the model's own text
         return False
     return fits_type(value, wanted)
 
@@ -141,7 +149,11 @@ def coercions(given: Any, taken: Any) -> Iterator[str]:
         if isinstance(given, str):
             if isinstance(taken, (bool, int, float)):
                 yield "string_to_boolean" if isinstance(taken, bool) else "string_to_number"
-        elif isinstance(taken, bool) and isinstance(given, (int, float)) and not isinstance(given, bool):
+        elif (
+            isinstance(taken, bool)
+            and isinstance(given, (int, float))
+            and not isinstance(given, bool)
+        ):
             yield "number_to_boolean"
         elif is_list(given) and is_list(taken):
             waiting.extend(zip(given, taken, strict=False))
@@ -176,16 +188,26 @@ class _Repairs:
         kind = json_type(value)
         if kind == "string" and "string" not in admitted:
             return self._decoded(value, spread, admitted, depth)
-        if kind in {"integer", "number"} and "string" in admitted and not admitted & {"integer", "number"}:
+        if (
+            kind in {"integer", "number"}
+            and "string" in admitted
+            and not admitted & {"integer", "number"}
+        ):
             self._notes.append("number_to_string")
             return json.dumps(value)
         if is_list(value) and "array" in admitted:
             by_place = any(is_object(each) and "prefixItems" in each for each in spread)
             items = [item_schemas(spread, i) for i in range(len(value))] if by_place else None
             plain = item_schemas(spread, None)
-            return [self.value(each, items[i] if items else plain, depth + 1) for i, each in enumerate(value)]
+            return [
+                self.value(each, items[i] if items else plain, depth + 1)
+                for i, each in enumerate(value)
+            ]
         if is_object(value) and "object" in admitted:
-            return {name: self.value(each, property_schemas(spread, name), depth + 1) for name, each in value.items()}
+            return {
+                name: self.value(each, property_schemas(spread, name), depth + 1)
+                for name, each in value.items()
+            }
         return value
 
     def _decoded(self, text: str, spread: list[Any], admitted: frozenset[str], depth: int) -> Any:

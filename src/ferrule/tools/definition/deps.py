@@ -8,9 +8,14 @@ import typing
 from typing import Any
 
 from ferrule.errors import ConfigurationError, shown
-from ferrule.tools.definition.inspect_function import bound_names, find_context, is_context_annotation, resolve_annotation
+from ferrule.record import Record
+from ferrule.tools.definition.inspect_function import (
+    bound_names,
+    find_context,
+    is_context_annotation,
+    resolve_annotation,
+)
 from ferrule.values.calls.context import HOW_TO_GIVE_DEPS, Context
-from ferrule.values.record import Record
 
 if typing.TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -26,12 +31,19 @@ class ContextParameter(Record):
     """Whether it can be passed by name."""
     deps_type: Any
 
-    def fill(self, args: tuple[Any, ...], named: Mapping[str, Any], context: Context[Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    def fill(
+        self,
+        args: tuple[Any, ...],
+        named: Mapping[str, Any],
+        context: Context[Any],
+    ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
         """Add the context to the arguments of a call, unless they have one. Raises `TypeError` for another value in its place."""
         if any(isinstance(each, Context) for each in (*args, named.get(self.name))):
             return args, named
         if self.is_named and self.name in named:
-            raise TypeError(f"`{self.name}` takes the `Context` of the run, found {shown(named[self.name])}.")
+            raise TypeError(
+                f"`{self.name}` takes the `Context` of the run, found {shown(named[self.name])}.",
+            )
         if self.at is None or (self.is_named and len(args) <= self.at):
             return args, {**named, self.name: context}
         return (*args[: self.at], context, *args[self.at :]), named
@@ -52,13 +64,25 @@ def context_parameter(function: Callable[..., Any]) -> ContextParameter | None:
     bound = bound_names(function)
     for at, each in enumerate(parameters):
         hint = each.annotation
-        if each.name not in bound and (is_context_annotation(function, hint) or find_context(resolve_annotation(function, hint))):
+        if each.name not in bound and (
+            is_context_annotation(function, hint)
+            or find_context(resolve_annotation(function, hint))
+        ):
             place = None if each.kind is each.KEYWORD_ONLY else at
-            return ContextParameter(each.name, place, each.kind is not each.POSITIONAL_ONLY, deps_type(function, hint))
+            return ContextParameter(
+                each.name,
+                place,
+                each.kind is not each.POSITIONAL_ONLY,
+                deps_type(function, hint),
+            )
     return None
 
 
-def bind_arguments(function: Callable[..., Any], args: Iterable[Any], named: Mapping[str, Any]) -> inspect.BoundArguments:
+def bind_arguments(
+    function: Callable[..., Any],
+    args: Iterable[Any],
+    named: Mapping[str, Any],
+) -> inspect.BoundArguments:
     """Bind arguments to a function's parameters, with an empty `Context` if it takes one. Raises `TypeError` as a Python call does."""
     args = tuple(args)
     if (context := context_parameter(function)) is not None:
@@ -89,13 +113,19 @@ def check_type(what: str, kind: Any, deps: Any) -> None:
     if deps is None:
         raise ConfigurationError(f"{declared}, and no `deps` were passed. {HOW_TO_GIVE_DEPS}")
     # Not the value itself: it may hold secrets.
-    raise ConfigurationError(f"{declared}, and the `deps` that were passed are of the type `{_name(type(deps))}`.")
+    raise ConfigurationError(
+        f"{declared}, and the `deps` that were passed are of the type `{_name(type(deps))}`.",
+    )
 
 
 def _name(kind: Any) -> str:
     if not isinstance(kind, type):
         return str(kind)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )
 
 
 def accept_no_deps(tool: Any, context: Context[Any]) -> None:
@@ -103,7 +133,9 @@ def accept_no_deps(tool: Any, context: Context[Any]) -> None:
     kind = tool.deps_type
     if kind is not Any and fits_deps(kind, None):
         context.without_deps()
-    elif context.run_id:  # a tool that was loaded or passed as an input: the run could not check it at its start
+    elif (
+        context.run_id
+    ):  # a tool that was loaded or passed as an input: the run could not check it at its start
         check_deps(tool, None)
 
 

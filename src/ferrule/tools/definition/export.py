@@ -1,10 +1,11 @@
 """The external forms of a tool: its name on the wire, a line of a prompt, the schema of one call, plain data.
 
-Providers accept names that match `[A-Za-z0-9_-]{1,64}`. Other characters are escaped as `_dot_` or `_x<hexadecimal>_`, and `own_name`
-reads them back. Only a name that is too long, empty or unprintable has no wire form.
+Providers accept names that match `[A-Za-z0-9_-]{1,64}`. Other characters are escaped as `_dot_` or
+`_x<hexadecimal>_`, and `own_name` reads them back. Only a name that is too long, empty or
+unprintable has no wire form.
 
-A native call has no field for the intention, the model's reason for the call. So the declaration gets one more argument, the first, and
-`ToolCall` keeps it apart from the arguments of the function.
+A native call has no field for the intention, the model's reason for the call. So the declaration
+gets one more argument, the first, and `ToolCall` keeps it apart from the arguments of the function.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, cast
 
+from ferrule.encoding.encode import escape_surrogates, json_text
+from ferrule.encoding.pattern import pattern
 from ferrule.errors import ToolDefinitionError, shown
+from ferrule.schema.nodes import names_elsewhere
 from ferrule.values.conversation.exchange import Declarations
-from ferrule.values.encoding.encode import escape_surrogates, json_text
-from ferrule.values.encoding.pattern import pattern
-from ferrule.values.schema.nodes import names_elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ferrule.schema.nodes import Schema
     from ferrule.tools.definition.constructor import ToolDefinition
     from ferrule.values.calls.call import ToolCall, ToolSpec
-    from ferrule.values.schema.nodes import Schema
 
 LONGEST = 64
 INTENTION = "intention"
@@ -39,10 +40,14 @@ def wire_name(name: str) -> str:
     if _SAFE.fullmatch(name) and len(name) <= LONGEST and not _ESCAPE.search(name):
         return name
     if not name.strip() or not name.isprintable():
-        raise ToolDefinitionError(f"{shown(name)} cannot be a tool's name: it must have letters that can be printed, and no line breaks.")
+        raise ToolDefinitionError(
+            f"{shown(name)} cannot be a tool's name: it must have letters that can be printed, and no line breaks.",
+        )
     made = "".join(each if _SAFE.fullmatch(each) else _escape(each) for each in name)
     if own_name(made) != name:  # the name itself looks like an escape somewhere
-        made = "".join(each if _SAFE.fullmatch(each) and each != "_" else _escape(each) for each in name)
+        made = "".join(
+            each if _SAFE.fullmatch(each) and each != "_" else _escape(each) for each in name
+        )
     if len(made) > LONGEST:
         also = f" (`{made}` with its special characters written out)" if made != name else ""
         msg = f"`{name}`{also} is longer than the {LONGEST} characters that providers take for a tool's name. Give `name=` a shorter one."
@@ -60,13 +65,19 @@ def tool_line(name: str, description: str, schema: Schema) -> str:
 
     A description cannot end its own field or imitate a marker of the prompt.
     """
-    from ferrule.values.schema.words import escape_markers
+    from ferrule.schema.words import escape_markers
 
     said = " ".join(_END.sub("&lt;", description).splitlines())
     about = f", whose description is <desc>{said}</desc>" if said.strip() else ""
     properties: Any = schema.get("properties") or {}
     more: Any = schema.get("additionalProperties", False)
-    takes = f"arguments {json_text(properties)}" if properties else "no arguments" if more is False else "any arguments by name"
+    takes = (
+        f"arguments {json_text(properties)}"
+        if properties
+        else "no arguments"
+        if more is False
+        else "any arguments by name"
+    )
     if names_elsewhere(schema):
         takes = f"arguments by the schema {json_text({key: value for key, value in schema.items() if key != '$defs'})}"
     elif properties and more not in (False, None):
@@ -81,7 +92,11 @@ def call_schema(name: str, parameters: Schema) -> dict[str, Any]:
     definitions: Any = parameters.pop("$defs", None)
     schema: dict[str, Any] = {
         "type": "object",
-        "properties": {INTENTION: dict(_INTENTION_FIELD), "name": {"type": "string", "const": name}, "arguments": parameters},
+        "properties": {
+            INTENTION: dict(_INTENTION_FIELD),
+            "name": {"type": "string", "const": name},
+            "arguments": parameters,
+        },
         "required": [INTENTION, "name", "arguments"],
         "additionalProperties": False,
     }
@@ -96,7 +111,9 @@ def tool_state(given: ToolDefinition, parameters: Schema) -> dict[str, Any]:
         "name": given.name,
         "description": given.description,
         "parameters": parameters,
-        "require_confirmation": bool(given.require_confirmation) if callable(given.require_confirmation) else given.require_confirmation,
+        "require_confirmation": bool(given.require_confirmation)
+        if callable(given.require_confirmation)
+        else given.require_confirmation,
         "effect": given.effect,
         # Left out at its default, so that states saved before the option existed stay equal.
         **({"unknown": given.unknown} if given.unknown != "ask" else {}),
@@ -111,7 +128,8 @@ def _escape(character: str) -> str:
     return "_dot_" if character == "." else f"_x{ord(character):02x}_"
 
 
-# -- intention ------------------------------------------------------------------------------------------------------
+# -- intention
+# ------------------------------------------------------------------------------------------------------
 
 
 def check_no_intention_argument(tools: Iterable[ToolSpec]) -> None:
@@ -127,7 +145,9 @@ def check_no_intention_argument(tools: Iterable[ToolSpec]) -> None:
 
 def add_intention(tools: Iterable[ToolSpec], *, without: str) -> Declarations:
     """Declarations that ask for the intention first, except for the tool named `without`."""
-    return Declarations(tool.declaration if tool.name == without else _asking(tool.declaration) for tool in tools)
+    return Declarations(
+        tool.declaration if tool.name == without else _asking(tool.declaration) for tool in tools
+    )
 
 
 def _asking(declaration: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,7 +155,11 @@ def _asking(declaration: Mapping[str, Any]) -> dict[str, Any]:
     parameters: Mapping[str, Any] = function["parameters"]
     asking = {
         **parameters,
-        **{key: [_knowing(branch) for branch in parameters[key]] for key in ("anyOf", "oneOf", "allOf") if key in parameters},
+        **{
+            key: [_knowing(branch) for branch in parameters[key]]
+            for key in ("anyOf", "oneOf", "allOf")
+            if key in parameters
+        },
         "properties": {INTENTION: dict(_INTENTION_FIELD), **parameters.get("properties", {})},
         "required": [INTENTION, *parameters.get("required", ())],
     }
@@ -156,7 +180,10 @@ def take_intention(call: ToolCall) -> ToolCall:
         return call
     rest = dict(call.args)
     why = rest.pop(INTENTION)
-    return call.changed(args=rest, intention=call.intention or (why.strip() if isinstance(why, str) else None) or None)
+    return call.changed(
+        args=rest,
+        intention=call.intention or (why.strip() if isinstance(why, str) else None) or None,
+    )
 
 
 def write_intention(call: ToolCall) -> ToolCall:

@@ -1,10 +1,11 @@
 """Read a callable: its name, its documentation, its parameters.
 
-The signature and its types are read when a tool is made, so that errors in them appear there; descriptions of single parameters are read
-from the docstring later.
+The signature and its types are read when a tool is made, so that errors in them appear there;
+descriptions of single parameters are read from the docstring later.
 
-`*args` is ignored, since a model passes arguments by name. `**kwargs` allows further names. A parameter that a `partial` binds by name, or
-that is annotated `Context`, is not offered to the model. A text in `Annotated[int, "the page"]` is a description, as is a `Doc`.
+`*args` is ignored, since a model passes arguments by name. `**kwargs` allows further names. A
+parameter that a `partial` binds by name, or that is annotated `Context`, is not offered to the
+model. A text in `Annotated[int, "the page"]` is a description, as is a `Doc`.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from pydantic_core import PydanticUndefined
 from typing_extensions import ReadOnly, get_type_hints, is_typeddict
 
 from ferrule.errors import ToolDefinitionError, shown
+from ferrule.record import Record
 from ferrule.values.calls.context import Context
 from ferrule.values.content.late_model import is_field_info
-from ferrule.values.record import Record
 from ferrule.values.signatures.fields import has_text
 
 if typing.TYPE_CHECKING:
@@ -31,7 +32,9 @@ if typing.TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
-_DOCUMENTS_PARAMETERS = r"(?mi)^[ \t]*((keyword )?arg(ument)?s|(other )?param(eter)?s)[ \t]*+:?[ \t\r]*+$|[:@]param\b"
+_DOCUMENTS_PARAMETERS = (
+    r"(?mi)^[ \t]*((keyword )?arg(ument)?s|(other )?param(eter)?s)[ \t]*+:?[ \t\r]*+$|[:@]param\b"
+)
 _PLAIN = (bool, int, float, str, list, dict)
 _LIBRARIES = sys.stdlib_module_names | {"pydantic", "pydantic_settings", "typing_extensions"}
 
@@ -73,12 +76,16 @@ class FunctionSpec(Record):
 
 
 def inspect_function(
-    function: Callable[..., Any], types_given: Mapping[str, Any], *, with_caller: bool = False, readable: bool = True
+    function: Callable[..., Any],
+    types_given: Mapping[str, Any],
+    *,
+    with_caller: bool = False,
+    readable: bool = True,
 ) -> FunctionSpec:
     """Read a callable; `types_given` replace its annotations.
 
-    Raises `ToolDefinitionError` for an unknown type, and for a signature that cannot be read. With `readable=False`, such a signature
-    counts as `**kwargs` instead.
+    Raises `ToolDefinitionError` for an unknown type, and for a signature that cannot be read. With
+    `readable=False`, such a signature counts as `**kwargs` instead.
     """
     name, doc = name_of(function), doc_of(function)
     try:
@@ -92,16 +99,38 @@ def inspect_function(
         )
         raise ToolDefinitionError(msg) from error
     found, bound = list(signature.parameters.values()), bound_names(function)
-    caller = with_caller and bool(found) and found[0].name in {"self", "caller"} and found[0].kind in _BY_POSITION
+    caller = (
+        with_caller
+        and bool(found)
+        and found[0].name in {"self", "caller"}
+        and found[0].kind in _BY_POSITION
+    )
     caller = caller and not is_context_annotation(function, found[0].annotation)
     if caller:
         del found[0]
     found = [each for each in found if each.name not in bound]
-    annotations = {each.name: each.annotation for each in found if each.annotation is not each.empty}
-    context = next((each for each, hint in annotations.items() if is_context_annotation(function, hint)), "")
-    hints = _resolve_annotations(function, name, {each: hint for each, hint in annotations.items() if each != context}, types_given)
+    annotations = {
+        each.name: each.annotation for each in found if each.annotation is not each.empty
+    }
+    context = next(
+        (each for each, hint in annotations.items() if is_context_annotation(function, hint)),
+        "",
+    )
+    hints = _resolve_annotations(
+        function,
+        name,
+        {each: hint for each, hint in annotations.items() if each != context},
+        types_given,
+    )
     context = context or next((each for each, hint in hints.items() if find_context(hint)), "")
-    context_at = next((k for k, each in enumerate(found) if each.name == context and each.kind is each.POSITIONAL_ONLY), None)
+    context_at = next(
+        (
+            k
+            for k, each in enumerate(found)
+            if each.name == context and each.kind is each.POSITIONAL_ONLY
+        ),
+        None,
+    )
     found = [each for each in found if each.name != context]
     parameters: list[Parameter] = []
     extra: Any = None
@@ -114,9 +143,24 @@ def inspect_function(
             hint = hints.get(each.name, _type_of_default(default))
             parameters.append(Parameter(each.name, hint, default))
     order = tuple(each.name for each in found if each.kind in _BY_POSITION)
-    dispatched = order[:1] if hasattr(function, "dispatch") else ()  # `singledispatch` needs its first argument by position
-    only = tuple(each.name for each in found if each.kind is each.POSITIONAL_ONLY or each.name in dispatched)
-    return FunctionSpec(name, doc, tuple(parameters), order, only, extra, caller, context, context_at, annotations.get(context))
+    dispatched = (
+        order[:1] if hasattr(function, "dispatch") else ()
+    )  # `singledispatch` needs its first argument by position
+    only = tuple(
+        each.name for each in found if each.kind is each.POSITIONAL_ONLY or each.name in dispatched
+    )
+    return FunctionSpec(
+        name,
+        doc,
+        tuple(parameters),
+        order,
+        only,
+        extra,
+        caller,
+        context,
+        context_at,
+        annotations.get(context),
+    )
 
 
 def name_of(function: Any) -> str:
@@ -142,27 +186,41 @@ def doc_of(function: Any) -> str:
 def _doc_of_class(kind: type[Any]) -> str:
     doc = inspect.getdoc(kind) or ""
     holder = next((each for each in kind.__mro__ if vars(each).get("__doc__")), kind)
-    # `dataclass` replaces a missing docstring with the signature; the docstrings of `object`, `dict` or `BaseModel` describe themselves.
+    # `dataclass` replaces a missing docstring with the signature; the docstrings of `object`,
+    # `dict` or `BaseModel` describe themselves.
     is_foreign = holder is not kind and holder.__module__.partition(".")[0] in _LIBRARIES
     return "" if is_foreign or doc.startswith(f"{kind.__name__}(") else doc
 
 
 def _inherited_doc(method: types.MethodType) -> str:
-    # `inspect.getdoc` would look the method up in the class, and a tool there would bind itself once more.
-    owner: type[Any] = method.__self__ if isinstance(method.__self__, type) else type(method.__self__)
-    return inspect.cleandoc(method.__doc__) if isinstance(method.__doc__, str) else _first_docstring(owner, method.__name__)
+    # `inspect.getdoc` would look the method up in the class, and a tool there would bind itself
+    # once more.
+    owner: type[Any] = (
+        method.__self__ if isinstance(method.__self__, type) else type(method.__self__)
+    )
+    return (
+        inspect.cleandoc(method.__doc__)
+        if isinstance(method.__doc__, str)
+        else _first_docstring(owner, method.__name__)
+    )
 
 
 def _first_docstring(owner: type[Any], name: str) -> str:
     """The first docstring of a method in a class and its bases. `inspect.getdoc` finds one for every `__call__`."""
-    # Classes without the method are skipped: None, the default of `get`, has a docstring of its own since Python 3.13.
-    found: list[Any] = [getattr(vars(each)[name], "__doc__", None) for each in owner.__mro__ if name in vars(each)]
+    # Classes without the method are skipped: None, the default of `get`, has a docstring of its own
+    # since Python 3.13.
+    found: list[Any] = [
+        getattr(vars(each)[name], "__doc__", None) for each in owner.__mro__ if name in vars(each)
+    ]
     return next((inspect.cleandoc(each) for each in found if isinstance(each, str)), "")
 
 
 def parameter_docs(doc: str) -> dict[str, str]:
     """The description of each parameter in a docstring (Google, NumPy or Sphinx), by name."""
-    if not any(word in doc.lower() for word in ("arg", "param")) or not re.search(_DOCUMENTS_PARAMETERS, doc):
+    if not any(word in doc.lower() for word in ("arg", "param")) or not re.search(
+        _DOCUMENTS_PARAMETERS,
+        doc,
+    ):
         return {}
     import docstring_parser
 
@@ -171,7 +229,11 @@ def parameter_docs(doc: str) -> dict[str, str]:
     except (docstring_parser.ParseError, IndexError):  # the second: a line that begins with `: :`
         return {}
     # `x, y : int` describes both.
-    said = [(name.strip(" *"), each.description) for each in parsed.params for name in each.arg_name.split(",")]
+    said = [
+        (name.strip(" *"), each.description)
+        for each in parsed.params
+        for name in each.arg_name.split(",")
+    ]
     return {name: " ".join(text.split()) for name, text in said if text}
 
 
@@ -187,7 +249,9 @@ def field_of(parameter: Parameter) -> FieldInfo:
 def is_required(parameter: Parameter) -> bool:
     """Whether the function cannot be called without the parameter."""
     default = parameter.default
-    if parameter.may_be_missing or (default is not PydanticUndefined and not is_field_info(default)):
+    if parameter.may_be_missing or (
+        default is not PydanticUndefined and not is_field_info(default)
+    ):
         return False
     return field_of(parameter).is_required()
 
@@ -196,11 +260,15 @@ def description_in(field: FieldInfo) -> str | None:
     """The description in a field: its own, a text in the metadata, or a `Doc`."""
     if field.description is not None:
         return field.description
-    texts = (each if isinstance(each, str) else getattr(each, "documentation", None) for each in field.metadata)
+    texts = (
+        each if isinstance(each, str) else getattr(each, "documentation", None)
+        for each in field.metadata
+    )
     return next((text for text in texts if isinstance(text, str)), None)
 
 
-# -- annotations --------------------------------------------------------------------------------------------------
+# -- annotations
+# --------------------------------------------------------------------------------------------------
 
 _QUALIFIERS = (typing.Required, typing.NotRequired, ReadOnly)
 _WRAPPINGS = (functools.partial, staticmethod, classmethod)
@@ -209,12 +277,17 @@ _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_
 
 def _inner(function: Any) -> Any:
     while isinstance(function, _WRAPPINGS):
-        function = cast("Any", function).func if isinstance(function, functools.partial) else cast("Any", function).__func__
+        function = (
+            cast("Any", function).func
+            if isinstance(function, functools.partial)
+            else cast("Any", function).__func__
+        )
     return function
 
 
 def _bind_classmethod(function: Any) -> Any:
-    # A `classmethod` in the body of its class cannot be called yet. Bound to any class, it shows its signature.
+    # A `classmethod` in the body of its class cannot be called yet. Bound to any class, it shows
+    # its signature.
     return function.__get__(None, object) if isinstance(function, classmethod) else function  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
@@ -237,7 +310,10 @@ def _type_of_default(default: Any) -> Any:
 def find_context(hint: Any) -> Any:
     """The `Context` or `Context[Deps]` in a type: the type itself, or inside `Context | None` or `Annotated`. None if there is none."""
     if typing.get_origin(hint) in {typing.Annotated, typing.Union, types.UnionType}:
-        return next((found for each in typing.get_args(hint) if (found := find_context(each)) is not None), None)
+        return next(
+            (found for each in typing.get_args(hint) if (found := find_context(each)) is not None),
+            None,
+        )
     return hint if hint is Context or typing.get_origin(hint) is Context else None
 
 
@@ -248,7 +324,10 @@ def is_context_annotation(function: Any, hint: Any) -> bool:
     if "Context" not in hint:
         return False
     first, *more = re.split(r"[^\w.]", hint.strip(" '\""), maxsplit=1)[0].split(".")
-    place: Any = next((space[first] for space in reversed(_namespaces(function)) if first in space), None)
+    place: Any = next(
+        (space[first] for space in reversed(_namespaces(function)) if first in space),
+        None,
+    )
     for part in more:
         place = getattr(place, part, None)
     return place is Context
@@ -264,7 +343,8 @@ def _unpack_options(hint: Any) -> tuple[list[Parameter], Any]:
     more: list[Parameter] = []
     for name, each in hints.items():
         kept, is_needed = _strip_qualifiers(each)
-        # `__required_keys__` does not evaluate annotations that are text: for them it reflects only the class's `total`.
+        # `__required_keys__` does not evaluate annotations that are text: for them it reflects only
+        # the class's `total`.
         needed = is_needed if is_needed is not None else name in options.__required_keys__
         more.append(Parameter(name, kept, may_be_missing=not needed))
     return more, None
@@ -283,9 +363,17 @@ def _strip_qualifiers(hint: Any) -> tuple[Any, bool | None]:
     return kept, is_needed if origin is ReadOnly else origin is typing.Required
 
 
-def _resolve_annotations(function: Any, name: str, annotations: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _resolve_annotations(
+    function: Any,
+    name: str,
+    annotations: dict[str, Any],
+    given: Mapping[str, Any],
+) -> dict[str, Any]:
     """Every annotation as a type; the given types replace annotations."""
-    everything = {**{each: hint for each, hint in annotations.items() if each not in given}, **given}
+    everything = {
+        **{each: hint for each, hint in annotations.items() if each not in given},
+        **given,
+    }
     if not any(map(has_text, everything.values())):
         return everything
     spaces = _namespaces(function)
@@ -297,7 +385,9 @@ def _resolve_annotations(function: Any, name: str, annotations: dict[str, Any], 
             try:
                 _evaluate({each: hint}, spaces)
             except _UNREADABLE as error:
-                problems.append(f"`{each}: {hint if isinstance(hint, str) else shown(hint)}` ({error})")
+                problems.append(
+                    f"`{each}: {hint if isinstance(hint, str) else shown(hint)}` ({error})",
+                )
         which = name or shown(function)
         msg = (
             f"`{which}` cannot become a tool: the type of {', '.join(problems)} is not known in the module of the function. "
@@ -318,13 +408,19 @@ def return_type(function: Any) -> Any:
     """The return annotation of a callable: `None` stays None, and `inspect.Parameter.empty` means that there is none."""
     inner = _inner(function)
     written = inner if inspect.isroutine(inner) else type(inner).__call__
-    return resolve_annotation(written, getattr(written, "__annotations__", {}).get("return", inspect.Parameter.empty))
+    return resolve_annotation(
+        written,
+        getattr(written, "__annotations__", {}).get("return", inspect.Parameter.empty),
+    )
 
 
 _UNREADABLE = (NameError, SyntaxError, AttributeError, TypeError, ValueError)
 
 
-def _evaluate(annotations: dict[str, Any], spaces: tuple[dict[str, Any], dict[str, Any]]) -> dict[str, Any]:
+def _evaluate(
+    annotations: dict[str, Any],
+    spaces: tuple[dict[str, Any], dict[str, Any]],
+) -> dict[str, Any]:
     holder: Any = types.SimpleNamespace(__annotations__=annotations)
     return get_type_hints(holder, *spaces, include_extras=True)
 
@@ -334,14 +430,20 @@ def _namespaces(function: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     inner = _inner(function)
     if isinstance(inner, type):
         module = sys.modules.get(inner.__module__)
-        return dict[str, Any](vars(module)) if module else dict[str, Any](), _type_parameters(inner) | vars(inner)
+        return dict[str, Any](vars(module)) if module else dict[str, Any](), _type_parameters(
+            inner,
+        ) | vars(inner)
     owner = getattr(inner, "__self__", None)
     if not inspect.isroutine(inner) and not hasattr(inner, "__wrapped__"):
         owner, inner = inner, type(inner).__call__
     inner = inspect.unwrap(getattr(inner, "__func__", inner))
     names = getattr(getattr(inner, "__code__", None), "co_freevars", ())
     cells = getattr(inner, "__closure__", None) or ()
-    closed: dict[str, Any] = {name: cell.cell_contents for name, cell in zip(names, cells, strict=True) if cell != types.CellType()}
+    closed: dict[str, Any] = {
+        name: cell.cell_contents
+        for name, cell in zip(names, cells, strict=True)
+        if cell != types.CellType()
+    }
     module_names: dict[str, Any] = getattr(inner, "__globals__", {})
     return module_names, _type_parameters(type(owner)) | closed | _type_parameters(inner)
 

@@ -1,6 +1,7 @@
 """The definition of a tool by its MCP server: an entry of `tools/list`, checked and kept unchanged.
 
-An entry is the SDK's object (1.x or 2.x) or plain data. The SDK is not imported: entries are read by the names of their attributes.
+An entry is the SDK's object (1.x or 2.x) or plain data. The SDK is not imported: entries are read
+by the names of their attributes.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from ferrule.errors import ToolDefinitionError, shown
-from ferrule.values.record import Record
-from ferrule.values.schema.nodes import Schema, is_list, is_object, map_children
-from ferrule.values.schema.validator import schema_problem
+from ferrule.record import Record
+from ferrule.schema.nodes import Schema, is_list, is_object, map_children
+from ferrule.schema.validator import schema_problem
 
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 _MISSING: Any = object()
@@ -71,17 +72,24 @@ def read_definition(entry: Any) -> MCPDefinition:
         return entry
     name = _field(entry, "name")
     if not isinstance(name, str) or not name.strip():
-        raise ToolDefinitionError(f"An MCP tool has a name and an `inputSchema`, found {shown(entry)}.")
+        raise ToolDefinitionError(
+            f"An MCP tool has a name and an `inputSchema`, found {shown(entry)}.",
+        )
     where = f"The MCP tool {shown(name)} cannot be used:"
     annotations = _mapping(where, "annotations", _field(entry, "annotations"))
     for hint in _HINTS:
         if (annotations or {}).get(hint) not in (None, True, False):
-            raise ToolDefinitionError(f"{where} its annotation `{hint}` must be true or false, found {shown((annotations or {})[hint])}.")
+            raise ToolDefinitionError(
+                f"{where} its annotation `{hint}` must be true or false, found {shown((annotations or {})[hint])}.",
+            )
     title = _text(where, "title", _field(entry, "title"))
     own_title: Any = (annotations or {}).get("title")
     return MCPDefinition(
         name=name,
-        input_schema=_input_schema(where, _field(entry, "inputSchema", "input_schema", "parameters")),
+        input_schema=_input_schema(
+            where,
+            _field(entry, "inputSchema", "input_schema", "parameters"),
+        ),
         description=_text(where, "description", _field(entry, "description")) or "",
         title=title if title is not None else own_title if isinstance(own_title, str) else None,
         output_schema=_output_schema(where, _field(entry, "outputSchema", "output_schema")),
@@ -97,8 +105,13 @@ def as_plain(value: Any) -> Any:
     dump = getattr(cast("object", type(value)), "model_dump", None)
     if callable(dump):
         plain = value.model_dump(mode="json", by_alias=True, exclude_none=True)
-        if "structuredContent" not in plain and value.model_fields_set & {"structuredContent", "structured_content"}:
-            plain["structuredContent"] = None  # null is a value there, and differs from a missing field
+        if "structuredContent" not in plain and value.model_fields_set & {
+            "structuredContent",
+            "structured_content",
+        }:
+            plain["structuredContent"] = (
+                None  # null is a value there, and differs from a missing field
+            )
         return plain
     if isinstance(value, (list, tuple)):
         return [as_plain(each) for each in cast("list[Any]", value)]
@@ -108,10 +121,15 @@ def as_plain(value: Any) -> Any:
 def mcp_origin(tool: Any) -> tuple[str, str]:
     """The MCP server of a tool, and the tool's name there; two empty strings for a local tool."""
     definition = getattr(tool, "mcp", None)
-    return ("", "") if definition is None else (getattr(tool, "mcp_server", None) or "?", definition.name)
+    return (
+        ("", "")
+        if definition is None
+        else (getattr(tool, "mcp_server", None) or "?", definition.name)
+    )
 
 
-# -- its fields -----------------------------------------------------------------------------------------------------
+# -- its fields
+# -----------------------------------------------------------------------------------------------------
 
 
 def _field(entry: Any, *names: str) -> Any:
@@ -149,7 +167,9 @@ def _icons(value: Any) -> list[dict[str, Any]] | None:
 
 def _input_schema(where: str, schema: Any) -> Schema:
     if not is_object(schema) or schema.get("type") != "object":
-        raise ToolDefinitionError(f'{where} its `inputSchema` must be a JSON schema with `"type": "object"`, found {shown(schema)}.')
+        raise ToolDefinitionError(
+            f'{where} its `inputSchema` must be a JSON schema with `"type": "object"`, found {shown(schema)}.',
+        )
     problem = _problem(schema)
     if problem:
         schema = _own(where, schema, _without_nulls)
@@ -161,13 +181,21 @@ def _input_schema(where: str, schema: Any) -> Schema:
 
 def _problem(schema: Schema) -> str | None:
     properties = schema.get("properties", {})
-    return schema_problem(schema) if is_object(properties) else f"`properties` must be an object, found {shown(properties)}"
+    return (
+        schema_problem(schema)
+        if is_object(properties)
+        else f"`properties` must be an object, found {shown(properties)}"
+    )
 
 
 def _without_nulls(schema: Any) -> Any:
     """The schema without null keywords: some servers write null for an absent keyword."""
     found = map_children(schema, _without_nulls)
-    return {key: value for key, value in found.items() if value is not None or key in _NULLABLE} if is_object(found) else found
+    return (
+        {key: value for key, value in found.items() if value is not None or key in _NULLABLE}
+        if is_object(found)
+        else found
+    )
 
 
 def _output_schema(where: str, schema: Any) -> Schema | None:

@@ -1,6 +1,7 @@
 """The parameters of a tool: one validator and one JSON schema.
 
-The validator is pydantic's, for a `TypedDict`, because that allows any parameter name (`_x`, `model_config`, `schema`).
+The validator is pydantic's, for a `TypedDict`, because that allows any parameter name (`_x`,
+`model_config`, `schema`).
 """
 
 from __future__ import annotations
@@ -14,18 +15,28 @@ from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, get_args, get_origin
 
 from pydantic import AfterValidator, ConfigDict, TypeAdapter
-from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
+from pydantic.errors import (
+    PydanticInvalidForJsonSchema,
+    PydanticSchemaGenerationError,
+    PydanticUserError,
+)
 from pydantic_core import PydanticSerializationError, PydanticUndefined, SchemaError
 from typing_extensions import TypedDict
 
+from ferrule.encoding.encode import escape_surrogates
 from ferrule.errors import ToolDefinitionError
-from ferrule.tools.definition.inspect_function import FunctionSpec, Parameter, description_in, field_of, parameter_docs
+from ferrule.record import Record
+from ferrule.schema.iterables import eager_type, validator_kinds
+from ferrule.schema.nodes import Schema, is_object, names_elsewhere
+from ferrule.tools.definition.inspect_function import (
+    FunctionSpec,
+    Parameter,
+    description_in,
+    field_of,
+    parameter_docs,
+)
 from ferrule.tools.definition.plain import Plain, plain_parameters, plain_schema
 from ferrule.values.content.late_model import is_field_info
-from ferrule.values.encoding.encode import escape_surrogates
-from ferrule.values.record import Record
-from ferrule.values.schema.iterables import eager_type, validator_kinds
-from ferrule.values.schema.nodes import Schema, is_object, names_elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -34,7 +45,14 @@ if TYPE_CHECKING:
 
 
 # The errors that pydantic raises for a type without a validator, and for one without a JSON schema.
-_NO_VALIDATOR = (PydanticUserError, PydanticSchemaGenerationError, SchemaError, TypeError, ValueError, NameError)
+_NO_VALIDATOR = (
+    PydanticUserError,
+    PydanticSchemaGenerationError,
+    SchemaError,
+    TypeError,
+    ValueError,
+    NameError,
+)
 _NO_SCHEMA = (PydanticInvalidForJsonSchema, PydanticUserError, PydanticSerializationError)
 
 
@@ -73,7 +91,13 @@ def build_parameters(tool: str, found: FunctionSpec, given: ToolDefinition) -> P
     annotate = partial(_annotations, found, docs, given.arg_desc)
     annotations = {} if plain else annotate()
     made = _adapter(tool, annotations) if annotations else None
-    adapter = cache(lambda: _adapter(tool, annotate())) if plain else (lambda: made) if made is not None else None
+    adapter = (
+        cache(lambda: _adapter(tool, annotate()))
+        if plain
+        else (lambda: made)
+        if made is not None
+        else None
+    )
     extra = _adapter_of_extra(tool, annotations, found.extra)
     inside = validator_kinds([each.core_schema for each in (made, extra) if each is not None])
     names = {each.name: each.name for each in found.parameters}
@@ -83,21 +107,50 @@ def build_parameters(tool: str, found: FunctionSpec, given: ToolDefinition) -> P
             if isinstance(choice, str):
                 names[choice] = each.name
     if given.schema is not None:
-        # A schema of all arguments is shown and checked unchanged. The wire adds what its provider requires beyond it.
+        # A schema of all arguments is shown and checked unchanged. The wire adds what its provider
+        # requires beyond it.
         schema = copy.deepcopy(dict(given.schema))
         properties: Schema = schema.get("properties", {})
-        _describe(properties, {name: text for name, text in given.arg_desc.items() if name in properties})
+        _describe(
+            properties,
+            {name: text for name, text in given.arg_desc.items() if name in properties},
+        )
         offered = {names.get(name, name) for name in properties}
-        names = {name: own for name, own in names.items() if own in offered or name in offered or names_elsewhere(schema)}
+        names = {
+            name: own
+            for name, own in names.items()
+            if own in offered or name in offered or names_elsewhere(schema)
+        }
         names |= {name: names.get(name, name) for name in properties}
-        is_open = found.extra is not None and (schema.get("additionalProperties", True) is not False or names_elsewhere(schema))
-        return Parameters(schema, adapter, extra, by_hand=True, names=names, open=is_open, inside=inside)
-    schema = plain_schema(plain, docs) if plain else _schema(tool, annotations, made, found.extra, extra)
+        is_open = found.extra is not None and (
+            schema.get("additionalProperties", True) is not False or names_elsewhere(schema)
+        )
+        return Parameters(
+            schema,
+            adapter,
+            extra,
+            by_hand=True,
+            names=names,
+            open=is_open,
+            inside=inside,
+        )
+    schema = (
+        plain_schema(plain, docs) if plain else _schema(tool, annotations, made, found.extra, extra)
+    )
     by_hand = _override(schema, given, names)
     names |= {name: name for name in schema["properties"] if name not in names}
     is_open = found.extra is not None
     plain = () if by_hand else plain
-    return Parameters(schema, adapter, extra, by_hand=by_hand, names=names, open=is_open, plain=plain, inside=inside)
+    return Parameters(
+        schema,
+        adapter,
+        extra,
+        by_hand=by_hand,
+        names=names,
+        open=is_open,
+        plain=plain,
+        inside=inside,
+    )
 
 
 def type_of(parameter: Parameter) -> Any:
@@ -106,12 +159,20 @@ def type_of(parameter: Parameter) -> Any:
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 
-# -- one parameter ------------------------------------------------------------------------------------------------
+# -- one parameter
+# ------------------------------------------------------------------------------------------------
 
 
-def _annotations(found: FunctionSpec, docs: Mapping[str, str], insisted: Collection[str]) -> dict[str, Any]:
+def _annotations(
+    found: FunctionSpec,
+    docs: Mapping[str, str],
+    insisted: Collection[str],
+) -> dict[str, Any]:
     """The keys of the `TypedDict` of all arguments."""
-    return {each.name: _annotation(each, docs.get(each.name), each.name in insisted) for each in found.parameters}
+    return {
+        each.name: _annotation(each, docs.get(each.name), each.name in insisted)
+        for each in found.parameters
+    }
 
 
 def _annotation(parameter: Parameter, documented_as: str | None, insisted: bool) -> Any:
@@ -126,7 +187,9 @@ def _annotation(parameter: Parameter, documented_as: str | None, insisted: bool)
         plain_default = field.default
     if plain_default is None and not _admits_none(annotation):
         # The default may be in the metadata, which must stay outermost.
-        inside: tuple[Any, ...] = get_args(annotation) if default is PydanticUndefined else (annotation,)
+        inside: tuple[Any, ...] = (
+            get_args(annotation) if default is PydanticUndefined else (annotation,)
+        )
         optional: Any = typing.Optional[inside[0]]  # noqa: UP045  works for what has no `|`
         annotation = Annotated[(optional, *inside[1:])] if inside[1:] else optional
     metadata: list[Any] = []
@@ -134,7 +197,11 @@ def _annotation(parameter: Parameter, documented_as: str | None, insisted: bool)
         metadata.append(default)
     elif default is not PydanticUndefined:
         metadata.append(Field(default=default))
-    if annotation is float and isinstance(plain_default, float) and not math.isfinite(plain_default):
+    if (
+        annotation is float
+        and isinstance(plain_default, float)
+        and not math.isfinite(plain_default)
+    ):
         metadata.append(Field(allow_inf_nan=True))  # the default may be passed
     own = description_in(field)
     description = documented_as if insisted or own is None else own
@@ -149,17 +216,23 @@ def _annotation(parameter: Parameter, documented_as: str | None, insisted: bool)
 def _admits_none(annotation: Any) -> bool:
     if get_origin(annotation) is Annotated:
         return _admits_none(get_args(annotation)[0])
-    members = get_args(annotation) if get_origin(annotation) in (typing.Union, types.UnionType, typing.Literal) else ()
+    members = (
+        get_args(annotation)
+        if get_origin(annotation) in (typing.Union, types.UnionType, typing.Literal)
+        else ()
+    )
     return annotation in (Any, None, NoneType, object) or any(map(_admits_none, members))
 
 
-# -- all of them --------------------------------------------------------------------------------------------------
+# -- all of them
+# --------------------------------------------------------------------------------------------------
 
 
 def _adapter(tool: str, annotations: dict[str, Any]) -> TypeAdapter[dict[str, Any]]:
     arguments: Any = TypedDict("Arguments", annotations)  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues, reportUnknownVariableType]
     arguments.__pydantic_config__ = ConfigDict(
-        # Even for a tool with `**kwargs`, whose further arguments are checked separately: nested dataclasses and `TypedDict`s inherit this.
+        # Even for a tool with `**kwargs`, whose further arguments are checked separately: nested
+        # dataclasses and `TypedDict`s inherit this.
         extra="forbid",
         validate_by_name=True,
         validate_by_alias=True,
@@ -172,27 +245,47 @@ def _adapter(tool: str, annotations: dict[str, Any]) -> TypeAdapter[dict[str, An
         raise _no_form(tool, annotations, error) from error
 
 
-def _adapter_of_extra(tool: str, annotations: dict[str, Any], kind: Any) -> TypeAdapter[dict[str, Any]] | None:
+def _adapter_of_extra(
+    tool: str,
+    annotations: dict[str, Any],
+    kind: Any,
+) -> TypeAdapter[dict[str, Any]] | None:
     if kind is None or kind in (Any, object):
         return None
     try:
-        return TypeAdapter(dict[str, eager_type(kind, of_iterator=_REREAD)], config=ConfigDict(allow_inf_nan=False))  # pyright: ignore[reportInvalidTypeForm, reportUnknownVariableType]
+        return TypeAdapter(
+            dict[str, eager_type(kind, of_iterator=_REREAD)],  # pyright: ignore[reportInvalidTypeForm]
+            config=ConfigDict(allow_inf_nan=False),
+        )
     except _NO_VALIDATOR as error:
         raise _no_form(tool, {**annotations, "**": kind}, error) from error
 
 
 def _schema(
-    tool: str, annotations: dict[str, Any], adapter: TypeAdapter[Any] | None, extra: Any, extra_adapter: TypeAdapter[Any] | None
+    tool: str,
+    annotations: dict[str, Any],
+    adapter: TypeAdapter[Any] | None,
+    extra: Any,
+    extra_adapter: TypeAdapter[Any] | None,
 ) -> Schema:
-    from ferrule.values.schema.inline import Generator, inline_definitions, strip_titles
+    from ferrule.schema.inline import Generator, inline_definitions, strip_titles
 
     try:
         found = adapter.json_schema(schema_generator=Generator) if adapter is not None else {}
-        more = extra_adapter.json_schema(schema_generator=Generator) if extra_adapter is not None else {}
+        more = (
+            extra_adapter.json_schema(schema_generator=Generator)
+            if extra_adapter is not None
+            else {}
+        )
     except _NO_SCHEMA as error:
         raise _no_form(tool, annotations, error) from error
-    # `additionalProperties: false` is left out for shorter prompts; unknown names are still refused.
-    schema: Schema = {"type": "object", "properties": found.get("properties", {}), "required": found.get("required", [])}
+    # `additionalProperties: false` is left out for shorter prompts; unknown names are still
+    # refused.
+    schema: Schema = {
+        "type": "object",
+        "properties": found.get("properties", {}),
+        "required": found.get("required", []),
+    }
     definitions = {**found.get("$defs", {}), **more.get("$defs", {})}
     if extra is not None:
         schema["additionalProperties"] = more.get("additionalProperties", True)
@@ -209,12 +302,12 @@ def _no_form(tool: str, annotations: dict[str, Any], error: Exception) -> ToolDe
     return ToolDefinitionError(
         f"`{tool}` cannot become a tool: the type of {which} has no JSON form ({reason}). "
         "Give it a type that has one, or say `arg_types={...}`. What a model cannot write, such as a connection, comes from "
-        "`ctx: Context[...]`, with `deps=`, or from `functools.partial`."
+        "`ctx: Context[...]`, with `deps=`, or from `functools.partial`.",
     )
 
 
 def _has_form(annotation: Any) -> bool:
-    from ferrule.values.schema.inline import Generator
+    from ferrule.schema.inline import Generator
 
     annotation = get_args(annotation)[0] if get_origin(annotation) is NotRequired else annotation
     try:
@@ -233,9 +326,16 @@ def _override(schema: Schema, given: ToolDefinition, names: Mapping[str, str]) -
         key = key_of.get(name, name)
         before: Any = properties.get(key)
         if before is None and not (is_object(said) and "default" in said):
-            schema["required"] = [*schema["required"], key]  # DSPy's rule: an argument listed for `**kwargs` is required
+            schema["required"] = [
+                *schema["required"],
+                key,
+            ]  # DSPy's rule: an argument listed for `**kwargs` is required
         if is_object(said):
-            kept = {"description": before["description"]} if is_object(before) and "description" in before else {}
+            kept = (
+                {"description": before["description"]}
+                if is_object(before) and "description" in before
+                else {}
+            )
             properties[key] = {**kept, **copy.deepcopy(said)}
         else:
             properties[key] = {**(before if is_object(before) else {}), "description": said}

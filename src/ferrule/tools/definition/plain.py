@@ -1,7 +1,7 @@
 """Parameters that need no validator: those of plain types and lists of these, each optionally None.
 
-Arguments that match them exactly are checked by type alone. pydantic's first validator costs a process 20 ms, and each validator takes
-most of the time that making a tool takes.
+Arguments that match them exactly are checked by type alone. pydantic's first validator costs a
+process 20 ms, and each validator takes most of the time that making a tool takes.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pydantic_core import PydanticUndefined
 
-from ferrule.values.encoding.encode import TYPE_NAMES, escape_surrogates, fits, is_plain
+from ferrule.encoding.encode import TYPE_NAMES, escape_surrogates, fits, is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ferrule.schema.nodes import Schema
     from ferrule.tools.definition.inspect_function import FunctionSpec, Parameter
-    from ferrule.values.schema.nodes import Schema
 
 _UNIONS = (typing.Union, types.UnionType)
 
@@ -49,7 +49,11 @@ class Plain(NamedTuple):
 def plain_parameters(found: FunctionSpec) -> tuple[Plain, ...]:
     """All parameters, if all are plain and their defaults fit; otherwise an empty tuple."""
     plain = [_plain(each) for each in found.parameters]
-    return tuple([each for each in plain if each is not None]) if None not in plain and found.extra is None else ()
+    return (
+        tuple([each for each in plain if each is not None])
+        if None not in plain and found.extra is None
+        else ()
+    )
 
 
 def plain_schema(plain: tuple[Plain, ...], docs: Mapping[str, str]) -> Schema:
@@ -58,17 +62,26 @@ def plain_schema(plain: tuple[Plain, ...], docs: Mapping[str, str]) -> Schema:
     for each in plain:
         said = each.schema
         if each.default is not PydanticUndefined:
-            said["default"] = each.default if each.items is None else copy(each.default)  # the function may change its own list
+            said["default"] = (
+                each.default if each.items is None else copy(each.default)
+            )  # the function may change its own list
         if docs.get(each.name):
             said["description"] = escape_surrogates(docs[each.name])
         properties[each.name] = dict(sorted(said.items()))
-    return {"type": "object", "properties": properties, "required": [each.name for each in plain if each.default is PydanticUndefined]}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [each.name for each in plain if each.default is PydanticUndefined],
+    }
 
 
 def _plain(parameter: Parameter) -> Plain | None:
     kind, items, default = parameter.annotation, None, parameter.default
     may_be_none = default is None
-    if typing.get_origin(kind) in _UNIONS and len(inside := [each for each in typing.get_args(kind) if each is not NoneType]) == 1:
+    if (
+        typing.get_origin(kind) in _UNIONS
+        and len(inside := [each for each in typing.get_args(kind) if each is not NoneType]) == 1
+    ):
         kind, may_be_none = inside[0], True
     if typing.get_origin(kind) is list and len(inside := typing.get_args(kind)) == 1:
         kind, items = list, inside[0]
@@ -80,4 +93,8 @@ def _plain(parameter: Parameter) -> Plain | None:
 
 
 def _fits(kind: Any, items: Any, value: Any) -> bool:
-    return fits(kind, value) if items is None else type(value) is list and all(fits(items, each) for each in cast("list[Any]", value))
+    return (
+        fits(kind, value)
+        if items is None
+        else type(value) is list and all(fits(items, each) for each in cast("list[Any]", value))
+    )

@@ -1,8 +1,9 @@
 """Consent to direct calls, outside any program.
 
-A call raises `ConfirmationRequired`, is approved elsewhere, and is made again. Questions and decisions are kept in one table of the
-process, so that another thread or task can decide. A decision applies once, to the next call of the same tool with the same arguments, in
-the same run if there is one.
+A call raises `ConfirmationRequired`, is approved elsewhere, and is made again. Questions and
+decisions are kept in one table of the process, so that another thread or task can decide. A
+decision applies once, to the next call of the same tool with the same arguments, in the same run if
+there is one.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ from operator import eq
 from typing import TYPE_CHECKING, Any
 
 from ferrule import settings
+from ferrule.approval.policy import Rule, arguments_digest, check_arguments
+from ferrule.approval.question import Question, check_second, confirmation_text, tool_fingerprint
 from ferrule.concurrency.forking import renew_in_child
 from ferrule.errors import ConfirmationRejected, ConfirmationRequired, DecisionError
+from ferrule.record import MutableRecord, Record, replace
 from ferrule.tools.arguments.given_schema import is_formless
 from ferrule.values.calls.call import CheckedArguments, ToolCall
 from ferrule.values.calls.edit import Coerced, edit_arguments
-from ferrule.values.confirmation.policy import Rule, arguments_digest, check_arguments
-from ferrule.values.confirmation.question import Question, check_second, confirmation_text, tool_fingerprint
-from ferrule.values.record import MutableRecord, Record, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
+    from ferrule.approval.question import Decision
     from ferrule.values.calls.call import ToolSpec
-    from ferrule.values.confirmation.question import Decision
 
 _MOST = 10_000
 """The number of questions kept. The oldest are dropped first, with their decisions."""
@@ -35,9 +36,7 @@ _IN_THE_MIDDLE = (
     "`{name}` itself as a tool; or decide with `respond_to_confirmation` and resume: then a person is asked whether to run the outer tool "
     "again.)"
 )
-_IN_A_FORWARD = (
-    "(`{name}` was called in a `forward`, where it ends the run: with `ferrule.call_tool({name}, ...)`, the run waits for the decision.)"
-)
+_IN_A_FORWARD = "(`{name}` was called in a `forward`, where it ends the run: with `ferrule.call_tool({name}, ...)`, the run waits for the decision.)"
 
 
 class Asked(MutableRecord):
@@ -63,7 +62,10 @@ class _Given(Record):
     @classmethod
     def of(cls, checked: CheckedArguments) -> _Given:
         given = checked.given if isinstance(checked, Coerced) else checked.named
-        return cls((arguments_digest(given), arguments_digest(checked.shown)), tuple(filter(_is_object, given.values())))
+        return cls(
+            (arguments_digest(given), arguments_digest(checked.shown)),
+            tuple(filter(_is_object, given.values())),
+        )
 
     def is_same(self, other: _Given) -> bool:
         """Whether two calls have the same arguments, as given or as shown."""
@@ -76,7 +78,9 @@ class _Given(Record):
 
 
 def _is_object(value: Any) -> bool:
-    return not hasattr(value, "__next__") and is_formless(value)  # an iterator has been read, and another one may yield the same items
+    return not hasattr(value, "__next__") and is_formless(
+        value,
+    )  # an iterator has been read, and another one may yield the same items
 
 
 _lock = threading.Lock()
@@ -97,27 +101,55 @@ def needs_person(tool: ToolSpec, shown: dict[str, Any]) -> bool:
 def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
     """Return the arguments of a direct call that needs no confirmation or was approved, with the person's edits.
 
-    Raises `ConfirmationRequired` if there is no decision yet, `ConfirmationRejected` if the call was denied or answered with feedback.
+    Raises `ConfirmationRequired` if there is no decision yet, `ConfirmationRejected` if the call
+    was denied or answered with feedback.
     """
     if not needs_person(tool, checked.shown):
         return checked
     here = settings.scope()
     place = here.call
-    function: Hashable = tool.func if getattr(tool.func, "__hash__", None) is not None else id(tool.func)
+    function: Hashable = (
+        tool.func if getattr(tool.func, "__hash__", None) is not None else id(tool.func)
+    )
     bound = tool_fingerprint(tool.declaration, tool.effect)
-    key = (function, bound, tuple(checked.secrets.values()), place.run_id if place is not None else "")
+    key = (
+        function,
+        bound,
+        tuple(checked.secrets.values()),
+        place.run_id if place is not None else "",
+    )
     given = _Given.of(checked)
     call = ToolCall(name=tool.name, args=checked.shown)
     with _lock:
-        decided = [each for each in _table.values() if each.key == key and each.decision is not None and not each.is_used]
+        decided = [
+            each
+            for each in _table.values()
+            if each.key == key and each.decision is not None and not each.is_used
+        ]
         found = next((each for each in decided if each.given.is_same(given)), None)
         if found is None:
-            question = Question("confirm", confirmation_text(tool.name, checked.shown), call, secrets.token_hex(10), bound)
+            question = Question(
+                "confirm",
+                confirmation_text(tool.name, checked.shown),
+                call,
+                secrets.token_hex(10),
+                bound,
+            )
             _table[question.id] = Asked(key, given, question, checked, tool.prepare)
             while len(_table) > _MOST:
                 del _table[next(iter(_table))]
-            asking = ConfirmationRequired(question.text, confirmation_id=question.id, tool_call=call)
-            hint = _IN_THE_MIDDLE if place is not None else _IN_A_FORWARD if here.frame is not None else ""
+            asking = ConfirmationRequired(
+                question.text,
+                confirmation_id=question.id,
+                tool_call=call,
+            )
+            hint = (
+                _IN_THE_MIDDLE
+                if place is not None
+                else _IN_A_FORWARD
+                if here.frame is not None
+                else ""
+            )
             if hint:
                 asking.args = (f"{question.text} {hint.format(name=tool.name)}",)
             raise asking
@@ -129,7 +161,11 @@ def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
         raise ConfirmationRejected(message, confirmation_id=found.question.id, tool_call=call)
     if found.given.digests[1] != given.digests[1]:
         checked = found.checked  # the arguments that the person saw
-    return checked if decision.kind == "approve" else edit_arguments(checked, decision.args, tool.prepare)
+    return (
+        checked
+        if decision.kind == "approve"
+        else edit_arguments(checked, decision.args, tool.prepare)
+    )
 
 
 def asked_directly(question_id: str) -> Asked | None:
@@ -146,14 +182,16 @@ def forget_direct(question_id: str) -> None:
 def decide_directly(decision: Decision) -> None:
     """Record the decision on a direct call.
 
-    Raises `DecisionError` if there is a different decision already, `ToolArgumentsError` if edited arguments are invalid; then the
-    question stays open.
+    Raises `DecisionError` if there is a different decision already, `ToolArgumentsError` if edited
+    arguments are invalid; then the question stays open.
     """
     asked = _table[decision.question_id]
     if decision.kind == "edit":
         edit_arguments(asked.checked, decision.args, asked.prepare)
     if decision.grant is not None:
-        raise DecisionError("A grant applies to a run, and this call was made outside any run: approve each call.")
+        raise DecisionError(
+            "A grant applies to a run, and this call was made outside any run: approve each call.",
+        )
     with _lock:
         if asked.decision is not None:
             check_second(asked.decision, decision)

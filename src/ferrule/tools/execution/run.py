@@ -1,8 +1,9 @@
 """Run a tool with checked arguments, for a run or for a direct call.
 
-An async tool is recognised by the value it returns: functions come wrapped and bound, so nothing else is reliable. `run_call` turns what
-the tool raises into a `ToolResult`, except `ToolStop`, `ConfirmationRequired` and everything that is not an `Exception` (Ctrl-C,
-cancellation, suspension). `run_tool` and `arun_tool` let exceptions pass.
+An async tool is recognised by the value it returns: functions come wrapped and bound, so nothing
+else is reliable. `run_call` turns what the tool raises into a `ToolResult`, except `ToolStop`,
+`ConfirmationRequired` and everything that is not an `Exception` (Ctrl-C, cancellation, suspension).
+`run_tool` and `arun_tool` let exceptions pass.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ferrule.concurrency import offload
 from ferrule.concurrency.deadline import within
+from ferrule.encoding.encode import is_read_once, items_of
 from ferrule.errors import (
     AsyncToolError,
     ConfigurationError,
@@ -31,7 +33,6 @@ from ferrule.settings import current, is_observed, scope
 from ferrule.tools.execution.tool_changes import ModuleCallback, aapply_change, apply_change
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult, failure, to_result
 from ferrule.values.calls.context import Context
-from ferrule.values.encoding.encode import is_read_once, items_of
 
 if TYPE_CHECKING:
     import contextvars
@@ -41,7 +42,13 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_OF_THE_RUN = (ConfigurationError, ReplayMismatchError, RunCancelledError, StoreError, UnknownOutcomeError)
+_OF_THE_RUN = (
+    ConfigurationError,
+    ReplayMismatchError,
+    RunCancelledError,
+    StoreError,
+    UnknownOutcomeError,
+)
 """Errors that end the whole run if a program that is a tool raises them."""
 _PLAIN = frozenset({str, int, float, bool, type(None), dict, list, tuple, bytes})
 """Types whose values are neither awaitable nor iterators."""
@@ -51,7 +58,11 @@ def run_call(checked: CheckedCall) -> ToolResult:
     """Run a call from sync code; an async tool runs on the background loop."""
     try:
         value = run_tool(checked.tool, checked.arguments, whole=True)
-        return apply_change(checked, value) if isinstance(value, ModuleCallback) else to_result(checked.call, value)
+        return (
+            apply_change(checked, value)
+            if isinstance(value, ModuleCallback)
+            else to_result(checked.call, value)
+        )
     except Exception as error:  # noqa: BLE001  a tool may raise anything
         return _raised(checked, error)
 
@@ -60,13 +71,20 @@ async def arun_call(checked: CheckedCall) -> ToolResult:
     """Run a call without blocking the loop."""
     try:
         value = await arun_tool(checked.tool, checked.arguments, whole=True)
-        return await aapply_change(checked, value) if isinstance(value, ModuleCallback) else to_result(checked.call, value)
+        return (
+            await aapply_change(checked, value)
+            if isinstance(value, ModuleCallback)
+            else to_result(checked.call, value)
+        )
     except Exception as error:  # noqa: BLE001  a tool may raise anything
         return _raised(checked, error)
 
 
 @coroutine
-def awaited_in(context: contextvars.Context, work: Coroutine[Any, Any, R]) -> Generator[Any, Any, R]:
+def awaited_in(
+    context: contextvars.Context,
+    work: Coroutine[Any, Any, R],
+) -> Generator[Any, Any, R]:
     """Await a coroutine whose code runs in `context`, not in its task's: context variables that it sets stay there."""
     step, value = work.send, None
     while True:
@@ -89,9 +107,12 @@ def _raised(checked: CheckedCall, error: Exception) -> ToolResult:
     if isinstance(error, (ToolStop, ConfirmationRequired, ConfigurationError)):
         raise error
     place = scope().call
-    if isinstance(error, RunCancelledError) and place is not None and place.cancelled:  # a program in the function, stopped with the call
+    if (
+        isinstance(error, RunCancelledError) and place is not None and place.cancelled
+    ):  # a program in the function, stopped with the call
         raise error
-    # A program that is a tool (`as_tool()`) is part of the run, and no model can fix its configuration.
+    # A program that is a tool (`as_tool()`) is part of the run, and no model can fix its
+    # configuration.
     if isinstance(error, _OF_THE_RUN) and checked.tool.is_program:
         raise error
     return failure(checked.call, error, is_raised=True)
@@ -110,7 +131,13 @@ async def acall_directly(tool: ToolSpec, checked: CheckedArguments) -> ToolResul
     return to_result(ToolCall.unchecked(tool.name, checked.shown, repairs=checked.repairs), value)
 
 
-def run_directly(tool: ToolSpec, checked: CheckedArguments, *, whole: bool = False, is_direct: bool = True) -> Any:
+def run_directly(
+    tool: ToolSpec,
+    checked: CheckedArguments,
+    *,
+    whole: bool = False,
+    is_direct: bool = True,
+) -> Any:
     """`run_tool` for a direct call, with events for the observers."""
     if not is_observed():
         return run_tool(tool, checked, whole=whole, is_direct=is_direct)
@@ -126,19 +153,30 @@ async def arun_directly(tool: ToolSpec, checked: CheckedArguments, *, whole: boo
         return ended(await arun_tool(tool, checked, whole=whole))
 
 
-def _events_of(tool: ToolSpec, checked: CheckedArguments) -> AbstractContextManager[Callable[[Any], Any]]:
+def _events_of(
+    tool: ToolSpec,
+    checked: CheckedArguments,
+) -> AbstractContextManager[Callable[[Any], Any]]:
     """Send the events of a direct call around a block; the block reports the tool's value."""
-    from ferrule.values.run.event import CallFinished, CallStarted  # late: few direct calls are observed
-    from ferrule.values.run.observers import events_around
+    from ferrule.events import CallFinished, CallStarted  # late: few direct calls are observed
+    from ferrule.observers import events_around
 
     def call(own: str) -> ToolCall:
         return ToolCall.unchecked(tool.name, checked.shown, own, repairs=checked.repairs)
 
     def end(own: str, value: Any, error: BaseException | None) -> CallFinished:
         made = call(own)
-        return CallFinished(made, to_result(made, value) if error is None else failure(made, error, is_raised=True))
+        return CallFinished(
+            made,
+            to_result(made, value) if error is None else failure(made, error, is_raised=True),
+        )
 
-    return events_around(scope(), current().callbacks, lambda own: CallStarted(call(own), tool), end)
+    return events_around(
+        scope(),
+        current().callbacks,
+        lambda own: CallStarted(call(own), tool),
+        end,
+    )
 
 
 def attempt(code: Callable[[], R]) -> tuple[R | None, Exception | SystemExit | None]:
@@ -149,14 +187,22 @@ def attempt(code: Callable[[], R]) -> tuple[R | None, Exception | SystemExit | N
         return None, error
 
 
-# -- invoking -----------------------------------------------------------------------------------------------------
+# -- invoking
+# -----------------------------------------------------------------------------------------------------
 
 
-def run_tool(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool = False, is_direct: bool = False) -> Any:
+def run_tool(
+    tool: ToolSpec,
+    arguments: CheckedArguments,
+    *,
+    whole: bool = False,
+    is_direct: bool = False,
+) -> Any:
     """Run a tool from sync code; an awaitable is awaited on the background loop.
 
-    `whole` returns the items of an iterator as a list: reading them runs the tool's code, so it happens here and counts for its time limit.
-    With `is_direct` an async tool raises `AsyncToolError`, unless `allow_tool_async_sync_conversion` is on.
+    `whole` returns the items of an iterator as a list: reading them runs the tool's code, so it
+    happens here and counts for its time limit. With `is_direct` an async tool raises
+    `AsyncToolError`, unless `allow_tool_async_sync_conversion` is on.
     """
     if tool.takes_context:
         with _filled(tool, arguments) as filled:
@@ -183,7 +229,11 @@ def _invoke(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool, is_dire
     if inspect.isawaitable(value):
         if is_direct and not current().allow_tool_async_sync_conversion:
             raise _is_async(tool.name, value)
-        value = _awaited(value, tool.name) if timeout_s is None else _awaited_within(value, ends - time.monotonic(), timeout_s, tool.name)
+        value = (
+            _awaited(value, tool.name)
+            if timeout_s is None
+            else _awaited_within(value, ends - time.monotonic(), timeout_s, tool.name)
+        )
     if not whole or not is_read_once(value):
         return value
     if timeout_s is None:
@@ -220,7 +270,11 @@ async def arun_tool(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool 
         with _filled(tool, arguments) as filled:
             return await _ainvoke(tool, filled, whole=whole)
     func = tool.func
-    if tool.timeout_s is not None or type(func) is not FunctionType or not func.__code__.co_flags & inspect.CO_COROUTINE:
+    if (
+        tool.timeout_s is not None
+        or type(func) is not FunctionType
+        or not func.__code__.co_flags & inspect.CO_COROUTINE
+    ):
         return await _ainvoke(tool, arguments, whole=whole)
     value = await func(*arguments.positional, **arguments.named)  # the common async tool
     return value if type(value) in _PLAIN else await _aread(value, None, tool.name, whole=whole)
@@ -249,7 +303,14 @@ async def _ainvoke(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool) 
     return await _aread(value, timeout_s, tool.name, whole=whole, left_s=left_s)
 
 
-async def _aread(value: Any, timeout_s: float | None, name: str, *, whole: bool, left_s: float | None = None) -> Any:
+async def _aread(
+    value: Any,
+    timeout_s: float | None,
+    name: str,
+    *,
+    whole: bool,
+    left_s: float | None = None,
+) -> Any:
     """The value of an async function. With `whole`, an iterator is replaced by its items, read in a worker thread."""
     if not whole or not is_read_once(value):
         return value
@@ -318,11 +379,11 @@ def _is_async(name: str, value: Any) -> AsyncToolError:
     discard(value)
     return AsyncToolError(
         f"`{name}` is async: use `await {name}.acall(...)`, or switch on `allow_tool_async_sync_conversion` "
-        "(with `configure` or `context`) to run it on ferrule's background loop."
+        "(with `configure` or `context`) to run it on ferrule's background loop.",
     )
 
 
 def _no_function(name: str) -> ToolError:
     return ToolError(
-        f"`{name}` has no function here: it was declared with a schema only. Bind one with Tool({name!r}, callable=..., schema=...)."
+        f"`{name}` has no function here: it was declared with a schema only. Bind one with Tool({name!r}, callable=..., schema=...).",
     )

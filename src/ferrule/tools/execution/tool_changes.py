@@ -1,7 +1,8 @@
 """Changes of a run's tools that a tool returns: a `@module_callback`, `Load`, `Unload`.
 
-The result has the callback's text as content and the change as JSON: `{"added": {name: digest of its declaration}, "removed": [name]}`.
-The callback is part of its call: it runs between the journal's `begun` and `result`, and text and change are in one entry.
+The result has the callback's text as content and the change as JSON: `{"added": {name: digest of
+its declaration}, "removed": [name]}`. The callback is part of its call: it runs between the
+journal's `begun` and `result`, and text and change are in one entry.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any
 
 from ferrule.concurrency import offload
+from ferrule.encoding.encode import digest_of
 from ferrule.errors import ToolDefinitionError, ToolError, shown
 from ferrule.values.calls.call import CheckedCall, ToolResult
-from ferrule.values.encoding.encode import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +40,8 @@ class ModuleCallback:
 def module_callback(function: Callable[[Any], Any]) -> ModuleCallback:
     """Turn a sync or async function into a callback: a tool returns it, and the run calls it with a `ModuleContext`.
 
-    It may call `context.module.init_module(tools=[...])`, and returns a text, which the model sees as the result of the tool's call.
+    It may call `context.module.init_module(tools=[...])`, and returns a text, which the model sees
+    as the result of the tool's call.
     """
     callback = ModuleCallback(function)
     update_wrapper(callback, function)

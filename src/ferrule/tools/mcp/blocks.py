@@ -1,7 +1,7 @@
 """The content blocks of an MCP result.
 
-A `Block` keeps the server's whole block, and decides how a model sees it: as text, as a content part, or as a line that describes it.
-Bytes never become text.
+A `Block` keeps the server's whole block, and decides how a model sees it: as text, as a content
+part, or as a line that describes it. Bytes never become text.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import binascii
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from ferrule.record import Record, field
+from ferrule.schema.nodes import is_list, is_object
 from ferrule.tools.definition.mcp import as_plain
 from ferrule.values.content.parts import Audio, File, Image, Part, Text
-from ferrule.values.record import Record, field
-from ferrule.values.schema.nodes import is_list, is_object
 
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp"})
 """The images that providers accept. For an SVG or a TIFF, they would reject the whole request."""
@@ -66,7 +66,9 @@ class Block(Record):
     def priority(self) -> float | None:
         """Its priority, from 0 (optional) to 1 (required)."""
         found = self._annotations.get("priority")
-        return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+        return (
+            float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+        )
 
     @property
     def is_for_user_only(self) -> bool:
@@ -95,7 +97,9 @@ class Block(Record):
 
     def shown(self) -> tuple[Part, ...]:
         """The content for a model: a text, a part, or a line that describes the block. Such a line also precedes a resource's text."""
-        if self.part is None or (isinstance(self.part, File) and self.part.media_type not in _FILES):
+        if self.part is None or (
+            isinstance(self.part, File) and self.part.media_type not in _FILES
+        ):
             return (Text(text=self._description()),)
         if isinstance(self.part, Image) and self.part.media_type.lower() not in _IMAGES:
             return (Text(text=self._description()),)
@@ -105,7 +109,11 @@ class Block(Record):
 
     def _description(self) -> str:
         said = [self.type.replace("_", " "), *([self.uri] if self.uri else [])]
-        names = [each for each in (self.raw.get("name"), self.raw.get("title")) if isinstance(each, str) and each != self.uri]
+        names = [
+            each
+            for each in (self.raw.get("name"), self.raw.get("title"))
+            if isinstance(each, str) and each != self.uri
+        ]
         said += dict.fromkeys(names)
         said += [self.media_type] if self.media_type else []
         size = _size(self.raw.get("data", self._resource.get("blob")), self.raw.get("size"))

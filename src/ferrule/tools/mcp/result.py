@@ -1,6 +1,7 @@
 """The result of a call to an MCP server.
 
-An `MCPResult` contains every block in order, the structured value (checked and typed), and the content for a model.
+An `MCPResult` contains every block in order, the structured value (checked and typed), and the
+content for a model.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
+from ferrule.encoding.encode import json_text
 from ferrule.errors import MCPProtocolError, MCPToolError, shown
+from ferrule.record import Record, field
+from ferrule.schema.nodes import Schema, is_object
 from ferrule.tools.definition.mcp import as_plain
 from ferrule.tools.mcp.blocks import Block, read_block
 from ferrule.tools.mcp.showing import ResultMode, ShowRules, abridged, shown_content
 from ferrule.values.calls.call import ToolResult
 from ferrule.values.content.parts import Audio, Content, Image
-from ferrule.values.encoding.encode import json_text
-from ferrule.values.record import Record, field
-from ferrule.values.schema.nodes import Schema, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,8 +73,8 @@ class MCPResult(Record):
     def value(self) -> Any:
         """The return value of a direct call: the text of a single text block, otherwise a list of texts and other blocks.
 
-        Other blocks are content parts, or the server's JSON if there is no such part. Without blocks, and with
-        `result_mode="structured"`, it is the structured value, if there is one.
+        Other blocks are content parts, or the server's JSON if there is no such part. Without
+        blocks, and with `result_mode="structured"`, it is the structured value, if there is one.
         """
         if self.has_structured and (not self.blocks or self.result_mode == "structured"):
             return self.structured
@@ -83,23 +84,42 @@ class MCPResult(Record):
     @property
     def typed(self) -> Any:
         """The structured value as `result_type` or a model made from the output schema; unchanged if neither fits."""
-        from ferrule.values.schema.python_types import typed_value
+        from ferrule.schema.python_types import typed_value
 
-        return self.structured if self.structured is None else typed_value(self.structured, self.output_schema, self.result_type)
+        return (
+            self.structured
+            if self.structured is None
+            else typed_value(self.structured, self.output_schema, self.result_type)
+        )
 
     def as_tool_result(
-        self, name: str, content: Content | None = None, *, server: str | None = None, tool: str | None = None
+        self,
+        name: str,
+        content: Content | None = None,
+        *,
+        server: str | None = None,
+        tool: str | None = None,
     ) -> ToolResult:
         """A `ToolResult` with this result as its `value`; `content` is what the model sees instead of the result's own."""
         error = self.error(server=server, tool=tool) if self.is_error else None
-        return ToolResult(name, self.content if content is None else content, is_error=self.is_error, value=self, error=error)
+        return ToolResult(
+            name,
+            self.content if content is None else content,
+            is_error=self.is_error,
+            value=self,
+            error=error,
+        )
 
     def error(self, *, server: str | None = None, tool: str | None = None) -> MCPToolError:
         """The error of a result with `is_error`."""
         said = self.text or "it gave no reason"
         where = f" of the MCP server `{server}`" if server else ""
         return MCPToolError(
-            f"`{tool or 'the tool'}`{where} failed: {abridged(said)}", server=server, tool=tool, phase="call", may_have_run=True
+            f"`{tool or 'the tool'}`{where} failed: {abridged(said)}",
+            server=server,
+            tool=tool,
+            phase="call",
+            may_have_run=True,
         )
 
 
@@ -114,17 +134,28 @@ def read_result(
 ) -> MCPResult:
     """Read the raw result of a call; `reader` fetches linked resources.
 
-    Raises `MCPProtocolError` if it is not a result and, with `strict_output`, for a structured value that does not fit the schema.
-    Without `strict_output` such a value is kept, with a `UserWarning` that names server, tool and problem.
+    Raises `MCPProtocolError` if it is not a result and, with `strict_output`, for a structured
+    value that does not fit the schema. Without `strict_output` such a value is kept, with a
+    `UserWarning` that names server, tool and problem.
     """
     rules = rules if rules is not None else ShowRules()
     found = _fields(raw)
     if found is None:
         msg = f"`{tool or 'A tool'}` of the MCP server `{server}` sent an invalid result: {shown(raw)}."
-        raise MCPProtocolError(msg, server=server, tool=tool, phase="call", may_have_run=True, data=raw)
+        raise MCPProtocolError(
+            msg,
+            server=server,
+            tool=tool,
+            phase="call",
+            may_have_run=True,
+            data=raw,
+        )
     content: Any = found.get("content")
     blocks = tuple(read_block(each, reader) for each in _listed(content))
-    name = next((each for each in ("structuredContent", "structured_content") if each in found), None)
+    name = next(
+        (each for each in ("structuredContent", "structured_content") if each in found),
+        None,
+    )
     structured: Any = found[name] if name is not None else None
     is_error = found.get("isError", found.get("is_error")) is True
     if is_error or output_schema is None:
@@ -137,7 +168,14 @@ def read_result(
         which = f"`{tool}` of the MCP server `{server}`" if tool else "a tool"
         msg = f"the structured result of {which} does not fit its output schema: {'; '.join(problems)}"
         if rules.strict_output:
-            raise MCPProtocolError(f"T{msg[1:]}.", server=server, tool=tool, phase="call", may_have_run=True, data=structured)
+            raise MCPProtocolError(
+                f"T{msg[1:]}.",
+                server=server,
+                tool=tool,
+                phase="call",
+                may_have_run=True,
+                data=structured,
+            )
         warnings.warn(f"{msg}. It is kept as it came.", UserWarning, stacklevel=2)
     meta: Any = found.get("_meta", found.get("meta"))
     return MCPResult(
@@ -156,18 +194,31 @@ def read_result(
 
 def asks_for_input(raw: Any) -> bool:
     """Whether this contains a server's questions (`InputRequiredResult` of revision 2026-07-28) rather than a result."""
-    kind = cast("Mapping[str, Any]", raw).get("resultType") if isinstance(raw, Mapping) else getattr(raw, "result_type", None)
+    kind = (
+        cast("Mapping[str, Any]", raw).get("resultType")
+        if isinstance(raw, Mapping)
+        else getattr(raw, "result_type", None)
+    )
     return kind == "input_required"
 
 
-# -- reading --------------------------------------------------------------------------------------------------------
+# -- reading
+# --------------------------------------------------------------------------------------------------------
 
 
 def _fields(raw: Any) -> Mapping[str, Any] | None:
     plain = as_plain(raw)
     if isinstance(plain, Mapping):
         return cast("Mapping[str, Any]", plain)
-    names = ("content", "structuredContent", "structured_content", "isError", "is_error", "_meta", "meta")
+    names = (
+        "content",
+        "structuredContent",
+        "structured_content",
+        "isError",
+        "is_error",
+        "_meta",
+        "meta",
+    )
     found = {name: getattr(raw, name) for name in names if hasattr(raw, name)}
     return found if "content" in found else None
 

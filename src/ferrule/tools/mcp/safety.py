@@ -9,9 +9,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from ferrule.values.encoding.mark import Mark
-from ferrule.values.record import Record
-from ferrule.values.schema.nodes import Schema, is_list, is_object
+from ferrule.encoding.mark import Mark
+from ferrule.record import Record
+from ferrule.schema.nodes import Schema, is_list, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +30,9 @@ _KINDS = {
     "direction override": r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]",
     "tag character": r"[\U000E0000-\U000E007F\U000E0100-\U000E01EF]",
 }
-_HIDDEN = re.compile(f"(?P<flag>{_FLAG})|" + "|".join(f"(?P<k{i}>{each})" for i, each in enumerate(_KINDS.values())))
+_HIDDEN = re.compile(
+    f"(?P<flag>{_FLAG})|" + "|".join(f"(?P<k{i}>{each})" for i, each in enumerate(_KINDS.values())),
+)
 _NAMES = tuple(_KINDS)
 _TELLING = re.compile(r"[_\-./]|[a-z][A-Z]|\d")
 _FENCE = Mark("-", r"--(?!-)\s*(?:end of )?untrusted text", re.IGNORECASE)
@@ -47,7 +49,8 @@ class MCPFinding(Record):
     """One sentence."""
 
 
-# -- hidden characters ---------------------------------------------------------------------------------------------
+# -- hidden characters
+# ---------------------------------------------------------------------------------------------
 
 
 def scrub(text: str) -> str:
@@ -78,7 +81,9 @@ def scrub_schema(schema: Schema) -> Schema:
         if not is_object(node):
             return node
         return {
-            name: scrub(each) if name in {"title", "description", "$comment"} and isinstance(each, str) else plain(each)
+            name: scrub(each)
+            if name in {"title", "description", "$comment"} and isinstance(each, str)
+            else plain(each)
             for name, each in node.items()
         }
 
@@ -86,7 +91,9 @@ def scrub_schema(schema: Schema) -> Schema:
 
 
 def scan_mcp_definition(
-    server: str | None, definition: MCPDefinition, detector: Callable[[str], Iterable[str]] | None = None
+    server: str | None,
+    definition: MCPDefinition,
+    detector: Callable[[str], Iterable[str]] | None = None,
 ) -> list[MCPFinding]:
     """Findings about one definition: hidden characters anywhere in it, and the complaints of `detector` about its description."""
     found = [
@@ -110,13 +117,18 @@ def _texts(node: Any, at: str) -> Iterable[tuple[str, str]]:
             yield from _texts(each, f"{at}.{i}")
 
 
-# -- one server against another -------------------------------------------------------------------------------------
+# -- one server against another
+# -------------------------------------------------------------------------------------
 
 
-def find_shadowing(servers: Mapping[str, Sequence[MCPDefinition]], local: Iterable[str] = ()) -> list[MCPFinding]:
+def find_shadowing(
+    servers: Mapping[str, Sequence[MCPDefinition]],
+    local: Iterable[str] = (),
+) -> list[MCPFinding]:
     """Names that two servers, or a server and the `local` tools, share; and descriptions that mention another server's tool.
 
-    A name that is also a plain word (`fetch`) counts as mentioned only in quotes or beside the word "tool".
+    A name that is also a plain word (`fetch`) counts as mentioned only in quotes or beside the word
+    "tool".
     """
     owners: dict[str, list[str]] = {}
     for server, definitions in servers.items():
@@ -125,15 +137,27 @@ def find_shadowing(servers: Mapping[str, Sequence[MCPDefinition]], local: Iterab
     found: list[MCPFinding] = []
     locals_ = frozenset(local)
     for server, definitions in servers.items():
-        foreign = {name: other for name, others in owners.items() for other in others if other != server}
+        foreign = {
+            name: other for name, others in owners.items() for other in others if other != server
+        }
         own = {each.name for each in definitions}
         for each in definitions:
             if each.name in foreign:
-                found.append(MCPFinding(server, each.name, f"has the name of a tool of the server `{foreign[each.name]}`"))
+                found.append(
+                    MCPFinding(
+                        server,
+                        each.name,
+                        f"has the name of a tool of the server `{foreign[each.name]}`",
+                    ),
+                )
             if each.name in locals_:
                 found.append(MCPFinding(server, each.name, "has the name of a tool of your own"))
             found += [
-                MCPFinding(server, each.name, f"speaks of `{name}`, a tool of {f'the server `{other}`' if other else 'your own'}")
+                MCPFinding(
+                    server,
+                    each.name,
+                    f"speaks of `{name}`, a tool of {f'the server `{other}`' if other else 'your own'}",
+                )
                 for name, other in {**dict.fromkeys(locals_), **foreign}.items()
                 if name not in own and _mentions(each.description, name)
             ]
@@ -146,10 +170,13 @@ def _mentions(text: str, name: str) -> bool:
     it = rf"(?<![\w-]){re.escape(name)}(?![\w-])"
     if _TELLING.search(name):
         return re.search(it, text) is not None
-    return re.search(rf"[`'\"]{re.escape(name)}[`'\"]|{it}\s+tool\b|\btool\s+{it}", text) is not None
+    return (
+        re.search(rf"[`'\"]{re.escape(name)}[`'\"]|{it}\s+tool\b|\btool\s+{it}", text) is not None
+    )
 
 
-# -- prompts --------------------------------------------------------------------------------------------------------
+# -- prompts
+# --------------------------------------------------------------------------------------------------------
 
 
 def fence_untrusted(text: str, source: str) -> str:
@@ -160,6 +187,11 @@ def fence_untrusted(text: str, source: str) -> str:
 
 def estimate_tokens(definitions: Iterable[MCPDefinition]) -> int:
     """The estimated tokens of definitions in a prompt: name, description and schema as JSON, at four characters a token."""
-    shapes = ({"name": each.name, "description": each.description, "parameters": each.input_schema} for each in definitions)
-    texts = (json.dumps(each, ensure_ascii=False, separators=(",", ":"), default=str) for each in shapes)
+    shapes = (
+        {"name": each.name, "description": each.description, "parameters": each.input_schema}
+        for each in definitions
+    )
+    texts = (
+        json.dumps(each, ensure_ascii=False, separators=(",", ":"), default=str) for each in shapes
+    )
     return sum(-(-len(each) // _CHARACTERS_A_TOKEN) for each in texts)

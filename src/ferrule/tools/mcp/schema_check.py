@@ -1,6 +1,7 @@
 """Check values against JSON schemas of any draft that others wrote: an MCP server, or the author of the tool behind a form.
 
-Values are checked against the unchanged schema, and nothing is fetched. Keywords that ferrule does not know are ignored.
+Values are checked against the unchanged schema, and nothing is fetched. Keywords that ferrule does
+not know are ignored.
 """
 
 from __future__ import annotations
@@ -8,6 +9,11 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+from ferrule.encoding.encode import jsonable
+from ferrule.schema.failures import find_failures
+from ferrule.schema.nodes import Schema, is_object
+from ferrule.schema.validator import Validator
+from ferrule.schema.words import shorten_json
 from ferrule.tools.arguments.checker import Checker
 from ferrule.tools.arguments.given_schema import build_validator
 from ferrule.tools.arguments.nested import fit_numbers
@@ -16,11 +22,6 @@ from ferrule.tools.definition.inspect_function import FunctionSpec
 from ferrule.tools.definition.parameters import Parameters
 from ferrule.tools.mcp.safety import scrub_schema
 from ferrule.values.calls.call import CheckedArguments
-from ferrule.values.encoding.encode import jsonable
-from ferrule.values.schema.failures import find_failures
-from ferrule.values.schema.nodes import Schema, is_object
-from ferrule.values.schema.validator import Validator
-from ferrule.values.schema.words import shorten_json
 
 
 class SchemaCheck:
@@ -35,7 +36,10 @@ class SchemaCheck:
             failures = find_failures(self._validator, value)
         except ValueError as error:
             return (f"the schema cannot be used: {error}",)
-        return tuple(f"{path}: {text}" if path else text for path, text in explain_failures(failures, self._schema))
+        return tuple(
+            f"{path}: {text}" if path else text
+            for path, text in explain_failures(failures, self._schema)
+        )
 
     @cached_property
     def _validator(self) -> Validator:
@@ -47,7 +51,9 @@ class MCPChecker(Checker):
 
     def __init__(self, tool: str, schema: Schema, *, lenient: bool) -> None:
         super().__init__(
-            tool, FunctionSpec(tool, "", (), extra=Any), Parameters(scrub_schema(schema), None, None, by_hand=True, names={}, open=True)
+            tool,
+            FunctionSpec(tool, "", (), extra=Any),
+            Parameters(scrub_schema(schema), None, None, by_hand=True, names={}, open=True),
         )
         self._original = schema
         self._lenient = lenient
@@ -57,7 +63,11 @@ class MCPChecker(Checker):
         self._refuse_surplus(args)
         plain = args if isinstance(args, str) or args is None else jsonable(args)
         given: Any = {} if plain is None else plain
-        found = self._attempt(given, []) if is_object(given) else [("", f"expected an object of arguments, got {shorten_json(given)}")]
+        found = (
+            self._attempt(given, [])
+            if is_object(given)
+            else [("", f"expected an object of arguments, got {shorten_json(given)}")]
+        )
         if isinstance(found, CheckedArguments):
             return found
         if self._lenient:
@@ -65,7 +75,10 @@ class MCPChecker(Checker):
         raise self._error(found)
 
     def _attempt(self, args: dict[str, Any], notes: list[str]) -> CheckedArguments | list[Problem]:
-        args, _ = fit_numbers(args, self.parameters.schema)  # a server may reject `7.0` as an integer
+        args, _ = fit_numbers(
+            args,
+            self.parameters.schema,
+        )  # a server may reject `7.0` as an integer
         problems = self._schema_problems(args)
         return problems or CheckedArguments((), args, args, tuple(dict.fromkeys(notes)))
 

@@ -6,12 +6,12 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Literal, assert_never, get_args
 
+from ferrule.encoding.encode import json_text
+from ferrule.record import Record
+from ferrule.schema.nodes import is_list, is_object
 from ferrule.tools.mcp.safety import scrub
 from ferrule.values.content.convert import content_of
 from ferrule.values.content.parts import Content, Part, Text
-from ferrule.values.encoding.encode import json_text
-from ferrule.values.record import Record
-from ferrule.values.schema.nodes import is_list, is_object
 
 if TYPE_CHECKING:
     from ferrule.tools.mcp.blocks import Block
@@ -44,21 +44,37 @@ class ShowRules(Record, kw_only=True):
     """The type of `MCPResult.typed`; None for a model made from the output schema."""
 
 
-def shown_content(blocks: tuple[Block, ...], structured: Any, rules: ShowRules, *, is_absent: bool) -> Content:
+def shown_content(
+    blocks: tuple[Block, ...],
+    structured: Any,
+    rules: ShowRules,
+    *,
+    is_absent: bool,
+) -> Content:
     """The content for a model: each fact once, no bytes as text, and with the middle cut out if it is too long."""
     seen = [each for each in blocks if rules.user_blocks or not each.is_for_user_only]
     mode = rules.result_mode
-    # A null is ignored if there are blocks: some servers send it when they have no structured value.
-    repeats = "" if is_absent else "blocks" if structured is None else _repeated_by(structured, blocks)
+    # A null is ignored if there are blocks: some servers send it when they have no structured
+    # value.
+    repeats = (
+        "" if is_absent else "blocks" if structured is None else _repeated_by(structured, blocks)
+    )
     shows = not is_absent and _shows_structured(mode, repeats, has_blocks=bool(seen))
     replaces = shows and (mode == "structured" or (mode == "auto" and repeats == "json"))
-    parts = [part for each in seen if not (replaces and each.type == "text" and each.text is not None) for part in each.shown()]
+    parts = [
+        part
+        for each in seen
+        if not (replaces and each.type == "text" and each.text is not None)
+        for part in each.shown()
+    ]
     if shows:
         parts.append(Text(text=json_text(_without_bytes(structured))))
     if blocks and not seen and not parts:
         parts.append(Text(text="(The result is for the user's eyes only.)"))
     parts = _within(parts, rules.most_characters)
-    return content_of(_join([Text(text=scrub(each.text)) if isinstance(each, Text) else each for each in parts]))
+    return content_of(
+        _join([Text(text=scrub(each.text)) if isinstance(each, Text) else each for each in parts]),
+    )
 
 
 def _shows_structured(mode: ResultMode, repeats: str, *, has_blocks: bool) -> bool:
@@ -75,7 +91,9 @@ def _shows_structured(mode: ResultMode, repeats: str, *, has_blocks: bool) -> bo
 def _join(parts: list[Part]) -> list[Part]:
     """The parts, with a line break between adjacent texts."""
     return [
-        Text(text=f"{each.text}\n") if isinstance(each, Text) and i + 1 < len(parts) and isinstance(parts[i + 1], Text) else each
+        Text(text=f"{each.text}\n")
+        if isinstance(each, Text) and i + 1 < len(parts) and isinstance(parts[i + 1], Text)
+        else each
         for i, each in enumerate(parts)
     ]
 
@@ -129,7 +147,11 @@ def _is_bytes(text: str) -> bool:
 def _is_mixed(text: str) -> bool:
     """Whether a text starts with digits and letters of both cases, as bytes do and a long line of one letter does not."""
     head = text[:_SHORTEST_BYTES]
-    return any(each.isdigit() for each in head) and any(each.isupper() for each in head) and any(each.islower() for each in head)
+    return (
+        any(each.isdigit() for each in head)
+        and any(each.isupper() for each in head)
+        and any(each.islower() for each in head)
+    )
 
 
 def _within(parts: list[Part], most: int | None) -> list[Part]:

@@ -1,7 +1,7 @@
 """Convert an MCP server's tool to a `Tool`.
 
-`mcp_tool_options` turns an entry of `tools/list`, and a `Caller` that can call it, into the arguments of `Tool(...)`. `tool.mcp` is the
-server's whole definition. The SDK is not imported.
+`mcp_tool_options` turns an entry of `tools/list`, and a `Caller` that can call it, into the
+arguments of `Tool(...)`. `tool.mcp` is the server's whole definition. The SDK is not imported.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
+from ferrule.approval.policy import Rule
 from ferrule.errors import MCPConnectionError, MCPError, MCPToolError, ToolDefinitionError, shown
+from ferrule.record import Record, field, replace
 from ferrule.settings import setting
 from ferrule.tools.definition.export import LONGEST, wire_name
 from ferrule.tools.definition.mcp import MCPDefinition, as_plain, read_definition
 from ferrule.tools.mcp.result import MCPResult, asks_for_input, read_result
 from ferrule.tools.mcp.safety import fence_untrusted, scrub
 from ferrule.tools.mcp.showing import RESULT_MODES, ShowRules
-from ferrule.values.confirmation.policy import Rule
 from ferrule.values.content.parts import Text
-from ferrule.values.record import Record, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 _Choice = bool | Literal["unhinted"] | Callable[..., Any] | None
 Confirm = _Choice | Callable[[MCPDefinition], _Choice] | Mapping[str, _Choice]
 """Whether a person must confirm calls: one choice for all tools, a function of the definition, or choices by globs of names, of which the
-first match applies. A function of the arguments may replace a bool. "unhinted": unless a hint says that the tool only reads or destroys
+first match applies. A function of the arguments may replace a bool. "unhinted": unless a hint says
+that the tool only reads or destroys
 nothing. None: only if a hint says that it destroys something."""
 OnInput = Callable[["RemoteCall", dict[str, Any], Mapping[str, Any]], "Awaitable[Any]"]
 """Maps `(call, arguments, raw result)` to the result of the continued call. It may raise, so that a run waits for a person."""
@@ -45,8 +46,8 @@ _NO_TASKS = "It can only be called as a task, which sessions of the SDK cannot d
 class Caller(Protocol):
     """Calls the tools of one server: an SDK `ClientSession` of 1.x or 2.x, or an `MCPServer`.
 
-    Optional attributes: `name` (of the server) and `read_resource(uri)`. If it has both `call` and `acall`, `call_tool` may be awaited on
-    any event loop, and so be called from sync code.
+    Optional attributes: `name` (of the server) and `read_resource(uri)`. If it has both `call` and
+    `acall`, `call_tool` may be awaited on any event loop, and so be called from sync code.
     """
 
     def call_tool(self, name: str, arguments: dict[str, Any] | None = None, /) -> Awaitable[Any]:
@@ -110,14 +111,26 @@ class RemoteCall(Record):
     async def _call(self, arguments: dict[str, Any]) -> ToolResult:
         own = self.definition.name
         if self.lacks_tasks:
-            raise MCPToolError(f"`{own}` was not called. {_NO_TASKS}", server=self.server, tool=own, phase="call", may_have_run=False)
+            raise MCPToolError(
+                f"`{own}` was not called. {_NO_TASKS}",
+                server=self.server,
+                tool=own,
+                phase="call",
+                may_have_run=False,
+            )
         if self.home is not None:
             self._refuse_other_loops()
         raw = await self.caller.call_tool(own, arguments)
         if asks_for_input(raw):
             if self.on_input is None:
                 said = "the server asked for input that cannot be given here, and the call was not finished"
-                raise MCPToolError(f"`{own}`: {said}.", server=self.server, tool=own, phase="input", data=raw)
+                raise MCPToolError(
+                    f"`{own}`: {said}.",
+                    server=self.server,
+                    tool=own,
+                    phase="input",
+                    data=raw,
+                )
             raw = await self.on_input(self, arguments, as_plain(raw))
         found = read_result(
             raw,
@@ -141,17 +154,29 @@ class RemoteCall(Record):
             )  # fmt: skip
 
     def __getstate__(self) -> list[Any]:
-        return [None if name == "home" else getattr(self, name) for name in type(self).__record_fields__]
+        return [
+            None if name == "home" else getattr(self, name) for name in type(self).__record_fields__
+        ]
 
 
 def _fence(content: Content, source: str) -> Content:
     if isinstance(content, str):
         return fence_untrusted(content, source)
-    return tuple([Text(text=fence_untrusted(each.text, source)) if isinstance(each, Text) else each for each in content])
+    return tuple(
+        [
+            Text(text=fence_untrusted(each.text, source)) if isinstance(each, Text) else each
+            for each in content
+        ],
+    )
 
 
 def mcp_tool_options(
-    entry: Any, *, caller: Caller | None = None, server: str | None = None, name: str | None = None, rules: ConversionRules | None = None
+    entry: Any,
+    *,
+    caller: Caller | None = None,
+    server: str | None = None,
+    name: str | None = None,
+    rules: ConversionRules | None = None,
 ) -> dict[str, Any]:
     """The arguments of `Tool(...)`. Without a `caller`, the tool has no function until `connect_mcp_tools` gives it one.
 
@@ -159,13 +184,25 @@ def mcp_tool_options(
     """
     rules = rules if rules is not None else ConversionRules()
     definition = read_definition(entry)
-    own = name if name is not None else _usable(definition.name, server or "server", definition.name)
+    own = (
+        name if name is not None else _usable(definition.name, server or "server", definition.name)
+    )
     asks, by_hand = confirmation_of(definition, rules)
     known = getattr(caller, "name", None) if server is None else server
     known = known if isinstance(known, str) else None
     function = None
     if caller is not None:
-        function = RemoteCall(caller, definition, own, known, rules.lenient, by_hand, rules.show, rules.on_input, home=_loop_of(caller))
+        function = RemoteCall(
+            caller,
+            definition,
+            own,
+            known,
+            rules.lenient,
+            by_hand,
+            rules.show,
+            rules.on_input,
+            home=_loop_of(caller),
+        )
     described = scrub(definition.description)
     most = rules.most_description
     if most is not None and len(described) > most:
@@ -173,7 +210,9 @@ def mcp_tool_options(
     return {
         "func": function,
         "name": own,
-        "description": f"({_NO_TASKS}) {described}".rstrip() if function is not None and function.lacks_tasks else described,
+        "description": f"({_NO_TASKS}) {described}".rstrip()
+        if function is not None and function.lacks_tasks
+        else described,
         "mcp_server": known,
         "require_confirmation": asks,
         "effect": effect_of(definition, trust=rules.trust),
@@ -186,7 +225,14 @@ def mcp_tool_options(
 def read_mcp_tool_options(which: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `Tool(...)` from `(session, tool)` or from `(mcp_tool, server_id)`."""
     options = dict(options)
-    given = [*which, *(options.pop(each) for each in ("session", "tool", "mcp_tool", "server_id") if each in options)]
+    given = [
+        *which,
+        *(
+            options.pop(each)
+            for each in ("session", "tool", "mcp_tool", "server_id")
+            if each in options
+        ),
+    ]
     name, rules = options.pop("name", None), rules_from(options)
     match given:
         case [entry, str(server)]:
@@ -201,19 +247,26 @@ def read_mcp_tool_options(which: tuple[Any, ...], options: dict[str, Any]) -> di
 
 def rules_from(options: dict[str, Any]) -> ConversionRules:
     """Make rules from the keywords of `ConversionRules` and `ShowRules`."""
-    ours = {key: value for key, value in options.items() if key in ConversionRules.__record_fields__}
+    ours = {
+        key: value for key, value in options.items() if key in ConversionRules.__record_fields__
+    }
     shows = {key: value for key, value in options.items() if key in ShowRules.__record_fields__}
     unknown = sorted(options.keys() - ours.keys() - shows.keys())
     if unknown:
-        raise ToolDefinitionError(f"Tools of an MCP server take no option {', '.join(f'`{each}`' for each in unknown)}.")
+        raise ToolDefinitionError(
+            f"Tools of an MCP server take no option {', '.join(f'`{each}`' for each in unknown)}.",
+        )
     if shows.get("result_mode", "auto") not in RESULT_MODES:
         wanted = ", ".join(map(repr, RESULT_MODES))
-        raise ToolDefinitionError(f"`result_mode` is one of {wanted}; found {shown(shows['result_mode'])}.")
+        raise ToolDefinitionError(
+            f"`result_mode` is one of {wanted}; found {shown(shows['result_mode'])}.",
+        )
     made = ConversionRules(**ours)
     return replace(made, show=replace(made.show, **shows)) if shows else made
 
 
-# -- hints ----------------------------------------------------------------------------------------------------------
+# -- hints
+# ----------------------------------------------------------------------------------------------------------
 
 
 def confirmation_of(definition: MCPDefinition, rules: ConversionRules) -> tuple[Any, bool]:
@@ -230,9 +283,13 @@ def confirmation_of(definition: MCPDefinition, rules: ConversionRules) -> tuple[
         case None:
             return is_destructive is True, False
         case "unhinted":
-            return is_destructive is True or not (definition.hint("readOnlyHint") is True or is_destructive is False), False
+            return is_destructive is True or not (
+                definition.hint("readOnlyHint") is True or is_destructive is False
+            ), False
         case str() if said != "destructive":
-            raise ToolDefinitionError(f"`confirm` is True, False, 'unhinted', a dict of globs or a function; found {shown(said)}.")
+            raise ToolDefinitionError(
+                f"`confirm` is True, False, 'unhinted', a dict of globs or a function; found {shown(said)}.",
+            )
         case _:
             return said, bool(said)
 
@@ -263,20 +320,33 @@ def plain_value(result: ToolResult) -> Any:
     return result.value.value if isinstance(result.value, MCPResult) else result.value
 
 
-# -- names ----------------------------------------------------------------------------------------------------------
+# -- names
+# ----------------------------------------------------------------------------------------------------------
 
 
-def unique_names(tools: Iterable[tuple[str, str]], *, prefix: bool, taken: Iterable[str] = ()) -> dict[tuple[str, str], str]:
+def unique_names(
+    tools: Iterable[tuple[str, str]],
+    *,
+    prefix: bool,
+    taken: Iterable[str] = (),
+) -> dict[tuple[str, str], str]:
     """For each tool, given as (server, name there), a name that every provider accepts. Calls still use the name on the server.
 
-    `prefix` puts `server__` before every name. A name that is too long for providers, not unique, or in `taken` (the names of local tools,
-    which do not change) is cut, and ends in a digest of server and name. The order of the tools does not matter.
+    `prefix` puts `server__` before every name. A name that is too long for providers, not unique,
+    or in `taken` (the names of local tools, which do not change) is cut, and ends in a digest of
+    server and name. The order of the tools does not matter.
     """
-    wanted = {(server, name): f"{safe_server(server)}__{name}" if prefix else name for server, name in tools}
+    wanted = {
+        (server, name): f"{safe_server(server)}__{name}" if prefix else name
+        for server, name in tools
+    }
     given = {key: _usable(name, *key) for key, name in wanted.items()}
     counted = Counter(map(_wire, given.values()))
     counted.update({_wire(each) for each in taken})
-    return {key: name if counted[_wire(name)] == 1 else _with_digest(name, *key) for key, name in given.items()}
+    return {
+        key: name if counted[_wire(name)] == 1 else _with_digest(name, *key)
+        for key, name in given.items()
+    }
 
 
 def _usable(wanted: str, server: str, name: str) -> str:
@@ -296,7 +366,9 @@ def _wire(name: str) -> str:
 
 
 def _with_digest(wanted: str, server: str, name: str) -> str:
-    digest = hashlib.sha256(f"{server}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
+    digest = hashlib.sha256(f"{server}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()[
+        :_DIGEST
+    ]
     plain = _OTHER.sub("_", wanted)[: LONGEST - _DIGEST - 1].strip("_")
     # A remaining `_x2f_` would be read as an escape, escaped again, and grow.
     return f"{plain.replace('_x', '-x').replace('_dot_', '-dot-') or 'tool'}-{digest}"

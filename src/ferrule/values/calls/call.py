@@ -10,14 +10,21 @@ import pydantic
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import core_schema
 
-from ferrule.errors import ConfirmationRejected, ConfirmationRequired, ToolArgumentsError, ToolCallError, ToolRetry, UnknownToolError
+from ferrule.encoding.encode import SCALARS, is_masked, json_text
+from ferrule.errors import (
+    ConfirmationRejected,
+    ConfirmationRequired,
+    ToolArgumentsError,
+    ToolCallError,
+    ToolRetry,
+    UnknownToolError,
+)
+from ferrule.record import MutableRecord, Record, field, fields_of, maker
+from ferrule.text_calls.shapes import CallFault, call_fields, fields_at, schema_of
 from ferrule.values.calls.error_text import error_text
-from ferrule.values.calls.shapes import CallFault, call_fields, fields_at, schema_of
 from ferrule.values.content.convert import render
 from ferrule.values.content.late_model import LateModelType, late_field
 from ferrule.values.content.type import serialized_by
-from ferrule.values.encoding.encode import SCALARS, is_masked, json_text
-from ferrule.values.record import MutableRecord, Record, field, fields_of, maker
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
@@ -30,16 +37,28 @@ class ToolCall(BaseModel, metaclass=LateModelType, late=True):
     """One call a model asked for: `ToolCall(name="add", args={"a": 1})`. `arguments=` is an alias of `args=`."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
-        frozen=True, extra="forbid", populate_by_name=True, defer_build=True, json_schema_extra=schema_of("name", "args")
+        frozen=True,
+        extra="forbid",
+        populate_by_name=True,
+        defer_build=True,
+        json_schema_extra=schema_of("name", "args"),
     )
 
     name: str
     """The tool's name, as the model wrote it."""
-    args: Annotated[dict[str, Any], BeforeValidator(lambda value: {} if value is None else value)] = late_field(
-        lambda: pydantic.Field(default_factory=dict[str, Any], validation_alias=AliasChoices("args", "arguments"))
+    args: Annotated[
+        dict[str, Any],
+        BeforeValidator(lambda value: {} if value is None else value),
+    ] = late_field(
+        lambda: pydantic.Field(
+            default_factory=dict[str, Any],
+            validation_alias=AliasChoices("args", "arguments"),
+        ),
     )
     """Arguments by name, as parsed from JSON; not yet checked against a tool."""
-    id: str | None = late_field(lambda: pydantic.Field(default=None, validation_alias=AliasChoices("id", "call_id")))
+    id: str | None = late_field(
+        lambda: pydantic.Field(default=None, validation_alias=AliasChoices("id", "call_id")),
+    )
     """The provider's id of the call; a run assigns one if there is none."""
     intention: str | None = None
     """Why the model makes the call, in its own words. Not passed to the tool."""
@@ -55,14 +74,26 @@ class ToolCall(BaseModel, metaclass=LateModelType, late=True):
             name, args, own = data.get("name"), data.get("args"), data.get("id")
             given = _EXACT.get((type(name), type(args), type(own), len(data)))
             if given is not None and type(self) is ToolCall and _TEXT.issuperset(map(type, args)):
-                _set_dict(self, {"name": name, "args": args.copy(), "id": own, "intention": None, "fault": None, "repairs": ()})
+                _set_dict(
+                    self,
+                    {
+                        "name": name,
+                        "args": args.copy(),
+                        "id": own,
+                        "intention": None,
+                        "fault": None,
+                        "repairs": (),
+                    },
+                )
                 _set_fields(self, given)
                 _set_extra(self, None)
                 _set_private(self, None)
             else:
                 super().__init__(**data)
 
-        __init__.__pydantic_base_init__ = True  # pydantic makes instances as it does without an `__init__`
+        __init__.__pydantic_base_init__ = (
+            True  # pydantic makes instances as it does without an `__init__`
+        )
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -82,23 +113,53 @@ class ToolCall(BaseModel, metaclass=LateModelType, late=True):
     def format(self) -> dict[str, Any]:
         """The call in OpenAI's shape, with the arguments as JSON text."""
         shape: dict[str, Any] = {"id": self.id} if self.id is not None else {}
-        return {**shape, "type": "function", "function": {"name": self.name, "arguments": self.arguments_text}}
+        return {
+            **shape,
+            "type": "function",
+            "function": {"name": self.name, "arguments": self.arguments_text},
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Intention (if any), name and arguments."""
-        return {**({"intention": self.intention} if self.intention is not None else {}), "name": self.name, "arguments": self.args}
+        return {
+            **({"intention": self.intention} if self.intention is not None else {}),
+            "name": self.name,
+            "arguments": self.args,
+        }
 
     def beside(self) -> dict[str, Any]:
         """The fields that OpenAI's shape lacks, where they are set: `intention`, `fault`, `repairs`."""
-        fault = {key: value for key, value in asdict(self.fault).items() if value is not None} if self.fault is not None else None
-        return {key: value for key, value in {"intention": self.intention, "fault": fault, "repairs": self.repairs}.items() if value}
+        fault = (
+            {key: value for key, value in asdict(self.fault).items() if value is not None}
+            if self.fault is not None
+            else None
+        )
+        return {
+            key: value
+            for key, value in {
+                "intention": self.intention,
+                "fault": fault,
+                "repairs": self.repairs,
+            }.items()
+            if value
+        }
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        return serialized_by(cls._serialized, handler(source), handler, core_schema.dict_schema(core_schema.str_schema()))
+        return serialized_by(
+            cls._serialized,
+            handler(source),
+            handler,
+            core_schema.dict_schema(core_schema.str_schema()),
+        )
 
     def _serialized(self) -> dict[str, Any]:
-        return {"name": self.name, "args": self.args, **({"id": self.id} if self.id is not None else {}), **self.beside()}
+        return {
+            "name": self.name,
+            "args": self.args,
+            **({"id": self.id} if self.id is not None else {}),
+            **self.beside(),
+        }
 
     def with_id(self, call_id: str) -> Self:
         """A copy with another id."""
@@ -118,9 +179,11 @@ class ToolCall(BaseModel, metaclass=LateModelType, late=True):
     def execute(self, functions: Functions | None = None) -> Any:
         """Run the call on the function of that name, and return the function's value.
 
-        `functions` is a dict by name or a list of tools; a tool checks the arguments first. The default is the functions and tools that the
-        caller's module defines, but not imported ones. Raises `UnknownToolError` (a `ValueError`) if there is no such function,
-        `ToolExecutionError` (a `RuntimeError`, with the cause) if it raises, `ToolCallError` for a call with a fault.
+        `functions` is a dict by name or a list of tools; a tool checks the arguments first. The
+        default is the functions and tools that the caller's module defines, but not imported ones.
+        Raises `UnknownToolError` (a `ValueError`) if there is no such function,
+        `ToolExecutionError` (a `RuntimeError`, with the cause) if it raises, `ToolCallError` for a
+        call with a fault.
         """
         from ferrule.values.calls.direct import callers_own, invoke
 
@@ -137,17 +200,35 @@ class ToolCall(BaseModel, metaclass=LateModelType, late=True):
     def read(cls, entry: Any) -> ToolCall:
         """Read a call in any of the usual shapes; raises `ToolCallError` for anything else.
 
-        Accepts `{"name", "args"}` and `{"name", "arguments"}`, with `intention` and `id`; OpenAI's `{"id", "type": "function", "function":
-        {...}}`; the flat `{"type": "function_call", "call_id", ...}`; and objects with these attributes. Arguments may be JSON text; text
-        that is not a JSON object gives a call with a `fault`, not an error.
+        Accepts `{"name", "args"}` and `{"name", "arguments"}`, with `intention` and `id`; OpenAI's
+        `{"id", "type": "function", "function": {...}}`; the flat `{"type": "function_call",
+        "call_id", ...}`; and objects with these attributes. Arguments may be JSON text; text that
+        is not a JSON object gives a call with a `fault`, not an error.
         """
         return entry if isinstance(entry, ToolCall) else cls.unchecked(**call_fields(entry))
 
     @classmethod
-    def unchecked(cls, name: str, args: dict[str, Any], id: str | None = None, **fields: Any) -> Self:
+    def unchecked(
+        cls,
+        name: str,
+        args: dict[str, Any],
+        id: str | None = None,
+        **fields: Any,
+    ) -> Self:
         """Make a call without pydantic's checks, as every step makes one or two. The values must have the right types."""
         call = object.__new__(cls)  # pydantic's metaclass makes `cls.__new__` slow
-        _set_dict(call, {"name": name, "args": args, "id": id, "intention": None, "fault": None, "repairs": (), **fields})
+        _set_dict(
+            call,
+            {
+                "name": name,
+                "args": args,
+                "id": id,
+                "intention": None,
+                "fault": None,
+                "repairs": (),
+                **fields,
+            },
+        )
         _set_fields(call, _EVERY_FIELD)
         _set_extra(call, None)
         _set_private(call, None)
@@ -158,7 +239,9 @@ make_call = ToolCall.unchecked
 """Bound once: looking up a method on a pydantic class takes a fifth of the time of making a call."""
 _SLOTS = ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
 # Set through their descriptors, in half the time of `object.__setattr__`.
-_set_dict, _set_fields, _set_extra, _set_private = (vars(BaseModel)[slot].__set__ for slot in _SLOTS)
+_set_dict, _set_fields, _set_extra, _set_private = (
+    vars(BaseModel)[slot].__set__ for slot in _SLOTS
+)
 _EVERY_FIELD = {*ToolCall.__annotations__} - {"model_config"}
 """One set for all calls; a copy of a call gets its own."""
 _EXACT = {(str, dict, str, 3): {"name", "args", "id"}, (str, dict, type(None), 2): {"name", "args"}}
@@ -177,7 +260,8 @@ def call_at(entry: Any, index: int) -> ToolCall:
 class ToolResult(Record):
     """The result of one call: `content` is what the model sees, `value` what the function returned (None in a loaded run).
 
-    With `is_error`, the call failed or did not run; with `is_fault`, by the model's mistake: an unknown tool, bad arguments, `ToolRetry`.
+    With `is_error`, the call failed or did not run; with `is_fault`, by the model's mistake: an
+    unknown tool, bad arguments, `ToolRetry`.
     """
 
     name: str
@@ -200,7 +284,9 @@ class ToolResult(Record):
 
     def __getstate__(self) -> list[Any]:
         """The pickled fields: all except `value` and `error`, which may hold anything."""
-        return [None if name in {"value", "error"} else found for name, found in fields_of(self).items()]
+        return [
+            None if name in {"value", "error"} else found for name, found in fields_of(self).items()
+        ]
 
     def __copy__(self) -> Self:
         return self
@@ -217,7 +303,13 @@ def to_result(call: ToolCall, value: Any) -> ToolResult:
     if type(value) not in SCALARS:
         if isinstance(value, ToolResult):
             ended = (value.is_error, value.is_fault, value.value, value.error)
-            return ToolResult(call.name, value.content, call.id, *ended, repairs=(*call.repairs, *value.repairs))
+            return ToolResult(
+                call.name,
+                value.content,
+                call.id,
+                *ended,
+                repairs=(*call.repairs, *value.repairs),
+            )
         if isinstance(value, AsyncGeneratorType):
             msg = f"`{call.name}` returned an async generator, which cannot be shown to a model. Collect its values and return a list."
             return failure(call, TypeError(msg), is_raised=True)
@@ -229,8 +321,8 @@ def to_result(call: ToolCall, value: Any) -> ToolResult:
 def failure(call: ToolCall, error: BaseException, *, is_raised: bool = False) -> ToolResult:
     """The result of a call that did not run, or whose tool raised `error` (`is_raised`).
 
-    An error in the call itself is the model's fault. Of the errors that a tool raises, only `ToolRetry` is: the others may come from calls
-    that the tool made.
+    An error in the call itself is the model's fault. Of the errors that a tool raises, only
+    `ToolRetry` is: the others may come from calls that the tool made.
     """
     is_fault = isinstance(error, ToolRetry if is_raised else _FAULTS)
     if isinstance(error, ConfirmationRequired):  # raised by a direct call: a run waits instead
@@ -239,7 +331,15 @@ def failure(call: ToolCall, error: BaseException, *, is_raised: bool = False) ->
         text = str(error) or _NO_REASON
     else:
         text = error_text(call.name, call.args, error)
-    return ToolResult(call.name, text, call.id, is_error=True, is_fault=is_fault, error=error, repairs=call.repairs)
+    return ToolResult(
+        call.name,
+        text,
+        call.id,
+        is_error=True,
+        is_fault=is_fault,
+        error=error,
+        repairs=call.repairs,
+    )
 
 
 class ToolSpec(Protocol):
@@ -267,7 +367,12 @@ class ToolSpec(Protocol):
         """Coerce and check arguments; raises `ToolArgumentsError` with every problem."""
         ...
 
-    def with_context(self, arguments: CheckedArguments, context: Any, caller: Any) -> CheckedArguments:
+    def with_context(
+        self,
+        arguments: CheckedArguments,
+        context: Any,
+        caller: Any,
+    ) -> CheckedArguments:
         """Checked arguments with the values that the run fills in: a `Context`, a caller."""
         ...
 
@@ -286,7 +391,11 @@ class CheckedArguments(MutableRecord):
     @property
     def secrets(self) -> dict[str, Any]:
         """Arguments that are shown as stars, by name: pydantic's `SecretStr` and `SecretBytes`, and values that hold one."""
-        return {name: value for name, value in self.named.items() if name in self.shown and is_masked(self.shown[name])}
+        return {
+            name: value
+            for name, value in self.named.items()
+            if name in self.shown and is_masked(self.shown[name])
+        }
 
 
 class CheckedCall(MutableRecord):

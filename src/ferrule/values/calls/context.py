@@ -1,7 +1,7 @@
 """`Context`, which gives a tool access to its current call, and the values that a `reconcile=` function may return.
 
-A tool gets a context by annotating a parameter with it. The parameter is not in the schema, and a model cannot set it. A `forward` and an
-output validator get theirs in the same way.
+A tool gets a context by annotating a parameter with it. The parameter is not in the schema, and a
+model cannot set it. A `forward` and an output validator get theirs in the same way.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 
 from typing_extensions import TypeVar
 
+from ferrule.encoding.encode import sha256
 from ferrule.errors import ConfigurationError
-from ferrule.values.encoding.encode import sha256
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,10 +40,21 @@ class Unknown:
 class Context(Generic[Deps]):
     """The current call of a tool. A run makes one for each call; make one yourself, `Context(deps=...)`, to test a tool.
 
-    In a `forward` and in an output validator it has `deps`, `run_id` and `cancelled`; the rest belongs to calls.
+    In a `forward` and in an output validator it has `deps`, `run_id` and `cancelled`; the rest
+    belongs to calls.
     """
 
-    __slots__ = ("_db", "_deps", "_is_over", "_may_lack_deps", "_stopped", "_tell", "call_id", "key", "run_id")
+    __slots__ = (
+        "_db",
+        "_deps",
+        "_is_over",
+        "_may_lack_deps",
+        "_stopped",
+        "_tell",
+        "call_id",
+        "key",
+        "run_id",
+    )
 
     run_id: str
     """The run's id; empty outside a run."""
@@ -77,7 +88,9 @@ class Context(Generic[Deps]):
     def deps(self) -> Deps:
         """The run's argument `deps=`: connections, secrets, the user. Not journalled. Raises `ConfigurationError` if none was passed."""
         if self._deps is None and not self._may_lack_deps:
-            raise ConfigurationError(f"`ctx.deps` was read, and no `deps` were passed. {HOW_TO_GIVE_DEPS}")
+            raise ConfigurationError(
+                f"`ctx.deps` was read, and no `deps` were passed. {HOW_TO_GIVE_DEPS}",
+            )
         return cast("Deps", self._deps)
 
     @property
@@ -93,8 +106,9 @@ class Context(Generic[Deps]):
     def db(self) -> Any:
         """The store's database, in a transaction that also records the result: for tools with `effect="transactional"`.
 
-        It has `execute` and `executemany`, like `sqlite3.Connection`, which return rows. Its writes are committed together with the
-        result; if the tool raises or times out, they are rolled back. For other tools it raises `ConfigurationError`.
+        It has `execute` and `executemany`, like `sqlite3.Connection`, which return rows. Its writes
+        are committed together with the result; if the tool raises or times out, they are rolled
+        back. For other tools it raises `ConfigurationError`.
         """
         if self._db is None:
             msg = '`ctx.db` is for tools with `effect="transactional"`, in a run with a store: program.start(store=SQLiteStore(...), ...).'
@@ -105,11 +119,18 @@ class Context(Generic[Deps]):
     def cancelled(self) -> bool:
         """Whether the result is no longer needed: the run was cancelled, the call timed out, or it has ended.
 
-        A long sync tool should check this from time to time and return: its thread cannot be stopped from outside.
+        A long sync tool should check this from time to time and return: its thread cannot be
+        stopped from outside.
         """
         return self._is_over or (self._stopped is not None and self._stopped())
 
-    def progress(self, message: str = "", *, done: float | None = None, total: float | None = None) -> None:
+    def progress(
+        self,
+        message: str = "",
+        *,
+        done: float | None = None,
+        total: float | None = None,
+    ) -> None:
         """Report the call's progress to the run's observers."""
         if self._tell is not None:
             self._tell(message, done, total)

@@ -1,6 +1,7 @@
 """Running calls outside any program, for `ToolCall.execute` and `ToolCalls.execute_all`.
 
-A tool runs and renders its result itself, as in a run. A plain function is called with the arguments as the model gave them.
+A tool runs and renders its result itself, as in a run. A plain function is called with the
+arguments as the model gave them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from threading import Thread
 from types import FunctionType
 from typing import Any, NamedTuple, Protocol, cast
 
+from ferrule.encoding.encode import is_read_once, items_of, object_text
 from ferrule.errors import (
     AsyncToolError,
     ConfirmationRejected,
@@ -29,7 +31,6 @@ from ferrule.errors import (
     UnknownToolError,
     shown,
 )
-from ferrule.values.encoding.encode import is_read_once, items_of, object_text
 
 _MOST_THREADS = 32
 _OURS = (ToolError, ConfirmationRequired, ConfirmationRejected)
@@ -61,7 +62,8 @@ Functions = Mapping[str, Callable[..., Any]] | Iterable[Callable[..., Any]]
 """The functions that calls may run: a dict by name, or a list of tools and functions (named by their `__name__`)."""
 
 
-# -- finding the function ---------------------------------------------------------------------------------------
+# -- finding the function
+# ---------------------------------------------------------------------------------------
 
 
 def by_name(functions: Functions) -> Mapping[str, Callable[..., Any]]:
@@ -69,12 +71,16 @@ def by_name(functions: Functions) -> Mapping[str, Callable[..., Any]]:
     if isinstance(functions, Mapping):
         return cast("Mapping[str, Callable[..., Any]]", functions)
     if isinstance(functions, str) or callable(functions) or not isinstance(functions, Iterable):
-        raise ToolDefinitionError(f"Pass the functions as a dict by name, or as a list of tools; found {shown(functions)}.")
+        raise ToolDefinitionError(
+            f"Pass the functions as a dict by name, or as a list of tools; found {shown(functions)}.",
+        )
     found: dict[str, Callable[..., Any]] = {}
     for each in cast("Iterable[Any]", functions):
         name = each.name if _is_tool(each) else getattr(each, "__name__", None)
         if not callable(each) or not isinstance(name, str):
-            raise ToolDefinitionError(f"A list of functions holds tools and named functions; found {shown(cast('object', each))}.")
+            raise ToolDefinitionError(
+                f"A list of functions holds tools and named functions; found {shown(cast('object', each))}.",
+            )
         for known in (name, getattr(each, "wire_name", name)):
             if found.setdefault(known, each) is not each:
                 raise DuplicateToolError(f"Two of the functions are named `{known}`.")
@@ -94,7 +100,9 @@ def callers_own() -> dict[str, Callable[..., Any]]:
     frame = sys._getframe(2)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     module = frame.f_globals
     found: dict[str, Callable[..., Any]] = {}
-    if str(module.get("__name__", "")).partition(".")[0] in sys.stdlib_module_names:  # called by a thread or a pool
+    if (
+        str(module.get("__name__", "")).partition(".")[0] in sys.stdlib_module_names
+    ):  # called by a thread or a pool
         return found
     for scope in (module, frame.f_locals):
         for name, value in list(scope.items()):
@@ -114,7 +122,9 @@ def _find_function(call: _Call, functions: Functions) -> Callable[..., Any]:
     if function is None:
         raise UnknownToolError(call.name, [str(each) for each in known])
     if not callable(function):
-        raise ToolDefinitionError(f"`{call.name}` is {shown(cast('object', function))}, which cannot be called.")
+        raise ToolDefinitionError(
+            f"`{call.name}` is {shown(cast('object', function))}, which cannot be called.",
+        )
     return function
 
 
@@ -125,10 +135,14 @@ def _is_tool(value: object) -> bool:
 
 def _is_of(value: Any, module: dict[str, Any]) -> bool:
     function = getattr(value, "__func__", value) if inspect.ismethod(value) else value
-    return isinstance(function, FunctionType) and getattr(inspect.unwrap(function), "__globals__", None) is module
+    return (
+        isinstance(function, FunctionType)
+        and getattr(inspect.unwrap(function), "__globals__", None) is module
+    )
 
 
-# -- one call -----------------------------------------------------------------------------------------------------
+# -- one call
+# -----------------------------------------------------------------------------------------------------
 
 
 def invoke(call: _Call, functions: Functions) -> Any:
@@ -146,7 +160,11 @@ async def ainvoke(call: _Call, functions: Functions) -> Any:
     """Run a call without blocking the loop; raises what `invoke` raises."""
     function = _find_function(call, functions)
     try:
-        return await (cast("Any", function).acall(**call.args) if _is_tool(function) else _acall(call, function))
+        return await (
+            cast("Any", function).acall(**call.args)
+            if _is_tool(function)
+            else _acall(call, function)
+        )
     except _OURS:
         raise
     except Exception as error:
@@ -165,7 +183,9 @@ def _call(call: _Call, function: Callable[..., Any]) -> Any:
 
 
 async def _acall(call: _Call, function: Callable[..., Any]) -> Any:
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(type(function), "__call__", None)):  # noqa: B004
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(type(function), "__call__", None),  # noqa: B004
+    ):
         return await function(**call.args)
     value = await _in_thread(call, partial(function, **call.args))
     return await value if inspect.isawaitable(value) else value
@@ -199,20 +219,29 @@ def _attempt(work: Callable[[], Any]) -> tuple[Any, Exception | None]:
 
 
 def _failed(name: str, error: Exception) -> ToolExecutionError:
-    return ToolExecutionError(f"Execution error in `{name}`: {type(error).__name__}: {object_text(error)}")
+    return ToolExecutionError(
+        f"Execution error in `{name}`: {type(error).__name__}: {object_text(error)}",
+    )
 
 
 def _is_async(name: str) -> AsyncToolError:
-    return AsyncToolError(f"`{name}` is async: use `await call.aexecute(...)`, or `await calls.aexecute_all(...)`.")
+    return AsyncToolError(
+        f"`{name}` is async: use `await call.aexecute(...)`, or `await calls.aexecute_all(...)`.",
+    )
 
 
-# -- many calls ---------------------------------------------------------------------------------------------------
+# -- many calls
+# ---------------------------------------------------------------------------------------------------
 
 
 def invoke_all(calls: Sequence[_Call], functions: Functions, *, concurrent: bool) -> list[Ended]:
     """Run calls in daemon threads with the caller's context variables; tools with `concurrent=False` run here, one by one. In order."""
     known = by_name(functions)
-    together, alone = _split(calls, known, concurrent=concurrent and getattr(functions, "concurrent", True))  # of a `Toolbox`
+    together, alone = _split(
+        calls,
+        known,
+        concurrent=concurrent and getattr(functions, "concurrent", True),
+    )  # of a `Toolbox`
     ended: dict[int, Ended] = {}
     stopped: list[BaseException] = []
     todo = deque((at, copy_context()) for at in together)
@@ -227,7 +256,9 @@ def invoke_all(calls: Sequence[_Call], functions: Functions, *, concurrent: bool
             except BaseException as error:  # noqa: BLE001  raised again in the waiting thread
                 stopped.append(error)
 
-    threads = [Thread(target=work, name="ferrule-execute", daemon=True) for _ in together[:_MOST_THREADS]]
+    threads = [
+        Thread(target=work, name="ferrule-execute", daemon=True) for _ in together[:_MOST_THREADS]
+    ]
     for thread in threads:
         thread.start()
     for at in alone:
@@ -239,12 +270,21 @@ def invoke_all(calls: Sequence[_Call], functions: Functions, *, concurrent: bool
     return [ended[at] for at in range(len(calls))]
 
 
-async def ainvoke_all(calls: Sequence[_Call], functions: Functions, *, concurrent: bool) -> list[Ended]:
+async def ainvoke_all(
+    calls: Sequence[_Call],
+    functions: Functions,
+    *,
+    concurrent: bool,
+) -> list[Ended]:
     """As `invoke_all`, but in asyncio tasks. If one of them or the caller is cancelled, all are."""
     import asyncio
 
     known = by_name(functions)
-    together, alone = _split(calls, known, concurrent=concurrent and getattr(functions, "concurrent", True))  # of a `Toolbox`
+    together, alone = _split(
+        calls,
+        known,
+        concurrent=concurrent and getattr(functions, "concurrent", True),
+    )  # of a `Toolbox`
     ended: dict[int, Ended] = {}
 
     async def work(places: list[int]) -> None:
@@ -274,21 +314,36 @@ async def _aend(call: _Call, known: Mapping[str, Callable[..., Any]]) -> Ended:
     function: Any = None
     try:
         function = _find_function(call, known)
-        value = await (function.acall_result(**call.args) if _is_tool(function) else _acall(call, function))
+        value = await (
+            function.acall_result(**call.args) if _is_tool(function) else _acall(call, function)
+        )
         value = await items_of(value) if inspect.isasyncgen(value) else value
-        return Ended(await _in_thread(call, partial(list[Any], value)) if is_read_once(value) else value)
+        return Ended(
+            await _in_thread(call, partial(list[Any], value)) if is_read_once(value) else value,
+        )
     except Exception as error:  # noqa: BLE001  a tool may raise anything
         return Ended(None, error, is_raised=_has_begun(function, error))
 
 
 def _has_begun(function: Any, error: Exception) -> bool:
     """Whether the function was running when the error was raised: found, and its arguments accepted."""
-    return function is not None and not (isinstance(error, ToolArgumentsError) and error.tool == getattr(function, "name", None))
+    return function is not None and not (
+        isinstance(error, ToolArgumentsError) and error.tool == getattr(function, "name", None)
+    )
 
 
-def _split(calls: Sequence[_Call], known: Mapping[str, Any], *, concurrent: bool) -> tuple[list[int], list[int]]:
+def _split(
+    calls: Sequence[_Call],
+    known: Mapping[str, Any],
+    *,
+    concurrent: bool,
+) -> tuple[list[int], list[int]]:
     """The positions of calls that may run side by side, and of those that run one by one."""
-    together = {at for at, call in enumerate(calls) if concurrent and getattr(known.get(call.name), "concurrent", True) is not False}
-    if len(together) < 2:  # noqa: PLR2004  alone, it needs no thread
+    together = {
+        at
+        for at, call in enumerate(calls)
+        if concurrent and getattr(known.get(call.name), "concurrent", True) is not False
+    }
+    if len(together) < 2:
         together = set[int]()
     return sorted(together), [at for at in range(len(calls)) if at not in together]

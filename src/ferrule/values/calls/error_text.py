@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from ferrule.encoding.encode import json_text, printed
 from ferrule.errors import ToolTimeoutError
-from ferrule.values.encoding.encode import json_text, printed
 from ferrule.values.tracebacks import PACKAGE, foreign_folders
 
 if TYPE_CHECKING:
@@ -33,9 +33,14 @@ def _described(error: BaseException, args: dict[str, Any], indent: str = "") -> 
     kind, message = type(error).__name__, _without_paths(printed(error) or "", args)
     frames = [] if isinstance(error, ToolTimeoutError) else _frames(error)
     text = f"{kind}{': ' if message else ''}{message}{' (' + ', '.join(frames) + ')' if frames else ''}"
-    # The failures of a `TaskGroup` are in the group's exceptions; its own message has only their number.
+    # The failures of a `TaskGroup` are in the group's exceptions; its own message has only their
+    # number.
     is_group = isinstance(error, BaseExceptionGroup) and len(indent) < _DEEPEST
-    inside = cast("BaseExceptionGroup[BaseException]", error).exceptions[:_MOST_EXCEPTIONS] if is_group else ()
+    inside = (
+        cast("BaseExceptionGroup[BaseException]", error).exceptions[:_MOST_EXCEPTIONS]
+        if is_group
+        else ()
+    )
     return text + "".join(f"\n{indent}- {_described(each, args, indent + '  ')}" for each in inside)
 
 
@@ -74,13 +79,22 @@ def _without_paths(message: str, args: dict[str, Any]) -> str:
 def _local_paths() -> re.Pattern[str]:
     folders = sorted({each for each in _local_folders() if len(each) > 1}, key=len, reverse=True)
     starts = r"(?:(?<![\w.:/\\])|(?<=file://)|(?<=[A-Za-z]{2}:))"
-    return re.compile(rf"{starts}(?:{'|'.join(map(re.escape, folders))}|[A-Za-z]:(?=\\))[/\\][^\s'\"<>|:;,()\]]+")
+    return re.compile(
+        rf"{starts}(?:{'|'.join(map(re.escape, folders))}|[A-Za-z]:(?=\\))[/\\][^\s'\"<>|:;,()\]]+",
+    )
 
 
 def _local_folders() -> Iterator[str]:
     import tempfile
 
-    for each in (str(Path.home()), str(Path.cwd()), sys.prefix, sys.base_prefix, tempfile.gettempdir(), PACKAGE):
+    for each in (
+        str(Path.home()),
+        str(Path.cwd()),
+        sys.prefix,
+        sys.base_prefix,
+        tempfile.gettempdir(),
+        PACKAGE,
+    ):
         yield each.rstrip("/\\")
     yield from ("/home", "/Users", "/root", "/tmp", "/var", "/private")  # noqa: S108  names to be cut, not used
     yield from ("/etc", "/opt", "/srv", "/usr", "/mnt", "/Applications", "/Library", "/Volumes")

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Self, cast
 
 from pydantic import BaseModel, ConfigDict, field_serializer, model_validator
 
+from ferrule.encoding.encode import jsonable
 from ferrule.errors import shown
 from ferrule.values.content.convert import marked_parts, read_marked
 from ferrule.values.content.type import Type
-from ferrule.values.encoding.encode import jsonable
 
 
 class ToolCallResult(BaseModel):
@@ -64,16 +64,23 @@ class ToolCallResults(Type):
             return {"tool_call_results": found.tool_call_results}
         if not isinstance(found, (list, tuple)):
             msg = f"Received invalid value for `ferrule.ToolCallResults`: {shown(cast('object', data))}"
-            raise ValueError(msg)  # noqa: TRY004  pydantic turns ValueError into a validation error
+            raise ValueError(msg)
         return {"tool_call_results": [ToolCallResult.of(each) for each in cast("list[Any]", found)]}
 
     @classmethod
-    def from_tool_calls_and_values(cls, tool_calls: Any, values: Iterable[Any], is_errors: Iterable[bool] | None = None) -> Self:
+    def from_tool_calls_and_values(
+        cls,
+        tool_calls: Any,
+        values: Iterable[Any],
+        is_errors: Iterable[bool] | None = None,
+    ) -> Self:
         """Make the results of these `ToolCalls` from one value for each call, in order. Raises `ValueError` if the numbers differ."""
         values, calls = list(values), tool_calls.tool_calls
         failed = [False] * len(values) if is_errors is None else list(is_errors)
         if not len(calls) == len(values) == len(failed):
-            raise ValueError(f"There are {len(calls)} calls, {len(values)} values and {len(failed)} marks of errors.")
+            raise ValueError(
+                f"There are {len(calls)} calls, {len(values)} values and {len(failed)} marks of errors.",
+            )
         made = [
             ToolCallResult(call_id=call.id, name=call.name, value=each, is_error=is_error)
             for call, each, is_error in zip(calls, values, failed, strict=True)
@@ -83,12 +90,16 @@ class ToolCallResults(Type):
     @classmethod
     def description(cls) -> str:
         """The description of this type for a model."""
-        return "Results of tool calls: the tool's name, the value it returned, and whether it failed."
+        return (
+            "Results of tool calls: the tool's name, the value it returned, and whether it failed."
+        )
 
     def result_of(self, call_id: str | None, index: int) -> ToolCallResult | None:
         """The result of the call with this id or, where ids are missing, at this position."""
         results = self.tool_call_results
-        if call_id is not None and (found := next((each for each in results if each.call_id == call_id), None)):
+        if call_id is not None and (
+            found := next((each for each in results if each.call_id == call_id), None)
+        ):
             return found
         at = results[index] if index < len(results) else None
         return at if at is not None and (at.call_id is None or call_id is None) else None

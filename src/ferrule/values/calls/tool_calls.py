@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from pydantic import ConfigDict, model_validator
 
 from ferrule.errors import ToolCallError, shown
+from ferrule.text_calls.shapes import schema_of
 from ferrule.values.calls.call import ToolCall, failure, to_result
-from ferrule.values.calls.shapes import calls_and_results, schema_of
+from ferrule.values.calls.results import ToolCallResults
 from ferrule.values.content.type import Type
 
 if TYPE_CHECKING:
@@ -21,7 +23,10 @@ if TYPE_CHECKING:
 class ToolCalls(Type):
     """The calls of one answer, in order: the type of an output field that receives them."""
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, json_schema_extra=schema_of("tool_calls"))
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        frozen=True,
+        json_schema_extra=schema_of("tool_calls"),
+    )
 
     ToolCall: ClassVar[type[ToolCall]] = ToolCall
     tool_calls: list[ToolCall]
@@ -55,9 +60,10 @@ class ToolCalls(Type):
     def from_text(cls, text: str, tools: Any) -> Self:
         """Find the calls that a model wrote as text, in any of the usual forms.
 
-        `tools` are the offered tools, or their declarations in OpenAI's form. Only calls to these are found.
+        `tools` are the offered tools, or their declarations in OpenAI's form. Only calls to these
+        are found.
         """
-        from ferrule.values.calls.text.find import find
+        from ferrule.text_calls.find import find
 
         return cls(tool_calls=[ToolCall(**fields) for fields in find(text, tools)[0]])
 
@@ -72,17 +78,36 @@ class ToolCalls(Type):
 
     def serialize_model(self) -> Any:
         """`format()` with the fields that OpenAI's shape lacks, so that calls load unchanged."""
-        results: dict[str, Any] = self.tool_call_results.format() if self.tool_call_results is not None else {}
-        return {"tool_calls": [{**call.format(), **call.beside()} for call in self.tool_calls], **results}
+        results: dict[str, Any] = (
+            self.tool_call_results.format() if self.tool_call_results is not None else {}
+        )
+        return {
+            "tool_calls": [{**call.format(), **call.beside()} for call in self.tool_calls],
+            **results,
+        }
 
-    def execute_all(self, functions: Functions | None = None, *, concurrent: bool = True) -> list[ToolResult]:
+    def execute_all(
+        self,
+        functions: Functions | None = None,
+        *,
+        concurrent: bool = True,
+    ) -> list[ToolResult]:
         """Run every call as `ToolCall.execute` does, by default all at once. Returns the results in order, including failures."""
         from ferrule.values.calls.direct import callers_own, invoke_all
 
-        ended = invoke_all(self.tool_calls, functions if functions is not None else callers_own(), concurrent=concurrent)
+        ended = invoke_all(
+            self.tool_calls,
+            functions if functions is not None else callers_own(),
+            concurrent=concurrent,
+        )
         return list(map(_result, self.tool_calls, ended))
 
-    def aexecute_all(self, functions: Functions | None = None, *, concurrent: bool = True) -> Coroutine[Any, Any, list[ToolResult]]:
+    def aexecute_all(
+        self,
+        functions: Functions | None = None,
+        *,
+        concurrent: bool = True,
+    ) -> Coroutine[Any, Any, list[ToolResult]]:
         """As `execute_all`, for async functions and tools; sync ones run in threads."""
         from ferrule.values.calls.direct import callers_own
 
@@ -91,13 +116,21 @@ class ToolCalls(Type):
     async def _aexecute_all(self, functions: Functions, concurrent: bool) -> list[ToolResult]:
         from ferrule.values.calls.direct import ainvoke_all
 
-        return list(map(_result, self.tool_calls, await ainvoke_all(self.tool_calls, functions, concurrent=concurrent)))
+        return list(
+            map(
+                _result,
+                self.tool_calls,
+                await ainvoke_all(self.tool_calls, functions, concurrent=concurrent),
+            ),
+        )
 
     def __eq__(self, other: object) -> bool:
         # As for trajectories: ids and repairs differ between equal answers of different providers.
         if not isinstance(other, ToolCalls):
             return NotImplemented
-        mine, theirs = ((list(map(_called, each.tool_calls)), each.tool_call_results) for each in (self, other))
+        mine, theirs = (
+            (list(map(_called, each.tool_calls)), each.tool_call_results) for each in (self, other)
+        )
         return mine == theirs
 
     def __hash__(self) -> int:
@@ -112,4 +145,24 @@ def _called(call: ToolCall) -> tuple[Any, ...]:
 
 
 def _result(call: ToolCall, ended: Ended) -> ToolResult:
-    return to_result(call, ended.value) if ended.error is None else failure(call, ended.error, is_raised=ended.is_raised)
+    return (
+        to_result(call, ended.value)
+        if ended.error is None
+        else failure(call, ended.error, is_raised=ended.is_raised)
+    )
+
+
+def calls_and_results(data: Any) -> tuple[list[Any], Any]:
+    """The entries of a list of calls, of `{"tool_calls": [...]}` or of one call, and the results beside them."""
+    found: Any = data
+    results: Any = None
+    if isinstance(data, Mapping):
+        look = cast("Mapping[str, Any]", data)
+        found = look.get("tool_calls", [data])
+        found, results = [] if found is None else found, look.get("tool_call_results")
+    if not isinstance(found, (list, tuple)):
+        msg = f"Received invalid value for `ferrule.ToolCalls`: {shown(cast('object', data))}"
+        raise ValueError(msg)
+    if results is not None:
+        results = ToolCallResults.model_validate(results)
+    return list(cast("list[Any]", found)), results

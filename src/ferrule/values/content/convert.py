@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
 
+from ferrule.encoding.encode import inside_of, json_text
+from ferrule.encoding.mark import Mark
 from ferrule.errors import InputError, shown
 from ferrule.values.content.type import PART_END, PART_START, Type, split_parts
-from ferrule.values.encoding.encode import inside_of, json_text
-from ferrule.values.encoding.mark import Mark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,8 @@ def is_part(value: Any) -> TypeIs[Part]:
 def content_of(pieces: Sequence[Piece]) -> Content:
     """Join pieces into content: a plain string if all are text, otherwise parts. Adjacent texts are joined."""
     try:
-        # Nearly always there is only text. Without a `cast`, which would cost a call for every message.
+        # Nearly always there is only text. Without a `cast`, which would cost a call for every
+        # message.
         return "".join(pieces)  # pyright: ignore[reportArgumentType, reportCallIssue, reportUnknownVariableType]
     except TypeError:
         pass
@@ -81,7 +82,9 @@ def read_content(value: Any) -> Content:
     if is_part(value):
         return content_of([value])
     if not isinstance(value, (list, tuple)):
-        raise InputError(f"The content of a message must be a string or a list of parts, found {shown(value)}.")
+        raise InputError(
+            f"The content of a message must be a string or a list of parts, found {shown(value)}.",
+        )
     return content_of([read_part(each) for each in cast("list[Any]", value)])
 
 
@@ -104,11 +107,17 @@ def read_part(value: Any) -> Part:
             case "input_audio":
                 return read_sound(part["input_audio"])
             case "file":
-                return _media(File, part["file"]["file_data"], name=part["file"].get("filename") or "file")
+                return _media(
+                    File,
+                    part["file"]["file_data"],
+                    name=part["file"].get("filename") or "file",
+                )
             case _:
                 pass
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"A part of type {part['type']!r} is incomplete: {shown(part)}.") from error
+        raise InputError(
+            f"A part of type {part['type']!r} is incomplete: {shown(part)}.",
+        ) from error
     msg = f"There is no such part of a message: {shown(cast('object', value))}. Its type is 'text', 'image_url', 'input_audio' or 'file'."
     raise InputError(msg)
 
@@ -120,7 +129,9 @@ def read_sound(sound: Mapping[str, Any]) -> Audio:
     data, kind = sound["data"], sound.get("format", "wav")
     if ":" not in data:
         return Audio(data=data, media_type=f"audio/{kind}")
-    return Audio(url=data) if kind == "wav" else Audio(url=data, media_type=f"audio/{kind}")  # the first is the default, and may be unknown
+    return (
+        Audio(url=data) if kind == "wav" else Audio(url=data, media_type=f"audio/{kind}")
+    )  # the first is the default, and may be unknown
 
 
 def _media(kind: Any, address: str, **more: Any) -> Any:
@@ -135,20 +146,28 @@ def _media(kind: Any, address: str, **more: Any) -> Any:
 
 def render(value: Any) -> Content:
     """A tool's return value as a model sees it: text unchanged, images and other parts as parts, anything else as JSON."""
-    if type(value) is int and value.bit_length() < _MOST_BITS:  # a common result: 2 % of a step without this line
+    if (
+        type(value) is int and value.bit_length() < _MOST_BITS
+    ):  # a common result: 2 % of a step without this line
         return str(value)
     if is_part(value):
         return (value,)
     if isinstance(value, (list, tuple)) and any(is_part(each) for each in cast("list[Any]", value)):
         return tuple(part for each in cast("list[Any]", value) for part in _parts(render(each)))
     if isinstance(value, str):
-        return str.__str__(value) if type(value).__str__ is str.__str__ else json.loads(json_text(value))
+        return (
+            str.__str__(value)
+            if type(value).__str__ is str.__str__
+            else json.loads(json_text(value))
+        )
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _text_of_bytes(bytes(value))  # pyright: ignore[reportUnknownArgumentType]
     text = json_text(cast("object", value))
     if PART_START in text and (pieces := pieces_of(value)) is not None:
         return content_of(pieces)
-    return json.loads(text) if text.startswith('"') else text  # a date, or an object without a form in JSON
+    return (
+        json.loads(text) if text.startswith('"') else text
+    )  # a date, or an object without a form in JSON
 
 
 def _parts(content: Content) -> tuple[Part, ...]:
@@ -182,10 +201,14 @@ def marked_parts(value: Any, depth: int = 0) -> Any:
     if depth > _DEEPEST or not _count(value, depth):
         return value
     if isinstance(value, Mapping):
-        return {key: marked_parts(each, depth + 1) for key, each in cast("Mapping[Any, Any]", value).items()}
+        return {
+            key: marked_parts(each, depth + 1)
+            for key, each in cast("Mapping[Any, Any]", value).items()
+        }
     if isinstance(value, (list, tuple)):
         return [marked_parts(each, depth + 1) for each in cast("list[Any]", value)]
-    # Models and sets are written in their own JSON form (aliases, excluded fields, order), in which parts are packed.
+    # Models and sets are written in their own JSON form (aliases, excluded fields, order), in which
+    # parts are packed.
     text = json_text(value)
     is_sure = text.count(PART_START) == text.count(PART_END) == _count(value, depth)
     return _unpacked(json.loads(text)) if is_sure else value
@@ -204,10 +227,21 @@ def read_marked(value: Any) -> Any:
     if isinstance(value, dict):
         found = cast("dict[str, Any]", value)
         if _MARK in found:
-            with suppress(InputError, ValidationError, TypeError):  # a user's own data may look like a marked part
-                return _read_mark(found[_MARK], {name: each for name, each in found.items() if name != _MARK})
+            with suppress(
+                InputError,
+                ValidationError,
+                TypeError,
+            ):  # a user's own data may look like a marked part
+                return _read_mark(
+                    found[_MARK],
+                    {name: each for name, each in found.items() if name != _MARK},
+                )
         return {key: read_marked(each) for key, each in found.items()}
-    return [read_marked(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
+    return (
+        [read_marked(each) for each in cast("list[Any]", value)]
+        if isinstance(value, list)
+        else value
+    )
 
 
 def _read_mark(mark: Any, fields: dict[str, Any]) -> Any:
@@ -235,10 +269,20 @@ def pieces_of(value: Any) -> list[Piece] | None:
     count = _count(value, 0)
     if not count:
         return None
-    if isinstance(value, (list, tuple)) and all(isinstance(each, Type) for each in cast("list[Any]", value)):
-        return [piece for each in cast("list[Any]", value) for piece in pieces_of(each) or [json_text(each)]]
+    if isinstance(value, (list, tuple)) and all(
+        isinstance(each, Type) for each in cast("list[Any]", value)
+    ):
+        return [
+            piece
+            for each in cast("list[Any]", value)
+            for piece in pieces_of(each) or [json_text(each)]
+        ]
     form = value.format() if isinstance(value, Type) else None
-    return list(map(_one_piece, cast("list[Any]", form))) if isinstance(form, list) else _split(value, count)
+    return (
+        list(map(_one_piece, cast("list[Any]", form)))
+        if isinstance(form, list)
+        else _split(value, count)
+    )
 
 
 def _one_piece(form: Any) -> Piece:
@@ -250,7 +294,9 @@ def _one_piece(form: Any) -> Piece:
 
 def _split(value: Any, count: int) -> list[Piece]:
     text = json_text(value)
-    if text.count(PART_START) != count or text.count(PART_END) != count:  # a text imitates a packed part
+    if (
+        text.count(PART_START) != count or text.count(PART_END) != count
+    ):  # a text imitates a packed part
         text = json_text(_without_marks(value, 0))
     if text.count(PART_START) != count or text.count(PART_END) != count:
         return [text]
@@ -264,7 +310,10 @@ def _without_marks(value: Any, depth: int) -> Any:
         return _PART.escape(value)
     if isinstance(value, dict) and depth <= _DEEPEST:
         found = cast("dict[Any, Any]", value)
-        return {_without_marks(key, depth + 1): _without_marks(each, depth + 1) for key, each in found.items()}
+        return {
+            _without_marks(key, depth + 1): _without_marks(each, depth + 1)
+            for key, each in found.items()
+        }
     if isinstance(value, (list, tuple)) and depth <= _DEEPEST:
         return [_without_marks(each, depth + 1) for each in cast("list[Any]", value)]
     return cast("Any", value)

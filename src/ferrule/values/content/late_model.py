@@ -1,7 +1,8 @@
 """`LateModelType`: the metaclass of models that pydantic builds on first use of their fields, validator or schema.
 
-Building a first model loads `pydantic.fields`, which takes a third as long as `import pydantic`. A process that makes and reads calls,
-tools and signatures, but never validates or dumps them with pydantic, avoids this (docs/decisions/0013).
+Building a first model loads `pydantic.fields`, which takes a third as long as `import pydantic`. A
+process that makes and reads calls, tools and signatures, but never validates or dumps them with
+pydantic, avoids this (docs/decisions/0013).
 """
 
 from __future__ import annotations
@@ -30,9 +31,26 @@ _building: dict[type, int] = {}
 if hasattr(os, "register_at_fork"):  # a thread of the parent may have been building
     os.register_at_fork(after_in_child=lambda: globals().update(_LOCK=RLock(), _building={}))
 _ATTRIBUTES = (
-    *("__class_vars__", "__private_attributes__", "__pydantic_complete__", "__pydantic_computed_fields__", "__pydantic_core_schema__"),
-    *("__pydantic_custom_init__", "__pydantic_extra_info__", "__pydantic_fields__", "__pydantic_generic_metadata__"),
-    *("__pydantic_post_init__", "__pydantic_serializer__", "__pydantic_setattr_handlers__", "__pydantic_validator__", "__signature__"),
+    *(
+        "__class_vars__",
+        "__private_attributes__",
+        "__pydantic_complete__",
+        "__pydantic_computed_fields__",
+        "__pydantic_core_schema__",
+    ),
+    *(
+        "__pydantic_custom_init__",
+        "__pydantic_extra_info__",
+        "__pydantic_fields__",
+        "__pydantic_generic_metadata__",
+    ),
+    *(
+        "__pydantic_post_init__",
+        "__pydantic_serializer__",
+        "__pydantic_setattr_handlers__",
+        "__pydantic_validator__",
+        "__signature__",
+    ),
 )
 """The attributes that pydantic sets on each model class, except its decorators: pydantic reads those of a base from its `__dict__`."""
 
@@ -52,12 +70,21 @@ def late_field(make: Callable[[], Any]) -> Any:
 class _Existing(ABCMeta):
     """Comes after pydantic's metaclass in the MRO. When pydantic asks for a new class, this returns the late class that exists already."""
 
-    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> Any:
+    def __new__(
+        mcs,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        **kwargs: Any,
+    ) -> Any:
         cls = namespace.pop(_BUILT, None)
         if cls is None:
             return super().__new__(mcs, name, bases, namespace, **kwargs)
         known: set[str] = {*vars(cls)}
-        for key in namespace.keys() - known - {"__classcell__"} | {"model_config", "__annotations__"}:
+        for key in namespace.keys() - known - {"__classcell__"} | {
+            "model_config",
+            "__annotations__",
+        }:
             type.__setattr__(cls, key, namespace[key])
         return cls
 
@@ -76,14 +103,19 @@ class LateModelType(ModelMetaclass, _Existing):
     ) -> Any:
         """Make the class. A late one is made without pydantic, and without the defaults of its fields.
 
-        `late` may be a function that returns the annotations of the fields, with a `FieldInfo` in each.
+        `late` may be a function that returns the annotations of the fields, with a `FieldInfo` in
+        each.
         """
         if not late:
             return super().__new__(mcs, name, bases, namespace, **kwargs)
         fields = namespace.get("__annotations__", {}).keys() - {"model_config"}
         own = {key: value for key, value in namespace.items() if key not in fields}
         made = cast("Any", ABCMeta.__new__)(mcs, name, (_awaiting(), *bases), own)
-        type.__setattr__(made, _BODY, {**namespace, **({"__annotations__": _LateField(late)} if callable(late) else {})})
+        type.__setattr__(
+            made,
+            _BODY,
+            {**namespace, **({"__annotations__": _LateField(late)} if callable(late) else {})},
+        )
         return made
 
 
@@ -96,10 +128,20 @@ def build(cls: Any) -> None:
             return
         _building[cls] = get_ident()
         try:
-            made = {key: value.make() if isinstance(value, _LateField) else value for key, value in body.items()}
-            # Without the parent's namespace: names in annotations are the module's, not those of the first caller.
+            made = {
+                key: value.make() if isinstance(value, _LateField) else value
+                for key, value in body.items()
+            }
+            # Without the parent's namespace: names in annotations are the module's, not those of
+            # the first caller.
             kwargs: Any = {"__pydantic_reset_parent_namespace__": False}
-            ModelMetaclass.__new__(cast("Any", type(cls)), cls.__name__, cls.__bases__, {**made, _BUILT: cls}, **kwargs)
+            ModelMetaclass.__new__(
+                cast("Any", type(cls)),
+                cls.__name__,
+                cls.__bases__,
+                {**made, _BUILT: cls},
+                **kwargs,
+            )
             type.__delattr__(cls, _BODY)
         finally:
             del _building[cls]
@@ -118,7 +160,9 @@ def is_late(cls: type) -> bool:
 
 def is_building(cls: type) -> bool:
     """Whether this thread is building the class."""
-    return bool(_building) and _building.get(cls) == get_ident()  # the second is slow: a signature is hashed by Python code
+    return (
+        bool(_building) and _building.get(cls) == get_ident()
+    )  # the second is slow: a signature is hashed by Python code
 
 
 class _Awaited:

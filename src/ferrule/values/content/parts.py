@@ -1,6 +1,7 @@
 """Parts of a message: text, image, audio, file.
 
-Each part is a `Type`: the same class is used in signatures (`photo: Image`), in tool results and in messages.
+Each part is a `Type`: the same class is used in signatures (`photo: Image`), in tool results and in
+messages.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import core_schema
 
+from ferrule.encoding.pattern import pattern
 from ferrule.errors import InputError, shown
 from ferrule.values.content.type import Type
-from ferrule.values.encoding.pattern import pattern
 
 
 class Text(Type):
@@ -60,25 +61,36 @@ class _Media(Type):
 
     def __new__(cls, *args: Any, **fields: Any) -> Self:
         """Refuse mistakes that pydantic would not explain: a positional value, and bytes that are not base64."""
-        wrong = args if cls.__init__ is BaseModel.__init__ else ()  # a subclass may take some by position
+        wrong = (
+            args if cls.__init__ is BaseModel.__init__ else ()
+        )  # a subclass may take some by position
         if wrong or isinstance(fields.get("data"), bytes):
             given = shown(wrong[0] if wrong else fields["data"], 60)
-            raise InputError(f"`{cls.__name__}` takes an address or base64 by name; found {given}. Use {cls._ways()}.")
+            raise InputError(
+                f"`{cls.__name__}` takes an address or base64 by name; found {given}. Use {cls._ways()}.",
+            )
         return super().__new__(cls)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
         schema = super().__get_pydantic_core_schema__(source, handler)
         model = handler.resolve_ref_schema(schema)
-        if model["schema"]["type"] != "function-before":  # it is there already, or a subclass has one, which may take such a value
-            model["schema"] = core_schema.no_info_before_validator_function(cls._refuse_content, model["schema"])
+        if (
+            model["schema"]["type"] != "function-before"
+        ):  # it is there already, or a subclass has one, which may take such a value
+            model["schema"] = core_schema.no_info_before_validator_function(
+                cls._refuse_content,
+                model["schema"],
+            )
         return schema
 
     @classmethod
     def _refuse_content(cls, value: Any) -> Any:
         """Explain how to make a part from an address, a path or bytes, where pydantic would ask for a dictionary."""
         if isinstance(value, str | bytes | Path):
-            raise ValueError(f"should be an object with `url` or `data`, or an instance of {cls.__name__}: {cls._ways()}")  # noqa: TRY004  for pydantic
+            raise ValueError(
+                f"should be an object with `url` or `data`, or an instance of {cls.__name__}: {cls._ways()}",
+            )
         return value
 
     @classmethod
@@ -90,11 +102,15 @@ class _Media(Type):
         """Check that the part has exactly one of `data` and `url`."""
         del context
         if (self.data is None) == (self.url is None):
-            raise ValueError(f"`{type(self).__name__}` takes exactly one of `data` (base64) and `url`.")
+            raise ValueError(
+                f"`{type(self).__name__}` takes exactly one of `data` (base64) and `url`.",
+            )
         if self.url is not None and _SCHEME.match(self.url) is None:
             kind = type(self).__name__
             msg = f"The `url` of `{kind}` is an address such as `https://...` or `data:...`, found {shown(self.url)}. For a file on this"
-            raise ValueError(f"{msg} machine use `{kind}.from_file(path)`, for bytes `{kind}.from_bytes(content, media_type)`.")
+            raise ValueError(
+                f"{msg} machine use `{kind}.from_file(path)`, for bytes `{kind}.from_bytes(content, media_type)`.",
+            )
 
     @classmethod
     def from_bytes(cls, content: bytes, media_type: str) -> Self:
@@ -104,7 +120,10 @@ class _Media(Type):
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
         """Make a part from a file. The MIME type is guessed from the name."""
-        return cls.from_bytes(Path(path).read_bytes(), media_type_of(str(path)) or "application/octet-stream")
+        return cls.from_bytes(
+            Path(path).read_bytes(),
+            media_type_of(str(path)) or "application/octet-stream",
+        )
 
     @classmethod
     def from_path(cls, path: str | Path) -> Self:
@@ -135,7 +154,9 @@ class Image(_Media):
         kind = media_type_of(str(path)) or "image/"
         if not kind.startswith("image/"):
             other = "Audio" if kind.startswith("audio/") else "File"
-            raise InputError(f"`{cls.__name__}` takes the file of an image; found {str(path)!r} ({kind}). Use `{other}.from_path(path)`.")
+            raise InputError(
+                f"`{cls.__name__}` takes the file of an image; found {str(path)!r} ({kind}). Use `{other}.from_path(path)`.",
+            )
         return super().from_file(path)
 
     def format(self) -> list[dict[str, Any]]:

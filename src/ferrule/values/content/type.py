@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast, get_args
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import core_schema
 
+from ferrule.encoding.encode import json_text
 from ferrule.values.content.late_model import LateModelType
-from ferrule.values.encoding.encode import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -26,8 +26,9 @@ _PART = f"(?s){re.escape(PART_START)}(.*?){re.escape(PART_END)}"
 class Type(BaseModel, metaclass=LateModelType, late=True):
     """A value that defines how a model sees it, like DSPy's `Type`. Subclass it, and override `format` and `description`.
 
-    It can be the type of a field, alone or nested (`list[dict[str, Image]]`). If `format()` returns a list of message parts, they are
-    packed into text between two markers, and the adapter unpacks them when it builds the message.
+    It can be the type of a field, alone or nested (`list[dict[str, Image]]`). If `format()` returns
+    a list of message parts, they are packed into text between two markers, and the adapter unpacks
+    them when it builds the message.
     """
 
     # Built on first use, so that `import ferrule` stays fast.
@@ -48,7 +49,13 @@ class Type(BaseModel, metaclass=LateModelType, late=True):
         return list(_named(annotation, cls, []))
 
     @classmethod
-    def adapt_to_native_lm_feature(cls, signature: Any, field_name: str, lm: Any, lm_kwargs: dict[str, Any]) -> Any:
+    def adapt_to_native_lm_feature(
+        cls,
+        signature: Any,
+        field_name: str,
+        lm: Any,
+        lm_kwargs: dict[str, Any],
+    ) -> Any:
         """Return the signature without this field if the model has a native feature for it. May change `lm_kwargs` in place."""
         del field_name, lm, lm_kwargs
         return signature
@@ -80,12 +87,21 @@ class Type(BaseModel, metaclass=LateModelType, late=True):
         return serialized_by(lambda value: value.serialize_model(), handler(source), handler)
 
 
-def serialized_by(function: Callable[[Any], Any], schema: Any, handler: Any, returns: Any = None) -> Any:
+def serialized_by(
+    function: Callable[[Any], Any],
+    schema: Any,
+    handler: Any,
+    returns: Any = None,
+) -> Any:
     """Add a serializer to a model's core schema, unless a subclass has one by pydantic's `model_serializer`.
 
-    The decorator itself would load a module that costs a process as much as ten of ferrule's. `returns` is the schema of the result.
+    The decorator itself would load a module that costs a process as much as ten of ferrule's.
+    `returns` is the schema of the result.
     """
-    written = core_schema.plain_serializer_function_ser_schema(function, return_schema=returns or core_schema.any_schema())
+    written = core_schema.plain_serializer_function_ser_schema(
+        function,
+        return_schema=returns or core_schema.any_schema(),
+    )
     handler.resolve_ref_schema(schema).setdefault("serialization", written)
     return schema
 
@@ -96,16 +112,21 @@ def _named(annotation: Any, kind: type[T], aliases: list[Any]) -> Iterator[type[
             yield annotation
         return
     if type(annotation).__name__ == "TypeAliasType":  # of `typing` or of `typing_extensions`
-        if annotation not in aliases:  # an alias may name itself: `type Json = dict[str, Json] | str`
+        if (
+            annotation not in aliases
+        ):  # an alias may name itself: `type Json = dict[str, Json] | str`
             yield from _named(cast("Any", annotation).__value__, kind, [*aliases, annotation])
         return
     # The parameters of a `Callable` are a list.
-    for part in cast("list[Any]", annotation) if isinstance(annotation, list) else get_args(annotation):
+    for part in (
+        cast("list[Any]", annotation) if isinstance(annotation, list) else get_args(annotation)
+    ):
         yield from _named(part, kind, aliases)
 
 
 def _packed(parts: list[Any]) -> str:
-    # `<` is escaped (JSON has it only inside strings), so that no text of a part can end the marking early.
+    # `<` is escaped (JSON has it only inside strings), so that no text of a part can end the
+    # marking early.
     return f"{PART_START}{json_text(parts).replace('<', chr(92) + 'u003c')}{PART_END}"
 
 
@@ -134,7 +155,11 @@ def _unpacked(piece: str, *, in_json: bool) -> list[dict[str, Any]]:
         except (ValueError, RecursionError):
             pass
         else:
-            parts = cast("list[dict[str, Any]]", found) if isinstance(found, list) else [{"type": "text", "text": piece}]
+            parts = (
+                cast("list[dict[str, Any]]", found)
+                if isinstance(found, list)
+                else [{"type": "text", "text": piece}]
+            )
             return [_in_strings(part, strings) for part in parts] if in_json else parts
         try:
             inside = json.loads(f'"{inside}"', strict=False)
@@ -144,7 +169,9 @@ def _unpacked(piece: str, *, in_json: bool) -> list[dict[str, Any]]:
 
 
 def _in_strings(part: dict[str, Any], strings: int) -> dict[str, Any]:
-    text: Any = part.get("text") if type(part) is dict else None  # a user's `format` may return anything
+    text: Any = (
+        part.get("text") if type(part) is dict else None
+    )  # a user's `format` may return anything
     if not isinstance(text, str) or not ('"' in text or "\\" in text):
         return part  # a line feed cannot end the string
     for _ in range(strings):
@@ -155,7 +182,8 @@ def _in_strings(part: dict[str, Any], strings: int) -> dict[str, Any]:
 class Reasoning(str):
     """The type of an output for the model's thoughts before its answer. The value is a `str`.
 
-    If the provider returns the model's own reasoning, that is the value; otherwise the model writes the output as a field.
+    If the provider returns the model's own reasoning, that is the value; otherwise the model writes
+    the output as a field.
     """
 
     __slots__ = ()
@@ -176,12 +204,24 @@ class Reasoning(str):
             return found["content"] if isinstance(value, dict) and "content" in value else found
 
         inside = core_schema.no_info_before_validator_function(unpacked, core_schema.str_schema())
-        return core_schema.no_info_after_validator_function(cls, inside, serialization=core_schema.to_string_ser_schema())
+        return core_schema.no_info_after_validator_function(
+            cls,
+            inside,
+            serialization=core_schema.to_string_ser_schema(),
+        )
 
     @classmethod
-    def adapt_to_native_lm_feature(cls, signature: Any, field_name: str, lm: Any, lm_kwargs: dict[str, Any]) -> Any:
+    def adapt_to_native_lm_feature(
+        cls,
+        signature: Any,
+        field_name: str,
+        lm: Any,
+        lm_kwargs: dict[str, Any],
+    ) -> Any:
         """See `Type`: the field is dropped if the model's settings make it return its native thoughts."""
-        told = lm.thought_settings(lm_kwargs) if hasattr(lm, "thought_settings") else thinks(lm_kwargs)
+        told = (
+            lm.thought_settings(lm_kwargs) if hasattr(lm, "thought_settings") else thinks(lm_kwargs)
+        )
         if told is None:
             return signature
         lm_kwargs.update(told)
@@ -195,8 +235,22 @@ class Reasoning(str):
 
 TEXTS = (str, Reasoning)
 """The types whose values a model writes as plain text."""
-_THINKING = ("reasoning_effort", "thinking", "reasoning", "thinkingConfig", "thinking_config", "enable_thinking", "think")
-_OFF = ({"type": "disabled"}, {"effort": "none"}, {"enabled": False}, {"thinkingBudget": 0}, {"thinking_budget": 0})
+_THINKING = (
+    "reasoning_effort",
+    "thinking",
+    "reasoning",
+    "thinkingConfig",
+    "thinking_config",
+    "enable_thinking",
+    "think",
+)
+_OFF = (
+    {"type": "disabled"},
+    {"effort": "none"},
+    {"enabled": False},
+    {"thinkingBudget": 0},
+    {"thinking_budget": 0},
+)
 
 
 def thinks(settings: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -205,7 +259,9 @@ def thinks(settings: Mapping[str, Any]) -> dict[str, Any] | None:
     for found in (settings, extra):
         for name in _THINKING:
             value: Any = found.get(name)
-            is_off = isinstance(value, dict) and any(off.items() <= cast("dict[str, Any]", value).items() for off in _OFF)
+            is_off = isinstance(value, dict) and any(
+                off.items() <= cast("dict[str, Any]", value).items() for off in _OFF
+            )
             if value and value != "none" and not is_off:
                 return {}
     return None

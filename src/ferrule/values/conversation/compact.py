@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.errors import ConfigurationError, shown
+from ferrule.record import Record, replace
 from ferrule.values.content.convert import render
 from ferrule.values.content.parts import Text
 from ferrule.values.conversation.message import Message, shorten
-from ferrule.values.record import Record, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,8 @@ _PER_MEDIA = 1_000
 class Compact(Record):
     """When and how to shorten a conversation: `ReAct(..., compact=Compact(100_000, "summarize"))`.
 
-    Older steps and turns of the conversation go first. See docs/how-to/agents/long-conversations.md.
+    Older steps and turns of the conversation go first. See
+    docs/how-to/agents/long-conversations.md.
     """
 
     at: float = 0.8
@@ -52,7 +53,9 @@ class Compact(Record):
             )
             raise ConfigurationError(msg)
         if not (isinstance(self.to, float) and 0 < self.to < 1):
-            raise ConfigurationError(f"`to` is a share of `at`, a float between 0 and 1; found {self.to!r}.")
+            raise ConfigurationError(
+                f"`to` is a share of `at`, a float between 0 and 1; found {self.to!r}.",
+            )
         if not _is_count(self.keep, 0):
             raise ConfigurationError(f"`keep` is a whole number of steps, found {self.keep!r}.")
         if self.strategy not in STRATEGIES and not _is_program(self.strategy):
@@ -73,7 +76,11 @@ def _is_count(value: Any, least: int) -> bool:
 def _is_program(value: Any) -> bool:
     signature = getattr(value, "signature", None)
     plan = getattr(signature, "plan", None)
-    return plan is not None and len([field for field in plan.inputs.values() if field.is_required]) == 1 and bool(plan.outputs)
+    return (
+        plan is not None
+        and len([field for field in plan.inputs.values() if field.is_required]) == 1
+        and bool(plan.outputs)
+    )
 
 
 def estimate_content(content: Content, *, calls: Sequence[Any] = ()) -> int:
@@ -90,7 +97,14 @@ def estimate_content(content: Content, *, calls: Sequence[Any] = ()) -> int:
 
 def estimate_messages(messages: Iterable[Any]) -> int:
     """The estimated tokens of messages and turns of fields."""
-    return sum([estimate_content(each.content, calls=each.tool_calls) if isinstance(each, Message) else _turn(each) for each in messages])
+    return sum(
+        [
+            estimate_content(each.content, calls=each.tool_calls)
+            if isinstance(each, Message)
+            else _turn(each)
+            for each in messages
+        ],
+    )
 
 
 def _turn(turn: Mapping[str, Any]) -> int:
@@ -122,10 +136,17 @@ def grouped(entries: Iterable[Any]) -> list[list[Any]]:
 
 def sizes_of(units: Iterable[Sequence[Any]]) -> list[tuple[int, int]]:
     """The tokens of each unit: unchanged, and with its results shortened."""
-    return [(estimate_messages(unit), estimate_messages(map(shorten_result, unit))) for unit in units]
+    return [
+        (estimate_messages(unit), estimate_messages(map(shorten_result, unit))) for unit in units
+    ]
 
 
-def cut_entries(entries: Sequence[Any], dropped: int, shortened: int, note: Message = LEFT_OUT) -> list[Any]:
+def cut_entries(
+    entries: Sequence[Any],
+    dropped: int,
+    shortened: int,
+    note: Message = LEFT_OUT,
+) -> list[Any]:
     """Entries without the first `dropped`, and with results up to `shortened` cut. The note comes first, so that the user speaks first."""
     kept = [*map(shorten_result, entries[dropped:shortened]), *entries[max(dropped, shortened) :]]
     return [note, *kept] if dropped else kept
@@ -134,16 +155,28 @@ def cut_entries(entries: Sequence[Any], dropped: int, shortened: int, note: Mess
 def compact_entries(entries: Sequence[Any], tokens: int, strategy: str, *, keep: int) -> list[Any]:
     """See `History.compacted`."""
     if strategy not in {"shorten", "drop"}:
-        raise ConfigurationError(f'`strategy` of a history is "shorten" or "drop", found {strategy!r}. An agent can summarize: `compact=`.')
-    system = [entry for entry in entries[:1] if isinstance(entry, Message) and entry.role == "system"]
+        raise ConfigurationError(
+            f'`strategy` of a history is "shorten" or "drop", found {strategy!r}. An agent can summarize: `compact=`.',
+        )
+    system = [
+        entry for entry in entries[:1] if isinstance(entry, Message) and entry.role == "system"
+    ]
     entries = entries[len(system) :]
     units = grouped(entries)
     sizes = sizes_of(units)
     total = sum([size for size, _ in sizes])
-    cut = choose_cut(sizes, total, most=tokens, to=1, keep=keep, shortens=strategy == "shorten") if total > tokens else None
+    cut = (
+        choose_cut(sizes, total, most=tokens, to=1, keep=keep, shortens=strategy == "shorten")
+        if total > tokens
+        else None
+    )
     if cut is None:
         return [*system, *entries]
-    return system + cut_entries(entries, sum(map(len, units[: cut.dropped])), sum(map(len, units[: cut.shortened])))
+    return system + cut_entries(
+        entries,
+        sum(map(len, units[: cut.dropped])),
+        sum(map(len, units[: cut.shortened])),
+    )
 
 
 class Cut(Record):
@@ -157,10 +190,19 @@ class Cut(Record):
     """The estimated tokens that the cut saves."""
 
 
-def choose_cut(sizes: Sequence[tuple[int, int]], total: float, *, most: float, to: float, keep: int, shortens: bool) -> Cut | None:
+def choose_cut(
+    sizes: Sequence[tuple[int, int]],
+    total: float,
+    *,
+    most: float,
+    to: float,
+    keep: int,
+    shortens: bool,
+) -> Cut | None:
     """The smallest cut that leaves `to * most` of `total` tokens, or else the largest; None if it would save nothing.
 
-    `sizes` are the tokens of each unit: unchanged, and with its results shortened. The newest `keep` units stay.
+    `sizes` are the tokens of each unit: unchanged, and with its results shortened. The newest
+    `keep` units stay.
     """
     old = sizes[: max(len(sizes) - keep, 0)]
     excess, saved = total - to * most, 0.0
@@ -170,7 +212,8 @@ def choose_cut(sizes: Sequence[tuple[int, int]], total: float, *, most: float, t
             break
         saved += size - short
         shortened += 1
-    # If shortening saves half of the wanted tokens, nothing is dropped: short results are worth the little room that they take.
+    # If shortening saves half of the wanted tokens, nothing is dropped: short results are worth the
+    # little room that they take.
     is_enough = shortens and total - saved <= most * (1 + to) / 2
     for size, short in () if is_enough else old:
         if saved >= excess:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import fsum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, runtime_checkable
 
+from ferrule.encoding.encode import from_json, json_bytes, sha256
+from ferrule.record import MutableRecord, Record, field
 from ferrule.values.conversation.message import Message, Messages, make_message
-from ferrule.values.encoding.encode import from_json, json_bytes, sha256
-from ferrule.values.record import MutableRecord, Record, field
 
 if TYPE_CHECKING:
     from ferrule.values.calls.call import ToolCall
@@ -32,7 +32,11 @@ class Usage(Record):
     """The part of `input_tokens` that the provider wrote to its prompt cache."""
     cost: float | None = None
     """The cost of a run's calls in US dollars; None if the cost of any call is unknown. A single answer has `Response.cost`."""
-    by_model: Mapping[str, Usage] = field(default_factory=dict[str, "Usage"], compare=False, repr=False)
+    by_model: Mapping[str, Usage] = field(
+        default_factory=dict[str, "Usage"],
+        compare=False,
+        repr=False,
+    )
     """The usage of each model in a run, by `Response.model`; under an empty name for answers without one."""
 
     @property
@@ -46,7 +50,9 @@ class Usage(Record):
             models[name] = models[name] + each if name in models else each
         counts = [mine + more for mine, more in zip(self.counts, other.counts, strict=True)]
         # A usage without calls and without a cost does not make the sum unknown.
-        cost = total_cost([each.cost for each in (self, other) if each.calls or each.cost is not None])
+        cost = total_cost(
+            [each.cost for each in (self, other) if each.calls or each.cost is not None],
+        )
         return Usage(*counts, cost=cost, by_model=models)
 
     @property
@@ -124,14 +130,17 @@ class Declarations(Sequence[dict[str, Any]]):
         return self.tools[index]  # pyright: ignore[reportUnknownVariableType]  a declaration, or a tuple of them
 
     def __eq__(self, other: object) -> bool:
-        # A model reads the JSON, in which `1` differs from `True` and order matters. Dicts ignore both.
+        # A model reads the JSON, in which `1` differs from `True` and order matters. Dicts ignore
+        # both.
         return isinstance(other, Declarations) and self.json == other.json
 
     def __hash__(self) -> int:
         return hash(self.json)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Declarations, (self.tools,)  # a copy has no cache: some values that other modules derive cannot be copied
+        return Declarations, (
+            self.tools,
+        )  # a copy has no cache: some values that other modules derive cannot be copied
 
     def __repr__(self) -> str:
         return f"Declarations({list(self.tools)!r})"
@@ -171,7 +180,7 @@ class Request(MutableRecord):
 
     if TYPE_CHECKING:
 
-        def __init__(  # noqa: PLR0917  the fields, with the types that `__post_init__` takes
+        def __init__(
             self,
             messages: Messages,
             tools: Sequence[dict[str, Any]] = NO_TOOLS,
@@ -185,11 +194,21 @@ class Request(MutableRecord):
     def __post_init__(self) -> None:
         if type(self.tools) is not Declarations and isinstance(self.tools, (list, tuple)):
             given = cast("list[Any]", self.tools)
-            self.tools = Declarations(given) if all(isinstance(each, dict) for each in given) else self.tools  # the act refuses others
+            self.tools = (
+                Declarations(given) if all(isinstance(each, dict) for each in given) else self.tools
+            )  # the act refuses others
 
     def following(self, messages: Messages) -> Request:
         """A copy with other messages, which keeps the digest of the rest."""
-        following = Request(messages, self.tools, self.tool_choice, self.parallel, self.shape, self.settings, self.form)
+        following = Request(
+            messages,
+            self.tools,
+            self.tool_choice,
+            self.parallel,
+            self.shape,
+            self.settings,
+            self.form,
+        )
         following._fixed = self._fixed
         return following
 
@@ -232,7 +251,16 @@ class Response(Record):
 
     def message(self) -> Message:
         """The answer as an assistant message."""
-        return make_message("assistant", self.text or "", self.tool_calls, None, None, False, self.reasoning or "", self.extra)
+        return make_message(
+            "assistant",
+            self.text or "",
+            self.tool_calls,
+            None,
+            None,
+            False,
+            self.reasoning or "",
+            self.extra,
+        )
 
     def deltas(self) -> Iterator[Delta]:
         """The answer as a stream whose pieces all arrive at once."""

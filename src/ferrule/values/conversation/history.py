@@ -1,7 +1,8 @@
 """`History`: earlier turns of a conversation, as the value of an input field.
 
-It contains turns of fields (`{"question": ..., "answer": ...}`, DSPy's form), chat messages (`{"role": ..., "content": ...}`), or
-both. All are dicts. Adapters put them before the current question as messages.
+It contains turns of fields (`{"question": ..., "answer": ...}`, DSPy's form), chat messages
+(`{"role": ..., "content": ...}`), or both. All are dicts. Adapters put them before the current
+question as messages.
 """
 
 from __future__ import annotations
@@ -13,15 +14,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from ferrule.encoding.encode import json_text, jsonable
+from ferrule.encoding.pattern import pattern
 from ferrule.errors import InputError, ToolCallError, shown
+from ferrule.record import replace
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.content.convert import content_text, marked_parts, read_content, read_marked
 from ferrule.values.content.parts import Part
 from ferrule.values.content.type import Type
-from ferrule.values.conversation.message import Message, Role, openai_content, openai_message, tool_message
-from ferrule.values.encoding.encode import json_text, jsonable
-from ferrule.values.encoding.pattern import pattern
-from ferrule.values.record import replace
+from ferrule.values.conversation.message import (
+    Message,
+    Role,
+    openai_content,
+    openai_message,
+    tool_message,
+)
 
 if TYPE_CHECKING:
     from ferrule.values.calls.call import ToolResult
@@ -51,7 +58,11 @@ class HistoryMessage(dict[str, Any]):
             return cls(_form(given), given)
         content, calls = given.get("content"), given.get("tool_calls")
         with suppress(InputError):  # raised where the history is used
-            if isinstance(content, (Part, tuple)) or _holds(content, Part) or _holds(calls, ToolCall):
+            if (
+                isinstance(content, (Part, tuple))
+                or _holds(content, Part)
+                or _holds(calls, ToolCall)
+            ):
                 message = _read(given, 0)
                 return cls({**given, **_form(message)}, message)
         return cls(given)
@@ -96,23 +107,30 @@ class History(Type):
     def _bare_list(cls, given: Any) -> Any:
         if isinstance(given, (list, tuple)):
             return {"messages": list(cast("Iterable[Any]", given))}
-        if isinstance(given, (dict, History)) or (isinstance(given, Mapping) and "messages" in given):
+        if isinstance(given, (dict, History)) or (
+            isinstance(given, Mapping) and "messages" in given
+        ):
             return cast("Any", given)
-        raise ValueError("must be a `History`, such as `prediction.history`, or a list of turns or messages")
+        raise ValueError(
+            "must be a `History`, such as `prediction.history`, or a list of turns or messages",
+        )
 
     @field_validator("messages", mode="before")
     @classmethod
     def _each_is_a_turn(cls, given: Any) -> Any:
         if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
             msg = f"must be a list of turns or messages, found {shown(cast('object', given))}"
-            raise ValueError(msg)  # noqa: TRY004  pydantic turns ValueError into a validation error
+            raise ValueError(msg)
         entries = list(cast("Iterable[Any]", given))
         for i, entry in enumerate(entries):
             if not isinstance(entry, (Mapping, Message)):
-                raise ValueError(f"message {i} is neither a mapping nor a `Message`: {shown(entry)}")  # noqa: TRY004  as above
+                raise ValueError(
+                    f"message {i} is neither a mapping nor a `Message`: {shown(entry)}",
+                )
         return [_entry(each) for each in entries]
 
-    # -- writing --------------------------------------------------------------------------------------------------
+    # -- writing
+    # --------------------------------------------------------------------------------------------------
 
     def add_message(
         self,
@@ -131,10 +149,15 @@ class History(Type):
                 self.messages.append(HistoryMessage.of(added) if _is_message(added) else added)
             return
         if role not in _ROLES:
-            raise InputError(f"The role of a message must be one of {', '.join(sorted(_ROLES))}; found {shown(role)}.")
+            raise InputError(
+                f"The role of a message must be one of {', '.join(sorted(_ROLES))}; found {shown(role)}.",
+            )
         calls = [each.format() if isinstance(each, ToolCall) else each for each in tool_calls or ()]
         entry = {"role": role, "content": content, **({"tool_calls": calls} if calls else {})}
-        message = _read({**entry, **({"tool_call_id": tool_call_id} if tool_call_id is not None else {})}, len(self.messages))
+        message = _read(
+            {**entry, **({"tool_call_id": tool_call_id} if tool_call_id is not None else {})},
+            len(self.messages),
+        )
         if message.role == "system":
             self._set_system(message)
         else:
@@ -144,29 +167,52 @@ class History(Type):
         """Add a user message."""
         self.add_message("user", content)
 
-    def add_assistant_message(self, content: Any = "", tool_calls: Iterable[Any] | None = None) -> None:
+    def add_assistant_message(
+        self,
+        content: Any = "",
+        tool_calls: Iterable[Any] | None = None,
+    ) -> None:
         """Add an assistant message and its calls (in any form that `ToolCall.read` accepts)."""
         self.add_message("assistant", content, tool_calls=tool_calls)
 
     def add_tool_result(self, tool_call_id: str, content: Any) -> None:
         """Add the result of a call; `content` that is not text or parts is written as JSON."""
-        parts: list[Any] = list(cast("tuple[Any, ...]", content)) if isinstance(content, tuple) else [content]
+        parts: list[Any] = (
+            list(cast("tuple[Any, ...]", content)) if isinstance(content, tuple) else [content]
+        )
         is_content = isinstance(content, str) or all(isinstance(part, Type) for part in parts)
-        self.add_message("tool", content if is_content else json_text(cast("object", content)), tool_call_id=tool_call_id)
+        self.add_message(
+            "tool",
+            content if is_content else json_text(cast("object", content)),
+            tool_call_id=tool_call_id,
+        )
 
     def add_tool_results(self, results: Iterable[ToolResult]) -> None:
         """Add the results of the last answer's calls, as `ToolCalls.execute_all` returns them.
 
-        Results of native calls become tool messages. Results of calls that the model wrote as text become a user message.
+        Results of native calls become tool messages. Results of calls that the model wrote as text
+        become a user message.
         """
         found = list(results)
-        last = next((each for each in reversed(self.messages) if _is_message(each) and _role(each) == "assistant"), None)
-        made = {call.id for call in _read(last, 0).tool_calls} if last is not None else set[str | None]()
+        last = next(
+            (
+                each
+                for each in reversed(self.messages)
+                if _is_message(each) and _role(each) == "assistant"
+            ),
+            None,
+        )
+        made = (
+            {call.id for call in _read(last, 0).tool_calls}
+            if last is not None
+            else set[str | None]()
+        )
         if all(result.call_id in made for result in found):
             self.messages += [HistoryMessage.of(tool_message(result)) for result in found]
             return
         shown_ = [{"name": result.name, "result": content_text(result.content)} for result in found]
-        # Escaped, so that no result is read as a step. In JSON, an adapter's marks can only be in strings, where escapes are allowed.
+        # Escaped, so that no result is read as a step. In JSON, an adapter's marks can only be in
+        # strings, where escapes are allowed.
         text = _MARKS.sub(lambda mark: f"\\u{ord(mark[0]):04x}", json_text(shown_))
         self.messages.append(HistoryMessage.of(Message("user", f"Results of your calls:\n{text}")))
 
@@ -175,33 +221,49 @@ class History(Type):
         self.add_message("system", content)
 
     def _set_system(self, message: Message) -> None:
-        self.messages[: len(self.messages) - len(after_system(self.messages))] = [HistoryMessage.of(message)]
+        self.messages[: len(self.messages) - len(after_system(self.messages))] = [
+            HistoryMessage.of(message),
+        ]
 
     def clear(self) -> None:
         """Remove all messages."""
         self.messages.clear()
 
-    # -- reading --------------------------------------------------------------------------------------------------
+    # -- reading
+    # --------------------------------------------------------------------------------------------------
 
     def copy(self) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]  udspy's name; pydantic's own is outdated
         """A deep copy."""
-        return type(self)(messages=[each if type(each) is HistoryMessage else deepcopy(each) for each in self.messages])
+        return type(self)(
+            messages=[
+                each if type(each) is HistoryMessage else deepcopy(each) for each in self.messages
+            ],
+        )
 
     def compacted(self, tokens: int, strategy: str = "shorten", *, keep: int = 2) -> History:
         """A copy of at most about `tokens` tokens: a note takes the place of the oldest messages.
 
-        `"shorten"` cuts the long results of tools first; `"drop"` does not. The newest `keep` messages stay. An answer with calls and their
-        results count as one. Sizes are estimates: a quarter of the UTF-8 bytes.
+        `"shorten"` cuts the long results of tools first; `"drop"` does not. The newest `keep`
+        messages stay. An answer with calls and their results count as one. Sizes are estimates: a
+        quarter of the UTF-8 bytes.
         """
-        from ferrule.values.conversation.compact import compact_entries  # late: few histories grow that long
+        from ferrule.values.conversation.compact import (
+            compact_entries,
+        )  # late: few histories grow that long
 
         return History(messages=compact_entries(self.entries(), tokens, strategy, keep=keep))
 
     def entries(self) -> list[Any]:
         """The messages as `Message`s, and the turns of fields."""
-        return [_read(entry, i) if _is_message(entry) else entry for i, entry in enumerate(self.messages)]
+        return [
+            _read(entry, i) if _is_message(entry) else entry
+            for i, entry in enumerate(self.messages)
+        ]
 
-    def as_messages(self, render_turn: Callable[[Mapping[str, Any]], Iterable[Message]]) -> list[Message]:
+    def as_messages(
+        self,
+        render_turn: Callable[[Mapping[str, Any]], Iterable[Message]],
+    ) -> list[Message]:
         """The history as messages, with turns rendered by `render_turn`. Raises `InputError` if calls and results do not match."""
         messages: list[Message] = []
         for i, entry in enumerate(self.messages):
@@ -236,7 +298,11 @@ class History(Type):
 
 def after_system(entries: Sequence[Any]) -> list[Any]:
     """The entries without the system message at their start: each model call writes its own. Later system messages stay."""
-    return [*entries[1:]] if entries and _is_message(entries[0]) and _role(entries[0]) == "system" else [*entries]
+    return (
+        [*entries[1:]]
+        if entries and _is_message(entries[0]) and _role(entries[0]) == "system"
+        else [*entries]
+    )
 
 
 def _role(entry: Any) -> Any:
@@ -252,12 +318,18 @@ def _is_message(entry: Any) -> bool:
 
 
 def _entry(given: Any) -> Any:
-    found = given if isinstance(given, HistoryMessage) or not isinstance(given, dict) else read_marked(given)
+    found = (
+        given
+        if isinstance(given, HistoryMessage) or not isinstance(given, dict)
+        else read_marked(given)
+    )
     return HistoryMessage.of(found) if _is_message(found) else found
 
 
 def _holds(found: Any, kind: Any) -> bool:
-    return isinstance(found, list) and any(isinstance(each, kind) for each in cast("list[Any]", found))
+    return isinstance(found, list) and any(
+        isinstance(each, kind) for each in cast("list[Any]", found)
+    )
 
 
 def _read(entry: Any, index: int) -> Message:
@@ -272,11 +344,15 @@ def _parse(entry: Mapping[str, Any], index: int) -> Message:
         calls = tuple(ToolCall.read(each) for each in entry.get("tool_calls") or ())
     except (ToolCallError, TypeError) as error:
         raise InputError(f"Message {index} of the history has invalid calls: {error}") from error
-    calls = tuple(call if call.id else call.with_id(f"call_{index}_{i}") for i, call in enumerate(calls))
+    calls = tuple(
+        call if call.id else call.with_id(f"call_{index}_{i}") for i, call in enumerate(calls)
+    )
     extra = {key: entry[key] for key in _EXTRA_FIELDS if entry.get(key) is not None}
     call_id = entry.get("tool_call_id")
     if not isinstance(call_id, str | None):
-        raise InputError(f"Message {index} of the history has a `tool_call_id` that is not text: {shown(call_id)}.")
+        raise InputError(
+            f"Message {index} of the history has a `tool_call_id` that is not text: {shown(call_id)}.",
+        )
     message = Message(role, read_content(entry.get("content")), calls, call_id)
     return replace(message, **extra) if extra else message
 
@@ -302,7 +378,11 @@ def _copied(value: Any) -> Any:
         return value
     if type(value) is dict:
         return {key: _copied(each) for key, each in cast("dict[Any, Any]", value).items()}
-    return [_copied(each) for each in cast("list[Any]", value)] if type(value) is list else deepcopy(value)
+    return (
+        [_copied(each) for each in cast("list[Any]", value)]
+        if type(value) is list
+        else deepcopy(value)
+    )
 
 
 def _check_results(messages: list[Message]) -> None:
@@ -320,4 +400,6 @@ def _check_results(messages: list[Message]) -> None:
         waiting = {call.id or "": call.name for call in message.tool_calls}
     if waiting:
         calls = ", ".join(f"`{name}` ({call_id})" for call_id, name in waiting.items())
-        raise InputError(f"The history has calls without a result: {calls}. Add each with `add_tool_result(id, content)`.")
+        raise InputError(
+            f"The history has calls without a result: {calls}. Add each with `add_tool_result(id, content)`.",
+        )

@@ -1,17 +1,18 @@
 """`Message`, and `Messages`: the append-only log of a conversation.
 
-A message keeps each form in which it is sent, so that no request renders it again. `Message.json`, the form of OpenAI's chat API, is the
-canonical one: requests join these bytes, and the digest of a conversation is chained over them. A *wire* is the API format of a provider.
+A message keeps each form in which it is sent, so that no request renders it again. `Message.json`,
+the form of OpenAI's chat API, is the canonical one: requests join these bytes, and the digest of a
+conversation is chained over them. A *wire* is the API format of a provider.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from ferrule.values.encoding import encode
-from ferrule.values.encoding.encode import json_bytes, sha256
-from ferrule.values.encoding.pattern import pattern
-from ferrule.values.record import Log, Record, field, maker
+from ferrule.encoding import encode
+from ferrule.encoding.encode import json_bytes, sha256
+from ferrule.encoding.pattern import pattern
+from ferrule.record import Log, Record, field, maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -50,7 +51,9 @@ class Message(Record):
     def rendered(self, wire: str, render: Callable[[Message], bytes]) -> bytes:
         """The message in one wire's form. `render` makes it once."""
         forms = self._rendered
-        if forms is None:  # made late: a run in memory, with a model in this process, renders no messages
+        if (
+            forms is None
+        ):  # made late: a run in memory, with a model in this process, renders no messages
             forms = dict[str, bytes]()
             object.__setattr__(self, "_rendered", forms)
         found = forms.get(wire)
@@ -78,7 +81,14 @@ make_message = maker(Message)
 
 def tool_message(result: ToolResult) -> Message:
     """The message that returns a result to the model."""
-    return make_message("tool", result.content, (), result.call_id, result.name, result.is_error)  # by position: keywords take a fifth more
+    return make_message(
+        "tool",
+        result.content,
+        (),
+        result.call_id,
+        result.name,
+        result.is_error,
+    )  # by position: keywords take a fifth more
 
 
 def shorten(content: Content, limit: int) -> Content:
@@ -89,7 +99,12 @@ def shorten(content: Content, limit: int) -> Content:
 
     if all(not isinstance(part, Text) or len(part.text) <= limit for part in content):
         return content
-    return tuple([Text(text=_without_middle(part.text, limit)) if isinstance(part, Text) else part for part in content])
+    return tuple(
+        [
+            Text(text=_without_middle(part.text, limit)) if isinstance(part, Text) else part
+            for part in content
+        ],
+    )
 
 
 def _without_middle(text: str, limit: int) -> str:
@@ -101,7 +116,11 @@ def _without_middle(text: str, limit: int) -> str:
 
 def openai_content(content: Content) -> Any:
     """Content in OpenAI's form: a string, or a list of parts."""
-    return content if isinstance(content, str) else [each for part in content for each in part.format()]
+    return (
+        content
+        if isinstance(content, str)
+        else [each for part in content for each in part.format()]
+    )
 
 
 def openai_message(message: Message) -> dict[str, Any]:
@@ -126,7 +145,8 @@ def sent_message(message: Message) -> dict[str, Any]:
 def safe_name(name: str | None) -> str:
     """The name of a call in a form that every provider accepts: at most 64 letters, digits, `_` and `-`.
 
-    A model may invent any name, and its calls are sent back to it: the provider would refuse a request with an invalid name.
+    A model may invent any name, and its calls are sent back to it: the provider would refuse a
+    request with an invalid name.
     """
     if name and len(name) <= _LONGEST_NAME and _SAFE.fullmatch(name):
         return name
@@ -136,7 +156,8 @@ def safe_name(name: str | None) -> str:
 def safe_id(call_id: str | None, longest: int | None = None) -> str:
     """The id of a call in letters, digits, `_` and `-`, of at most `longest` characters; a valid id is unchanged.
 
-    Ids of other providers may have any form. Equal ids stay equal, so that a result keeps its call; different ids get different hashes.
+    Ids of other providers may have any form. Equal ids stay equal, so that a result keeps its call;
+    different ids get different hashes.
     """
     known = call_id or ""
     if _SAFE.fullmatch(known) and (longest is None or len(known) <= longest):
@@ -161,13 +182,19 @@ def _openai(message: Message) -> bytes:
     return json_bytes(sent_message(message))
 
 
-_HEADS = {role: b'{"role":"%b","content":' % role.encode() for role in ("system", "user", "assistant", "tool")}
+_HEADS = {
+    role: b'{"role":"%b","content":' % role.encode()
+    for role in ("system", "user", "assistant", "tool")
+}
 
 
 def _call_json(call: ToolCall) -> bytes:
     to_json = encode.to_json
     arguments = to_json(call.arguments_text)
-    function = b'"type":"function","function":{"name":%b,"arguments":%b}}' % (to_json(safe_name(call.name)), arguments)
+    function = b'"type":"function","function":{"name":%b,"arguments":%b}}' % (
+        to_json(safe_name(call.name)),
+        arguments,
+    )
     return b'{"id":%b,%b' % (to_json(call.id), function) if call.id is not None else b"{" + function
 
 
@@ -184,7 +211,12 @@ class Messages(Log[Message]):
 
     def _view(self, length: int) -> Messages:
         view = object.__new__(Messages)
-        view._items, view._length, view._digests, view._joined = self._items, length, self._digests, self._joined
+        view._items, view._length, view._digests, view._joined = (
+            self._items,
+            length,
+            self._digests,
+            self._joined,
+        )
         return view
 
     def _fork(self, items: tuple[Message, ...]) -> None:
@@ -196,11 +228,14 @@ class Messages(Log[Message]):
     def joined(self, wire: str, render: Callable[[list[Message]], list[bytes]]) -> bytes:
         """All messages in one wire's form, separated by commas.
 
-        `render` makes the pieces of the messages that the previous request did not have. It may add something after the results of a
-        turn: if a request has more results of that turn, all messages are rendered again.
+        `render` makes the pieces of the messages that the previous request did not have. It may add
+        something after the results of a turn: if a request has more results of that turn, all
+        messages are rendered again.
         """
         count, form = self._joined.get(wire, (0, b""))
-        if count > self._length or (count < self._length and self._items[count].role == "tool"):  # made for a longer view, or more results
+        if count > self._length or (
+            count < self._length and self._items[count].role == "tool"
+        ):  # made for a longer view, or more results
             count, form = 0, b""
         if count < self._length:
             pieces = render(self._items[count : self._length])
@@ -215,7 +250,8 @@ class Messages(Log[Message]):
         digests, length = self._digests, self._length
         while (at := len(digests)) < length:
             before = digests[at - 1] if at else b""
-            # Assigned to its position, not appended: another thread may be computing the same digest.
+            # Assigned to its position, not appended: another thread may be computing the same
+            # digest.
             digests[at : at + 1] = [sha256(before + _full_json(self._items[at])).digest()]
         return digests[length - 1] if length else b""
 

@@ -1,7 +1,8 @@
 """Separate the thoughts that a model writes into its text, as in `<think>...</think>`, from the answer, whole or streamed.
 
-Servers without a parser for a model's reasoning send it in the text: at the start of the answer, between tags of `_KINDS`. The chat
-templates of DeepSeek and Qwen put the opening tag into the prompt, so that the answer holds only the closing one.
+Servers without a parser for a model's reasoning send it in the text: at the start of the answer,
+between tags of `_KINDS`. The chat templates of DeepSeek and Qwen put the opening tag into the
+prompt, so that the answer holds only the closing one.
 """
 
 from __future__ import annotations
@@ -10,14 +11,19 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
-from ferrule.values.record import replace
+from ferrule.record import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ferrule.values.conversation.exchange import Request, Response
 
-_START, _ANALYSIS, _FINAL, _END = "<|start|>assistant", "<|channel|>analysis<|message|>", "<|channel|>final<|message|>", "<|end|>"
+_START, _ANALYSIS, _FINAL, _END = (
+    "<|start|>assistant",
+    "<|channel|>analysis<|message|>",
+    "<|channel|>final<|message|>",
+    "<|end|>",
+)
 """The channels of gpt-oss. Format: OpenAI's "Harmony response format"."""
 _KINDS: dict[str, str] = {
     **{f"<{name}>": f"</{name}>" for name in ("think", "thinking", "thought", "reasoning")},
@@ -54,7 +60,8 @@ def _tag() -> re.Pattern[str]:
 def split_thoughts(response: Response, request: Request | None = None) -> Response:
     """Move the thoughts at the start of a response's text into its reasoning. A response without any, or split before, is unchanged.
 
-    `request` is the request that it answers: a tag that is a field of the answer's form is not a thought.
+    `request` is the request that it answers: a tag that is a field of the answer's form is not a
+    thought.
     """
     text = response.text or ""
     head = text.lstrip()  # no copy if the text does not begin with a blank
@@ -79,12 +86,19 @@ def split_thoughts(response: Response, request: Request | None = None) -> Respon
 class ThoughtSplitter:
     """Separates thoughts from text in a streamed answer. The joined result does not depend on how the stream is cut into pieces.
 
-    A block of thoughts ends at its closing tag or with the answer; blanks around it are dropped. Another block may follow.
-    Without an opening tag, a closing tag ends thoughts if the answer begins with prose, if no opening tag comes before it, and if it is
-    outside code and not mentioned in a sentence.
+    A block of thoughts ends at its closing tag or with the answer; blanks around it are dropped.
+    Another block may follow. Without an opening tag, a closing tag ends thoughts if the answer
+    begins with prose, if no opening tag comes before it, and if it is outside code and not
+    mentioned in a sentence.
     """
 
-    def __init__(self, request: Request | None = None, *, unopened: bool = True, follows_reasoning: bool = False) -> None:
+    def __init__(
+        self,
+        request: Request | None = None,
+        *,
+        unopened: bool = True,
+        follows_reasoning: bool = False,
+    ) -> None:
         self.has_split = False
         """Whether a thought or a tag was found."""
         self._request = request
@@ -160,7 +174,12 @@ class ThoughtSplitter:
             self._text, self.has_split = rest[len(mark) :], True
         if self.has_split:
             self._text = rest
-        is_prose = rest[:1] not in _NO_PROSE and self._unopened and not self.has_split and not self._follows_reasoning
+        is_prose = (
+            rest[:1] not in _NO_PROSE
+            and self._unopened
+            and not self.has_split
+            and not self._follows_reasoning
+        )
         self._state = "prose" if is_prose else "text"
         yield from ()
 
@@ -217,8 +236,17 @@ class ThoughtSplitter:
             if mark in _KINDS and not self._prose.is_in_code:
                 self._state = "text"  # a block in the middle stays text, with its closing tag
                 return
-            if mark in _CLOSING and not self._prose.is_in_code and not self._prose.is_mention(text[at : at + 1]):
-                self._text, self._state, self.has_split, self._is_gap_due = text[at:], "head", True, True
+            if (
+                mark in _CLOSING
+                and not self._prose.is_in_code
+                and not self._prose.is_mention(text[at : at + 1])
+            ):
+                self._text, self._state, self.has_split, self._is_gap_due = (
+                    text[at:],
+                    "head",
+                    True,
+                    True,
+                )
                 if start:
                     yield "text", text[:start]
                 yield "closed", ""

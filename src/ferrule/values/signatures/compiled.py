@@ -9,11 +9,11 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
+from ferrule.encoding.encode import TYPE_NAMES, is_plain, is_read_once, jsonable, without_modules
 from ferrule.errors import InputError, SignatureError, nearest
+from ferrule.record import replace
+from ferrule.schema.iterables import read_iterators
 from ferrule.values.content.convert import marked_parts, read_marked
-from ferrule.values.encoding.encode import TYPE_NAMES, is_plain, is_read_once, jsonable, without_modules
-from ferrule.values.record import replace
-from ferrule.values.schema.iterables import read_iterators
 from ferrule.values.signatures.fields import (
     InputCheck,
     SignatureField,
@@ -40,8 +40,14 @@ _ELSEWHERE = {
     **dict.fromkeys(("store", "run_id"), "`program.start(...)` takes it"),
     "thread_id": "`program.start(run_id=...)` names a run",
     **dict.fromkeys(("policy", "callbacks", "adapter", "prices"), "set it with `context({}=...)`"),
-    **dict.fromkeys(("temperature", "max_tokens", "reasoning_effort"), "a setting of the model: `config={{'{}': ...}}`"),
-    **dict.fromkeys(("history", "message_history", "session"), "a conversation is an input of the type `History`"),
+    **dict.fromkeys(
+        ("temperature", "max_tokens", "reasoning_effort"),
+        "a setting of the model: `config={{'{}': ...}}`",
+    ),
+    **dict.fromkeys(
+        ("history", "message_history", "session"),
+        "a conversation is an input of the type `History`",
+    ),
 }
 """Options of ferrule or of other libraries that users pass as inputs by mistake, with advice for each."""
 
@@ -56,21 +62,46 @@ class CompiledSignature:
 
     __slots__ = (
         *("_input_checks", "_output_checks", "_schema"),
-        *("content", "factories", "hash", "inputs", "instructions", "kept", "optional", "outputs", "own_instructions"),
+        *(
+            "content",
+            "factories",
+            "hash",
+            "inputs",
+            "instructions",
+            "kept",
+            "optional",
+            "outputs",
+            "own_instructions",
+        ),
     )
 
     def __init__(self, fields: Mapping[str, SignatureField], instructions: str | None) -> None:
-        self.inputs = {name: _may_be_omitted(field) for name, field in fields.items() if field.role == "input"}
+        self.inputs = {
+            name: _may_be_omitted(field) for name, field in fields.items() if field.role == "input"
+        }
         self.outputs = {name: field for name, field in fields.items() if field.role == "output"}
-        self.factories = [name for name, field in self.inputs.items() if "default_factory" in field.more]
+        self.factories = [
+            name for name, field in self.inputs.items() if "default_factory" in field.more
+        ]
         """The inputs whose defaults are made anew for each run."""
         self.own_instructions = instructions
         """The instructions that the author wrote, or None."""
-        self.instructions = instructions if instructions is not None else default_instructions(self.inputs, self.outputs)
-        self.content = (self.instructions, *(_content(name, field) for name, field in {**self.inputs, **self.outputs}.items()))
+        self.instructions = (
+            instructions
+            if instructions is not None
+            else default_instructions(self.inputs, self.outputs)
+        )
+        self.content = (
+            self.instructions,
+            *(_content(name, field) for name, field in {**self.inputs, **self.outputs}.items()),
+        )
         """Signatures with equal content are equal. A missing type counts as text, because that is what a model sees."""
         self.hash = hash((self.instructions, *self.inputs, *self.outputs))
-        self.optional = {name: field for name, field in self.outputs.items() if not field.is_required or allows_none(field.annotation)}
+        self.optional = {
+            name: field
+            for name, field in self.outputs.items()
+            if not field.is_required or allows_none(field.annotation)
+        }
         """Outputs that an answer may omit."""
         self.kept: dict[Any, Any] = {}
         """A cache, by key, of values that other modules derive from this signature."""
@@ -97,15 +128,22 @@ class CompiledSignature:
     def output_checks(self) -> dict[str, OutputCheck]:
         """The function that checks each output, by name."""
         if self._output_checks is None:
-            self._output_checks = {name: _make_check(name, field, output_check) for name, field in self.outputs.items()}
+            self._output_checks = {
+                name: _make_check(name, field, output_check) for name, field in self.outputs.items()
+            }
         return self._output_checks
 
     def check_inputs(self, signature: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Coerce inputs and fill in defaults. Raises an `InputError` that names every problem."""
         checks = self._input_checks or self._checks_of_inputs()
         kind: type[Any] = type(given)
-        if kind is not dict and not isinstance(given, Mapping):  # for an abstract class, this takes ten times as long
-            raise InputError(f"Pass the inputs of `{self._shown(signature)}` as a mapping by name; found {type(given).__name__}.")
+        if kind is not dict and not isinstance(
+            given,
+            Mapping,
+        ):  # for an abstract class, this takes ten times as long
+            raise InputError(
+                f"Pass the inputs of `{self._shown(signature)}` as a mapping by name; found {type(given).__name__}.",
+            )
         problems = [(name, self._unknown(name)) for name in given if name not in checks]
         checked: dict[str, Any] = {}
         for name, check in checks.items():
@@ -120,17 +158,26 @@ class CompiledSignature:
                 value = given[name]
                 if check is not None:
                     value = check(value)
-                checked[name] = list(value) if is_read_once(value) else value  # a request may be rendered more than once
+                checked[name] = (
+                    list(value) if is_read_once(value) else value
+                )  # a request may be rendered more than once
             except ValueError as error:
                 problems.append((name, str(error)))
         if problems:
             takes = ", ".join(f"`{name}`" for name in checks) or "none"
-            raise InputError(f"Wrong inputs for `{self._shown(signature)}`: {_listed(problems)}. Its inputs are: {takes}.", problems)
+            raise InputError(
+                f"Wrong inputs for `{self._shown(signature)}`: {_listed(problems)}. Its inputs are: {takes}.",
+                problems,
+            )
         return checked
 
     def made_inputs(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The defaults that factories make for the inputs not given, as JSON. Defaults that JSON cannot hold are left out."""
-        made = {name: jsonable(marked_parts(self.inputs[name].get_default())) for name in self.factories if name not in given}
+        made = {
+            name: jsonable(marked_parts(self.inputs[name].get_default()))
+            for name in self.factories
+            if name not in given
+        }
         return {name: made[name] for name in self.read_made(made)}
 
     def read_made(self, made: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,12 +194,18 @@ class CompiledSignature:
         return found
 
     def _checks_of_inputs(self) -> dict[str, InputCheck | None]:
-        self._input_checks = {name: _make_check(name, field, input_check) for name, field in self.inputs.items()}
+        self._input_checks = {
+            name: _make_check(name, field, input_check) for name, field in self.inputs.items()
+        }
         return self._input_checks
 
     def _shown(self, signature: str) -> str:
         """The name of a signature's class. A signature written as text has no name, and is shown by its fields."""
-        return f"{', '.join(self.inputs)} -> {', '.join(self.outputs)}" if signature == "StringSignature" else signature
+        return (
+            f"{', '.join(self.inputs)} -> {', '.join(self.outputs)}"
+            if signature == "StringSignature"
+            else signature
+        )
 
     def _unknown(self, name: Any) -> str:
         close = nearest(str(name), self.inputs)
@@ -160,26 +213,40 @@ class CompiledSignature:
             return f"is unknown (did you mean `{close}`?)"
         if name in self.outputs:
             return "is an output, not an input"
-        return f"is unknown ({_ELSEWHERE[name].format(name)})" if name in _ELSEWHERE else "is unknown"
+        return (
+            f"is unknown ({_ELSEWHERE[name].format(name)})" if name in _ELSEWHERE else "is unknown"
+        )
 
     def call_signature(self) -> inspect.Signature:
         """The inputs as keyword-only parameters of a function, with their constraints and defaults.
 
-        The default of an input with a factory is `MADE_LATER`, which `given_inputs` leaves out: the program makes it in each run.
+        The default of an input with a factory is `MADE_LATER`, which `given_inputs` leaves out: the
+        program makes it in each run.
         """
         import inspect  # late: few signatures become a tool
 
         keyword, empty = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
         made: list[inspect.Parameter] = []
         for name, field in self.inputs.items():
-            default = empty if field.is_required else MADE_LATER if name in self.factories else field.get_default()
-            made.append(inspect.Parameter(name, keyword, default=default, annotation=field.annotated))
+            default = (
+                empty
+                if field.is_required
+                else MADE_LATER
+                if name in self.factories
+                else field.get_default()
+            )
+            made.append(
+                inspect.Parameter(name, keyword, default=default, annotation=field.annotated),
+            )
         return inspect.Signature(made)
 
     def output_schema(self) -> dict[str, Any]:
         """The JSON Schema of an object with the outputs. Shared: do not change it."""
         if self._schema is None:
-            self._schema = _schema_of(self.outputs, [name for name in self.outputs if name not in self.optional])
+            self._schema = _schema_of(
+                self.outputs,
+                [name for name in self.outputs if name not in self.optional],
+            )
         return self._schema
 
     def written_schema(self) -> dict[str, Any]:
@@ -190,8 +257,9 @@ class CompiledSignature:
 def derived(make: Callable[[Any], T]) -> Callable[[Any], T]:
     """Decorate a function of a signature that is called for every answer: its value is computed once, and kept with the signature.
 
-    `signature.kept` does the same, but takes six times as long: pydantic's metaclass is slow to find a method or an attribute of a class.
-    A loop asks for one signature again and again, so the latest is remembered, by a weak reference that does not keep it alive.
+    `signature.kept` does the same, but takes six times as long: pydantic's metaclass is slow to
+    find a method or an attribute of a class. A loop asks for one signature again and again, so the
+    latest is remembered, by a weak reference that does not keep it alive.
     """
     latest: tuple[Callable[[], Any], Any] = (lambda: None, None)
 
@@ -210,10 +278,17 @@ def derived(make: Callable[[Any], T]) -> Callable[[Any], T]:
 
 def _may_be_omitted(field: SignatureField) -> SignatureField:
     """The input, with None as its default if it accepts None and has no default."""
-    return replace(field, default=None) if field.is_required and allows_none(field.annotation) else field
+    return (
+        replace(field, default=None)
+        if field.is_required and allows_none(field.annotation)
+        else field
+    )
 
 
-def infos_of(fields: Mapping[str, SignatureField], of_model: Mapping[str, FieldInfo]) -> dict[str, FieldInfo]:
+def infos_of(
+    fields: Mapping[str, SignatureField],
+    of_model: Mapping[str, FieldInfo],
+) -> dict[str, FieldInfo]:
     """Pydantic's `FieldInfo` of these fields of a signature."""
     found = {name: of_model[name] for name in fields}
     for name, info in found.items():
@@ -233,10 +308,16 @@ class InvalidOutputsError(ValueError):
 
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
         self.problems = list(problems)
-        super().__init__("; ".join(f"{name}: {problem}" if name else problem for name, problem in self.problems))
+        super().__init__(
+            "; ".join(f"{name}: {problem}" if name else problem for name, problem in self.problems),
+        )
 
 
-def run_validators(cls: type[BaseModel], inputs: Mapping[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+def run_validators(
+    cls: type[BaseModel],
+    inputs: Mapping[str, Any],
+    outputs: dict[str, Any],
+) -> dict[str, Any]:
     """See `SignatureType.validate_outputs`."""
     from pydantic import ValidationError
 
@@ -244,11 +325,20 @@ def run_validators(cls: type[BaseModel], inputs: Mapping[str, Any], outputs: dic
     try:
         made = cls.model_validate({name: known[name] for name in cls.model_fields if name in known})
     except ValidationError as error:
-        problems = [(str(each["loc"][0]) if each["loc"] else "", _said(each)) for each in error.errors(include_url=False)]
+        problems = [
+            (str(each["loc"][0]) if each["loc"] else "", _said(each))
+            for each in error.errors(include_url=False)
+        ]
         if unfit := [each for each in problems if each[0] in inputs]:
-            raise InputError(f"Wrong inputs for `{cls.__name__}`: {_listed(unfit)}.", unfit) from None
+            raise InputError(
+                f"Wrong inputs for `{cls.__name__}`: {_listed(unfit)}.",
+                unfit,
+            ) from None
         raise InvalidOutputsError(problems) from None
-    return {name: read_iterators(getattr(made, name)) if name in cls.model_fields else value for name, value in outputs.items()}
+    return {
+        name: read_iterators(getattr(made, name)) if name in cls.model_fields else value
+        for name, value in outputs.items()
+    }
 
 
 def _listed(problems: Iterable[tuple[str, str]]) -> str:
@@ -266,14 +356,20 @@ def default_instructions(inputs: Iterable[str], outputs: Iterable[str]) -> str:
     given, wanted = (", ".join(f"`{name}`" for name in fields) for fields in (inputs, outputs))
     if not wanted:
         return f"You are given the fields {given}." if given else ""
-    return f"Given the fields {given}, produce the fields {wanted}." if given else f"Produce the fields {wanted}."
+    return (
+        f"Given the fields {given}, produce the fields {wanted}."
+        if given
+        else f"Produce the fields {wanted}."
+    )
 
 
 def class_fields(cls: Any) -> dict[str, SignatureField]:
     """The fields in a signature's class body; raises `SignatureError` for invalid ones."""
     if not cls.__pydantic_fields_complete__ and not cls.model_rebuild(raise_errors=False):
         unknown = [name for name, field in cls.__pydantic_fields__.items() if not field._complete]  # noqa: SLF001
-        raise SignatureError(f"`{cls.__name__}`: the type of {', '.join(f'`{name}`' for name in unknown)} contains an undefined name.")
+        raise SignatureError(
+            f"`{cls.__name__}`: the type of {', '.join(f'`{name}`' for name in unknown)} contains an undefined name.",
+        )
     fields = {name: SignatureField.of(info) for name, info in cls.__pydantic_fields__.items()}
     for name, field in fields.items():
         if field.role is None:
@@ -317,23 +413,39 @@ def _content(name: str, field: SignatureField) -> tuple[Any, ...]:
     return (name, field.role, field.annotation, field.metadata, field.description, default)
 
 
-def _schema_of(fields: Mapping[str, SignatureField], required: list[str], mode: JsonSchemaMode = "validation") -> dict[str, Any]:
-    others = {name: field for name, field in fields.items() if field.metadata or not is_plain(field.annotation)}
+def _schema_of(
+    fields: Mapping[str, SignatureField],
+    required: list[str],
+    mode: JsonSchemaMode = "validation",
+) -> dict[str, Any]:
+    others = {
+        name: field
+        for name, field in fields.items()
+        if field.metadata or not is_plain(field.annotation)
+    }
     found, definitions = _schemas_of(others, mode) if others else ({}, {})
     properties: dict[str, Any] = {}
     for name, field in fields.items():
         properties[name] = found[name] if name in others else {"type": TYPE_NAMES[field.annotation]}
         if field.description:
             properties[name]["description"] = field.description
-    schema: dict[str, Any] = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
     return {**schema, "$defs": definitions} if definitions else schema
 
 
-def _schemas_of(fields: Mapping[str, SignatureField], mode: JsonSchemaMode) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+def _schemas_of(
+    fields: Mapping[str, SignatureField],
+    mode: JsonSchemaMode,
+) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """The schema of each field, and the shared definitions."""
     from pydantic import TypeAdapter
 
-    from ferrule.values.schema.inline import INEXPRESSIBLE, Generator, json_schema_of
+    from ferrule.schema.inline import INEXPRESSIBLE, Generator, json_schema_of
 
     class OwnNames(Generator):
         """Names definitions. Two classes with one name get their modules' names; those of ferrule's own modules must not show."""
@@ -344,7 +456,10 @@ def _schemas_of(fields: Mapping[str, SignatureField], mode: JsonSchemaMode) -> t
 
     adapters = {name: _make_check(name, field, adapter_of) for name, field in fields.items()}
     try:
-        found, shared = TypeAdapter.json_schemas([(name, mode, each) for name, each in adapters.items()], schema_generator=OwnNames)
+        found, shared = TypeAdapter.json_schemas(
+            [(name, mode, each) for name, each in adapters.items()],
+            schema_generator=OwnNames,
+        )
     except INEXPRESSIBLE:  # each by itself: values of a type with an empty schema are still checked
         return {name: json_schema_of(each, OwnNames) for name, each in adapters.items()}, {}
     return {name: dict(found[(name, mode)]) for name in fields}, shared.get("$defs") or {}

@@ -8,17 +8,27 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from importlib import import_module
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, ForwardRef, Literal, Union, cast, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ForwardRef,
+    Literal,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+)
 
 from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticUndefined
 
+from ferrule.encoding.encode import fits, is_plain
 from ferrule.errors import SignatureError, shown
+from ferrule.record import Record, field, replace
+from ferrule.schema.iterables import eager_type, eager_validators
 from ferrule.values.content.late_model import is_field_info
 from ferrule.values.content.type import Type
-from ferrule.values.encoding.encode import fits, is_plain
-from ferrule.values.record import Record, field, replace
-from ferrule.values.schema.iterables import eager_type, eager_validators
 from ferrule.values.signatures.keywords import OWN, check_keywords
 
 if TYPE_CHECKING:
@@ -38,13 +48,24 @@ OUTDATED = frozenset(name for name in _OF_MODELS if not name.startswith("model_"
 """Pydantic's deprecated names (`json`, `copy`, `schema`, ...), which a signature hides because they are common field names."""
 
 
-def InputField(default: Any = _NO_DEFAULT, *, desc: str | None = None, description: str | None = None, **more: Any) -> Any:  # noqa: N802  DSPy's name
+def InputField(  # noqa: N802
+    default: Any = _NO_DEFAULT,
+    *,
+    desc: str | None = None,
+    description: str | None = None,
+    **more: Any,
+) -> Any:
     """Declare an input of a signature. `description` is an alias of `desc`; `more` are arguments of `pydantic.Field` (`ge`, ...)."""
     return _declared("input", default, desc, description, more)
 
 
 def OutputField(  # noqa: N802
-    default: Any = _NO_DEFAULT, *, desc: str | None = None, description: str | None = None, init: Literal[False] = False, **more: Any
+    default: Any = _NO_DEFAULT,
+    *,
+    desc: str | None = None,
+    description: str | None = None,
+    init: Literal[False] = False,
+    **more: Any,
 ) -> Any:
     """Declare an output of a signature. The constraints in `more` are shown to the model and enforced; a default makes it optional.
 
@@ -54,19 +75,34 @@ def OutputField(  # noqa: N802
     return _declared("output", default, desc, description, more)
 
 
-def _declared(role: str, default: Any, desc: str | None, description: str | None, more: dict[str, Any]) -> Any:
+def _declared(
+    role: str,
+    default: Any,
+    desc: str | None,
+    description: str | None,
+    more: dict[str, Any],
+) -> Any:
     if desc is not None and description is not None and desc != description:
-        raise SignatureError(f"Pass one of `desc` and `description`; found both: {shown(desc)} and {shown(description)}.")
+        raise SignatureError(
+            f"Pass one of `desc` and `description`; found both: {shown(desc)} and {shown(description)}.",
+        )
     said = desc if desc is not None else description
     if said is not None and not isinstance(said, str):
         raise SignatureError(f"`desc` of a field must be a string, found {shown(said)}.")
     check_keywords(role, more)
     extra: dict[str, Any] = {**(more.pop("json_schema_extra", None) or {})}
-    extra.update({**{name: more.pop(name) for name in OWN if name in more}, _ROLE: role, "desc": said or ""})
+    extra.update(
+        {**{name: more.pop(name) for name in OWN if name in more}, _ROLE: role, "desc": said or ""},
+    )
     from pydantic import Field
 
     # Pydantic's `Field` has overloads with literal keywords only; it checks the arguments itself.
-    return cast("Callable[..., Any]", Field)(default, description=said, json_schema_extra=extra, **more)
+    return cast("Callable[..., Any]", Field)(
+        default,
+        description=said,
+        json_schema_extra=extra,
+        **more,
+    )
 
 
 class SignatureField(Record):
@@ -85,7 +121,11 @@ class SignatureField(Record):
     @classmethod
     def of(cls, info: FieldInfo) -> SignatureField:
         """The field declared by an `InputField()` or `OutputField()`."""
-        extra = cast("dict[str, Any]", info.json_schema_extra) if isinstance(info.json_schema_extra, dict) else {}
+        extra = (
+            cast("dict[str, Any]", info.json_schema_extra)
+            if isinstance(info.json_schema_extra, dict)
+            else {}
+        )
         extra = {**extra, "desc": info.description or extra.get("desc") or ""}
         more = {name: value for name in _MORE if (value := getattr(info, name)) is not None}
         tag = info.discriminator
@@ -93,7 +133,13 @@ class SignatureField(Record):
             from pydantic import Discriminator
 
             tag = Discriminator(tag)
-        return cls(info.annotation, extra, info.default, (*info.metadata, *([tag] if tag is not None else [])), more)
+        return cls(
+            info.annotation,
+            extra,
+            info.default,
+            (*info.metadata, *([tag] if tag is not None else [])),
+            more,
+        )
 
     @property
     def role(self) -> str | None:
@@ -132,10 +178,19 @@ class SignatureField(Record):
 
         default = {} if self.default is PydanticUndefined else {"default": self.default}
         make = cast("Callable[..., Any]", Field)
-        return make(description=self.extra.get("desc") or None, json_schema_extra={**self.extra}, **{**default, **self.more, **changes})
+        return make(
+            description=self.extra.get("desc") or None,
+            json_schema_extra={**self.extra},
+            **{**default, **self.more, **changes},
+        )
 
 
-def declare(role: Literal["input", "output"], desc: str = "", *, is_untyped: bool = False) -> SignatureField:
+def declare(
+    role: Literal["input", "output"],
+    desc: str = "",
+    *,
+    is_untyped: bool = False,
+) -> SignatureField:
     """A text field without further settings. `InputField` and `OutputField` declare fields of a class body."""
     return SignatureField(str, {_UNTYPED: is_untyped, _ROLE: role, "desc": desc})
 
@@ -153,17 +208,26 @@ def declared_fields(mapping: Mapping[str, Any]) -> dict[str, SignatureField]:
     fields: dict[str, SignatureField] = {}
     for name, given in mapping.items():
         pair = cast("tuple[Any, ...]", given) if isinstance(given, tuple) else (None, given)
-        kind, declared = pair if len(pair) == 2 else (None, None)  # noqa: PLR2004  type and field
+        kind, declared = pair if len(pair) == 2 else (None, None)
         if (field := as_field(declared)) is None:
             found = shown(pair if isinstance(given, tuple) else given)
             msg = f"Field `{name}` must be an `InputField()` or `OutputField()`, or a pair (type, field); found {found}."
             raise SignatureError(msg)
-        fields[name] = copy_field(field, annotation=kind if kind is not None else str, untyped=kind is None)
+        fields[name] = copy_field(
+            field,
+            annotation=kind if kind is not None else str,
+            untyped=kind is None,
+        )
     return fields
 
 
 def copy_field(
-    field: SignatureField, *, annotation: Any = None, keep_bounds: bool = True, untyped: bool | None = None, **changes: Any
+    field: SignatureField,
+    *,
+    annotation: Any = None,
+    keep_bounds: bool = True,
+    untyped: bool | None = None,
+    **changes: Any,
 ) -> SignatureField:
     """A copy of a field for another class. `changes` are arguments of `InputField`."""
     extra = dict(field.extra)
@@ -174,7 +238,12 @@ def copy_field(
             extra["desc"] = changes.pop(alias) or ""
     extra.update({name: changes.pop(name) for name in OWN if name in changes})
     bounds = field.metadata if annotation is None or keep_bounds else ()
-    made = replace(field, annotation=field.annotation if annotation is None else annotation, extra=extra, metadata=bounds)
+    made = replace(
+        field,
+        annotation=field.annotation if annotation is None else annotation,
+        extra=extra,
+        metadata=bounds,
+    )
     if "default" in changes:
         more = {name: value for name, value in made.more.items() if name != "default_factory"}
         made = replace(made, default=changes.pop("default"), more=more)
@@ -182,7 +251,9 @@ def copy_field(
         return made
     from pydantic.fields import FieldInfo
 
-    return SignatureField.of(FieldInfo.from_annotated_attribute(made.annotated, made.info(**changes)))
+    return SignatureField.of(
+        FieldInfo.from_annotated_attribute(made.annotated, made.info(**changes)),
+    )
 
 
 def allows_none(annotation: Any) -> bool:
@@ -192,7 +263,9 @@ def allows_none(annotation: Any) -> bool:
         return allows_none(get_args(annotation)[0])
     if origin is Literal:
         return None in get_args(annotation)
-    return annotation in (None, NoneType) or (origin in {Union, UnionType} and any(map(allows_none, get_args(annotation))))
+    return annotation in (None, NoneType) or (
+        origin in {Union, UnionType} and any(map(allows_none, get_args(annotation)))
+    )
 
 
 def without_none(annotation: Any) -> Any:
@@ -209,7 +282,9 @@ def has_text(annotation: Any) -> bool:
         return True
     # The texts in `Literal["a"]` and `Annotated[int, "page"]` are not types.
     is_data = get_origin(annotation) is Literal or hasattr(annotation, "__metadata__")
-    return any(has_text(each) for each in get_args(annotation) if not (is_data and isinstance(each, str)))
+    return any(
+        has_text(each) for each in get_args(annotation) if not (is_data and isinstance(each, str))
+    )
 
 
 def calls_type(annotation: Any) -> type[ToolCalls] | None:
@@ -227,7 +302,9 @@ def adapter_of(field: SignatureField) -> TypeAdapter[Any]:
     try:
         return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
     except PydanticUserError:
-        return TypeAdapter(annotation)  # models, dataclasses and TypedDicts bring their own configuration
+        return TypeAdapter(
+            annotation,
+        )  # models, dataclasses and TypedDicts bring their own configuration
 
 
 def input_check(field: SignatureField) -> InputCheck | None:
@@ -248,7 +325,10 @@ def _check_given(field: SignatureField) -> InputCheck:
     return check
 
 
-def quick_field_check(field: SignatureField, make: Callable[[SignatureField], Callable[..., Any]]) -> Callable[..., Any]:
+def quick_field_check(
+    field: SignatureField,
+    make: Callable[[SignatureField], Callable[..., Any]],
+) -> Callable[..., Any]:
     """The check made by `make`. For a plain type, it is made only for the first value of another type, as it costs a process 20 ms."""
     kind: Any = field.annotation
     if field.metadata or not is_plain(kind):
@@ -279,7 +359,8 @@ def explained(error: ValidationError) -> str:
     return "; ".join(said)
 
 
-# -- the body of a signature's class ------------------------------------------------------------------------------
+# -- the body of a signature's class
+# ------------------------------------------------------------------------------
 
 
 class Absent:
@@ -289,14 +370,21 @@ class Absent:
         raise AttributeError
 
 
-def prepare_class_body(signature: str, namespace: dict[str, Any], *, reserved: frozenset[str]) -> None:
+def prepare_class_body(
+    signature: str,
+    namespace: dict[str, Any],
+    *,
+    reserved: frozenset[str],
+) -> None:
     """Check the field names in a class body, and annotate fields without a type as text, at their place, as in the string form.
 
     `reserved` are the names that `Signature` uses.
     """
     annotations = _annotations(namespace)
     fields = [name for name, value in namespace.items() if is_field_info(value)]
-    annotated = [name for name in annotations if not name.startswith("_") and name != "model_config"]
+    annotated = [
+        name for name in annotations if not name.startswith("_") and name != "model_config"
+    ]
     for name in dict.fromkeys([*fields, *annotated]):
         check_name(signature, name, reserved)
     bare: dict[str, Any] = {}
@@ -308,7 +396,11 @@ def prepare_class_body(signature: str, namespace: dict[str, Any], *, reserved: f
         namespace["__annotations__"] = _in_written_order(annotations, bare, fields)
 
 
-def _in_written_order(annotations: Mapping[str, Any], bare: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
+def _in_written_order(
+    annotations: Mapping[str, Any],
+    bare: Mapping[str, Any],
+    fields: Iterable[str],
+) -> dict[str, Any]:
     """The annotations of a class body, with those of its bare fields before the next annotated field."""
     ordered: dict[str, Any] = {}
     waiting = [*annotations][::-1]
@@ -324,7 +416,9 @@ def _annotations(namespace: dict[str, Any]) -> dict[str, Any]:
     annotate = namespace.get("__annotate_func__") or namespace.get("__annotate__")
     if "__annotations__" in namespace or annotate is None:
         return namespace.get("__annotations__") or {}
-    annotationlib: Any = import_module("annotationlib")  # from Python 3.14 on, a function makes the annotations
+    annotationlib: Any = import_module(
+        "annotationlib",
+    )  # from Python 3.14 on, a function makes the annotations
     return dict(annotationlib.call_annotate_function(annotate, annotationlib.Format.FORWARDREF))
 
 
@@ -347,4 +441,7 @@ def inherited_instructions(bases: tuple[type, ...], namespace: Mapping[str, Any]
     """The instructions of a class body: its docstring, or a base's."""
     if isinstance(docstring := namespace.get("__doc__"), str):
         return inspect.cleandoc(docstring)
-    return next((said for base in bases if (said := getattr(base, "__instructions__", None)) is not None), None)
+    return next(
+        (said for base in bases if (said := getattr(base, "__instructions__", None)) is not None),
+        None,
+    )

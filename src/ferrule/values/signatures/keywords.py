@@ -25,4 +25,6 @@ def check_keywords(role: str, given: Collection[str]) -> None:
     for name in given:
         near = nearest(name, known, cutoff=_NEAR) if name not in known else None
         if near is not None:
-            raise SignatureError(f"`{role.title()}Field` has no keyword `{name}`: did you mean `{near}`?")
+            raise SignatureError(
+                f"`{role.title()}Field` has no keyword `{name}`: did you mean `{near}`?",
+            )

@@ -1,8 +1,8 @@
 """Checks of outputs: of values parsed from JSON, and of the texts that models write for values.
 
-Each check coerces a value or a text to the field's type, or raises `ValueError` with a message for the model. A value is tried unchanged
-first, and parsed as text only if that fails. For a type that accepts text, a text stays text; it is parsed as JSON only if it is `null`,
-an object or an array.
+Each check coerces a value or a text to the field's type, or raises `ValueError` with a message for
+the model. A value is tried unchanged first, and parsed as text only if that fails. For a type that
+accepts text, a text stays text; it is parsed as JSON only if it is `null`, an object or an array.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Union, get_
 
 from pydantic import ValidationError
 
+from ferrule.encoding.encode import json_bytes, json_text
+from ferrule.encoding.repair import kind_of, read_json, strict_json
 from ferrule.errors import shown
+from ferrule.schema.iterables import eager_validators
 from ferrule.values.content.type import TEXTS
-from ferrule.values.encoding.encode import json_bytes, json_text
-from ferrule.values.encoding.repair import kind_of, read_json, strict_json
-from ferrule.values.schema.iterables import eager_validators
 from ferrule.values.signatures.fields import adapter_of, explained, quick_field_check
 
 if TYPE_CHECKING:
@@ -97,7 +97,15 @@ def _check_anything(value: Any, *, is_value: bool = False) -> Any:
 class _Typed:
     """The check of any type except text and `Any`."""
 
-    __slots__ = ("_has_more", "_in_json", "_in_python", "_is_decimal", "_no_booleans", "_takes_text", "_words")
+    __slots__ = (
+        "_has_more",
+        "_in_json",
+        "_in_python",
+        "_is_decimal",
+        "_no_booleans",
+        "_takes_text",
+        "_words",
+    )
 
     def __init__(self, field: SignatureField) -> None:
         self._in_python, self._in_json = eager_validators(adapter_of(field))
@@ -105,9 +113,13 @@ class _Typed:
         self._takes_text = any(each in TEXTS for each in members)
         self._has_more = not all(each in TEXTS or each is type(None) for each in members)
         # pydantic accepts true as 1; here a boolean is never a number.
-        self._no_booleans = any(each is int or each is float for each in members) and not any(map(_holds_booleans, members))
+        self._no_booleans = any(each is int or each is float for each in members) and not any(
+            map(_holds_booleans, members),
+        )
         self._words = _words(members)
-        self._is_decimal = Decimal in members and all(each is Decimal or each is type(None) for each in members)
+        self._is_decimal = Decimal in members and all(
+            each is Decimal or each is type(None) for each in members
+        )
 
     def __call__(self, value: Any, *, is_value: bool = False) -> Any:
         if self._no_booleans and _is_boolean(value):
@@ -139,14 +151,17 @@ class _Typed:
             return self._text_itself(text)
         if text in self._words:
             return self._words[text]
-        if self._is_decimal:  # the JSON reader takes a number for a float, which has 17 digits and no trailing zeros
+        if (
+            self._is_decimal
+        ):  # the JSON reader takes a number for a float, which has 17 digits and no trailing zeros
             with suppress(ValueError):
                 return self._in_python(text.strip())
         problem = ""
         try:
             return self._in_json(text)
         except ValidationError as error:
-            # JSON of a wrong type has its own error. For other texts, the error of the repaired reading is the most helpful.
+            # JSON of a wrong type has its own error. For other texts, the error of the repaired
+            # reading is the most helpful.
             problem = "" if _is_bad_json(error) else explained(error)
         except (ValueError, TypeError):
             pass
@@ -177,7 +192,11 @@ class _Typed:
 
 
 def _is_boolean(value: Any) -> bool:
-    return value.strip().lower() in {"true", "false"} if isinstance(value, str) else isinstance(value, bool)
+    return (
+        value.strip().lower() in {"true", "false"}
+        if isinstance(value, str)
+        else isinstance(value, bool)
+    )
 
 
 def members_of(annotation: Any) -> Iterator[Any]:
@@ -204,7 +223,9 @@ def _words(members: list[Any]) -> dict[str, Any]:
     names: dict[str, Any] = {}
     for each in members:
         if get_origin(each) is Literal:
-            ones = [one for one in get_args(each) if isinstance(one, Enum)]  # pydantic reads no member of an `Enum` in a `Literal`
+            ones = [
+                one for one in get_args(each) if isinstance(one, Enum)
+            ]  # pydantic reads no member of an `Enum` in a `Literal`
             names |= {one.name: one for one in ones}
             words |= {one.value: one for one in ones if isinstance(one.value, str)}
             words |= {word: word for word in get_args(each) if type(word) is str}
@@ -213,7 +234,10 @@ def _words(members: list[Any]) -> dict[str, Any]:
             if all(isinstance(one.value, str) for one in each):
                 words |= {one.value: one for one in each}
     words = names | words
-    if "null" in words and any(each is type(None) or (get_origin(each) is Literal and None in get_args(each)) for each in members):
+    if "null" in words and any(
+        each is type(None) or (get_origin(each) is Literal and None in get_args(each))
+        for each in members
+    ):
         del words["null"]  # it is None
     return words
 
@@ -221,7 +245,9 @@ def _words(members: list[Any]) -> dict[str, Any]:
 def _readings(text: str, words: dict[str, Any]) -> list[Any]:
     """The possible values of a text that is not the JSON of a valid value, likeliest first."""
     bare = text.strip(_QUOTES + " .").casefold() if words else ""
-    alike = list({id(value): value for word, value in words.items() if word.casefold() == bare}.values())
+    alike = list(
+        {id(value): value for word, value in words.items() if word.casefold() == bare}.values(),
+    )
     from html import unescape
 
     repaired: list[Any] = []
@@ -235,4 +261,6 @@ def _readings(text: str, words: dict[str, Any]) -> list[Any]:
 
 
 def _is_bad_json(error: ValidationError) -> bool:
-    return error.errors(include_url=False, include_input=False, include_context=False)[0]["type"] in {"json_invalid", "string_unicode"}
+    return error.errors(include_url=False, include_input=False, include_context=False)[0][
+        "type"
+    ] in {"json_invalid", "string_unicode"}

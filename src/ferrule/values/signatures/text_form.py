@@ -1,6 +1,7 @@
 """The string form of a signature: `"question, k: int = 3 -> answer: list[str]"`.
 
-Types are looked up among `custom_types`, Python's own, the names in the calling module, `typing`'s, and ferrule's.
+Types are looked up among `custom_types`, Python's own, the names in the calling module, `typing`'s,
+and ferrule's.
 """
 
 from __future__ import annotations
@@ -18,18 +19,35 @@ from types import ModuleType
 from typing import Any, NoReturn, Union
 
 from ferrule.errors import SignatureError, shown
+from ferrule.record import replace
 from ferrule.values.content.type import Type
-from ferrule.values.record import replace
 from ferrule.values.signatures.fields import SignatureField, copy_field, declare
 
 if typing.TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_TYPES_OF_PYTHON = ("str", "int", "float", "bool", "bytes", "list", "dict", "tuple", "set", "frozenset", "object", "complex", "None")
+_TYPES_OF_PYTHON = (
+    "str",
+    "int",
+    "float",
+    "bool",
+    "bytes",
+    "list",
+    "dict",
+    "tuple",
+    "set",
+    "frozenset",
+    "object",
+    "complex",
+    "None",
+)
 _OF_PYTHON = {name: getattr(builtins, name) for name in _TYPES_OF_PYTHON if hasattr(builtins, name)}
 _KNOWN: dict[str, Any] = {
     **{name: getattr(typing, name) for name in vars(typing) if name[0].isupper()},
-    **{kind.__name__: kind for kind in (dt.date, dt.datetime, dt.time, dt.timedelta, decimal.Decimal, uuid.UUID)},
+    **{
+        kind.__name__: kind
+        for kind in (dt.date, dt.datetime, dt.time, dt.timedelta, decimal.Decimal, uuid.UUID)
+    },
 }
 _MODULES = {"typing": typing, "datetime": dt}
 _PACKAGE = sys.modules[__name__.partition(".")[0]]
@@ -39,12 +57,17 @@ _OF_TYPES = frozenset({"typing", "types", "typing_extensions"})
 _OPENERS, _CLOSERS = "([{", ")]}"
 
 
-def read_fields(text: str, custom_types: Mapping[str, Any] | None = None) -> dict[str, SignatureField]:
+def read_fields(
+    text: str,
+    custom_types: Mapping[str, Any] | None = None,
+) -> dict[str, SignatureField]:
     """The fields by name, inputs first. Raises a `SignatureError` that names the field and the problem."""
     sides = list(_split(text, "->"))
-    if len(sides) != 2:  # noqa: PLR2004  inputs and outputs
-        found = "no `->`" if len(sides) < 2 else f"{len(sides) - 1} of them"  # noqa: PLR2004
-        raise SignatureError(f"Write a signature as `inputs -> outputs` with one `->`; found {found} in {shown(text)}.")
+    if len(sides) != 2:
+        found = "no `->`" if len(sides) < 2 else f"{len(sides) - 1} of them"
+        raise SignatureError(
+            f"Write a signature as `inputs -> outputs` with one `->`; found {found} in {shown(text)}.",
+        )
     read = [
         _field(piece, role, text, custom_types or {})
         for side, role in zip(sides, ("input", "output"), strict=True)
@@ -54,8 +77,14 @@ def read_fields(text: str, custom_types: Mapping[str, Any] | None = None) -> dic
     fields: dict[str, SignatureField] = {}
     for name, field in read:
         if name in fields:
-            where = f"twice among the {field.role}s" if fields[name].role == field.role else "as an input and as an output"
-            raise SignatureError(f"Field `{name}` appears {where} of the signature {shown(text)}. Give each field its own name.")
+            where = (
+                f"twice among the {field.role}s"
+                if fields[name].role == field.role
+                else "as an input and as an output"
+            )
+            raise SignatureError(
+                f"Field `{name}` appears {where} of the signature {shown(text)}. Give each field its own name.",
+            )
         fields[name] = field
     return fields
 
@@ -85,7 +114,12 @@ def _split(text: str, separator: str) -> Iterator[str]:
     yield text[start:]
 
 
-def _field(piece: str, role: typing.Literal["input", "output"], text: str, custom_types: Mapping[str, Any]) -> tuple[str, SignatureField]:
+def _field(
+    piece: str,
+    role: typing.Literal["input", "output"],
+    text: str,
+    custom_types: Mapping[str, Any],
+) -> tuple[str, SignatureField]:
     declared, *defaults = _split(piece, "=")
     name, colon, annotation = declared.partition(":")
     name = name.strip()
@@ -93,7 +127,9 @@ def _field(piece: str, role: typing.Literal["input", "output"], text: str, custo
         msg = f"{shown(name)} is not a valid name for an {role} of the signature {shown(text)}: it must be a Python identifier."
         raise SignatureError(msg)
     if colon and not annotation.strip():
-        raise SignatureError(f"Field `{name}` of the signature {shown(text)} has a `:` without a type.")
+        raise SignatureError(
+            f"Field `{name}` of the signature {shown(text)} has a `:` without a type.",
+        )
     default = _default(name, "=".join(defaults), text) if defaults else None
     kind = _Resolver(name, custom_types).read(annotation.strip()) if colon else str
     field = copy_field(declare(role), annotation=_as_class(kind), untyped=not colon)
@@ -155,14 +191,19 @@ class _Resolver:
         parts = inside.elts if isinstance(inside, ast.Tuple) else [inside]
         if generic is typing.Literal:
             return typing.Literal[tuple(self.literal(part) for part in parts)]  # pyright: ignore[reportInvalidTypeArguments]
-        arguments = tuple(... if isinstance(part, ast.Constant) and part.value is ... else self.of(part) for part in parts)
+        arguments = tuple(
+            ... if isinstance(part, ast.Constant) and part.value is ... else self.of(part)
+            for part in parts
+        )
         return generic[arguments if isinstance(inside, ast.Tuple) else arguments[0]]
 
     def literal(self, node: ast.expr) -> Any:
         try:
             return ast.literal_eval(node)
         except ValueError:
-            self.refuse(f"`{ast.unparse(node)}` is not a literal; put quotes around text: Literal['{ast.unparse(node)}']")
+            self.refuse(
+                f"`{ast.unparse(node)}` is not a literal; put quotes around text: Literal['{ast.unparse(node)}']",
+            )
 
     def named(self, name: str) -> Any:
         if name in self.custom_types:
@@ -179,7 +220,12 @@ class _Resolver:
         if name in self.custom_types:
             return self.custom_types[name]
         first, *rest = name.split(".")
-        for holder in (self.custom_types.get(first), _in_caller(first), _MODULES.get(first), _PACKAGE if first == "ferrule" else None):
+        for holder in (
+            self.custom_types.get(first),
+            _in_caller(first),
+            _MODULES.get(first),
+            _PACKAGE if first == "ferrule" else None,
+        ):
             found = holder
             for part in rest:
                 found = None if part.startswith("_") else getattr(found, part, None)
@@ -190,7 +236,9 @@ class _Resolver:
 
     def unknown(self, name: str) -> NoReturn:
         given = f"custom_types={{{name!r}: {name}}}"
-        self.refuse(f"unknown type `{name}`: the calling module does not define or import it. Import it there, or pass it by name: {given}")
+        self.refuse(
+            f"unknown type `{name}`: the calling module does not define or import it. Import it there, or pass it by name: {given}",
+        )
 
 
 def _in_caller(name: str) -> Any:
@@ -199,7 +247,10 @@ def _in_caller(name: str) -> Any:
     scope: dict[str, Any] | None = None
     while frame is not None:
         # `Predict[S](...)` passes through `typing`.
-        if scope is None and frame.f_globals.get("__name__", "").partition(".")[0] not in {_PACKAGE.__name__, "typing"}:
+        if scope is None and frame.f_globals.get("__name__", "").partition(".")[0] not in {
+            _PACKAGE.__name__,
+            "typing",
+        }:
             scope = frame.f_globals
         if scope is not None and frame.f_globals is scope and name in frame.f_locals:
             return frame.f_locals[name]
@@ -208,7 +259,10 @@ def _in_caller(name: str) -> Any:
 
 
 def _is_type(found: Any) -> bool:
-    return found is not None and (isinstance(found, type) or (type(found).__module__ in _OF_TYPES and not isinstance(found, ModuleType)))
+    return found is not None and (
+        isinstance(found, type)
+        or (type(found).__module__ in _OF_TYPES and not isinstance(found, ModuleType))
+    )
 
 
 def _as_class(kind: Any) -> Any:

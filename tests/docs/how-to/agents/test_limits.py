@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ferrule import BaseLM, Limits, Predict, Response
-from ferrule.values.record import fields_of
+from ferrule.record import fields_of
 
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "agents" / "limits.md"
 

@@ -24,13 +24,24 @@ class Desk(Module):
 
 
 def test_the_fields_of_one_program_inside_are_found_by_its_name() -> None:
-    with context(lm=ScriptedLM([{"outputs": {"reply": "fine"}}, {"name": "finish", "args": {"reply": "Refunded."}}])):
+    with context(
+        lm=ScriptedLM(
+            [{"outputs": {"reply": "fine"}}, {"name": "finish", "args": {"reply": "Refunded."}}],
+        ),
+    ):
         found = [event for event in Desk().stream(message="x") if isinstance(event, FieldDelta)]
-    assert "".join(event.text for event in found if event.path.startswith("billing:")) == "Refunded."
+    assert (
+        "".join(event.text for event in found if event.path.startswith("billing:")) == "Refunded."
+    )
     assert "".join(event.text for event in found) == "fineRefunded."
 
 
 def test_an_answer_in_plain_text_arrives_as_thoughts_and_as_a_field() -> None:
-    found = list(ReAct("question -> answer", []).stream(question="x", lm=ScriptedLM(["It is sunny."])))
-    texts = {kind: "".join(event.text for event in found if isinstance(event, kind)) for kind in (ThoughtDelta, FieldDelta)}
+    found = list(
+        ReAct("question -> answer", []).stream(question="x", lm=ScriptedLM(["It is sunny."])),
+    )
+    texts = {
+        kind: "".join(event.text for event in found if isinstance(event, kind))
+        for kind in (ThoughtDelta, FieldDelta)
+    }
     assert texts == {ThoughtDelta: "It is sunny.", FieldDelta: "It is sunny."}

@@ -6,7 +6,16 @@ import pytest
 from pydantic import AfterValidator
 
 import ferrule
-from ferrule import ChainOfThought, ConfigurationError, MemoryStore, Module, Predict, ReAct, Run, ScriptedLM
+from ferrule import (
+    ChainOfThought,
+    ConfigurationError,
+    MemoryStore,
+    Module,
+    Predict,
+    ReAct,
+    Run,
+    ScriptedLM,
+)
 
 
 def test_every_block_of_the_page_runs(execute) -> None:
@@ -21,7 +30,10 @@ def test_no_link_of_the_page_is_broken(links) -> None:
 
 @pytest.mark.parametrize("name", ["items", "keys", "values", "get", "toDict"])
 def test_an_output_named_like_a_method_is_read_from_outputs_or_by_key(name: str) -> None:
-    prediction = Predict(f"text -> {name}: list[str]")(text="ink", lm=ScriptedLM([{"outputs": {name: ["ink"]}}]))
+    prediction = Predict(f"text -> {name}: list[str]")(
+        text="ink",
+        lm=ScriptedLM([{"outputs": {name: ["ink"]}}]),
+    )
     assert callable(getattr(prediction, name))
     assert getattr(prediction.outputs, name) == prediction[name] == ["ink"]
 

@@ -1,4 +1,4 @@
-"""The claims of docs/how-to/mcp/mcp-server.md. What its tables say is proved in tests/bridges/mcp/server."""
+"""The claims of docs/how-to/mcp/mcp-server.md. What its tables say is proved in tests/mcp_bridge/server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def add(number: int) -> int:
     return number + 2
 
 
-def test_a_tools_name_that_the_protocol_does_not_allow_is_written_out_and_one_chosen_for_the_server_is_refused() -> None:
+def test_a_tools_name_that_the_protocol_does_not_allow_is_written_out_and_one_chosen_for_the_server_is_refused() -> (
+    None
+):
     with MCPServer.in_memory(MCPApp([Tool(add, "add two")]).server) as tools:
         assert [tool.name for tool in tools] == ["add_x20_two"]
     with pytest.raises(ToolDefinitionError, match="add two"):

@@ -26,15 +26,26 @@ def test_no_link_of_the_page_is_broken(links) -> None:
 def test_the_page_names_every_override_that_is_refused() -> None:
     """Ours."""
     table = PAGE.read_text(encoding="utf-8").partition("| of DSPy or udspy")[2]
-    named = {name for row in re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+    named = {
+        name
+        for row in re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row)
+    }
     assert named == {*REFUSED}
 
 
-@pytest.mark.parametrize("adapter", [ChatAdapter(), XMLAdapter()], ids=lambda adapter: type(adapter).__name__)
+@pytest.mark.parametrize(
+    "adapter",
+    [ChatAdapter(), XMLAdapter()],
+    ids=lambda adapter: type(adapter).__name__,
+)
 def test_numbers_and_booleans_beside_text_are_read_as_text_and_nothing_else_is(adapter) -> None:
     def again(type_: str, value: object) -> object:
         signature = Signature(f"question -> answer: {type_}")
-        return adapter.parse(signature, adapter.format_assistant_message_content(signature, {"answer": value}))["answer"]
+        return adapter.parse(
+            signature,
+            adapter.format_assistant_message_content(signature, {"answer": value}),
+        )["answer"]
 
     assert [again("int | str", value) for value in (7, "7")] == ["7", "7"]
     assert [again("bool | str", value) for value in (True, "true")] == ["true", "true"]
@@ -44,5 +55,7 @@ def test_numbers_and_booleans_beside_text_are_read_as_text_and_nothing_else_is(a
 
 def test_json_keeps_numbers_beside_text() -> None:
     signature, adapter = Signature("question -> answer: int | str"), JSONAdapter()
-    texts = [adapter.format_assistant_message_content(signature, {"answer": value}) for value in (7, "7")]
+    texts = [
+        adapter.format_assistant_message_content(signature, {"answer": value}) for value in (7, "7")
+    ]
     assert [adapter.parse(signature, text)["answer"] for text in texts] == [7, "7"]

@@ -21,7 +21,9 @@ PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "models" / "models.md"
 
 def rows(heading: str) -> list[list[str]]:
     """The cells of the tables under a heading, without those of their heads."""
-    section = PAGE.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    section = (
+        PAGE.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    )
     lines = re.findall(r"^\| `.*\|$", section, re.MULTILINE)
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
@@ -40,27 +42,43 @@ def test_no_link_of_the_page_is_broken(links) -> None:
 def test_the_table_holds_every_provider_with_its_wire_and_its_keys() -> None:
     """L1: the usual environment variables."""
     keys = {
-        provider.name: ", or ".join(f"`{name}`" for name in (provider.key_variable, *provider.other_variables) if name) or "none"
+        provider.name: ", or ".join(
+            f"`{name}`" for name in (provider.key_variable, *provider.other_variables) if name
+        )
+        or "none"
         for provider in PROVIDERS.values()
     }
-    assert rows("Providers and keys") == [[f"`{name}`", f"`{PROVIDERS[name].wire}`", keys[name]] for name in PROVIDERS]
+    assert rows("Providers and keys") == [
+        [f"`{name}`", f"`{PROVIDERS[name].wire}`", keys[name]] for name in PROVIDERS
+    ]
 
 
 def test_the_table_holds_every_wire_and_where_it_is_asked() -> None:
     """L3."""
-    assert {name: place for name, _, place in rows("Wires")} == {f"`{name}`": f"`{wire(name).path('MODEL')}`" for name in WIRES}
+    assert {name: place for name, _, place in rows("Wires")} == {
+        f"`{name}`": f"`{wire(name).path('MODEL')}`" for name in WIRES
+    }
 
 
 def test_the_options_have_the_defaults_that_the_page_says() -> None:
     """L4."""
     parameters = inspect.signature(LM.__init__).parameters
-    said = {name.strip("`"): int(default) for name, default, *_ in rows("Time, retries, errors") if default.isdecimal()}
+    said = {
+        name.strip("`"): int(default)
+        for name, default, *_ in rows("Time, retries, errors")
+        if default.isdecimal()
+    }
     assert said == {name: parameters[name].default for name in said}
     assert len(said) == 4
 
 
 def refused_at_once() -> list[str]:
-    return [name for cells in rows("Settings") if cells[1] == "when the model is created" for name in re.findall(r"`(\w+)`", cells[0])]
+    return [
+        name
+        for cells in rows("Settings")
+        if cells[1] == "when the model is created"
+        for name in re.findall(r"`(\w+)`", cells[0])
+    ]
 
 
 @pytest.mark.parametrize("name", refused_at_once())
@@ -71,7 +89,10 @@ def test_a_setting_that_the_table_refuses_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WIRES)
-@pytest.mark.parametrize("setting", ["messages", "tools", "response_format", "stream", "tool_choice", "parallel_tool_calls"])
+@pytest.mark.parametrize(
+    "setting",
+    ["messages", "tools", "response_format", "stream", "tool_choice", "parallel_tool_calls"],
+)
 def test_what_the_request_says_is_refused_on_every_wire(name: str, setting: str) -> None:
     """E17: also the two wishes that a program may have."""
     with pytest.raises(ConfigurationError, match=f"`{setting}`"):
@@ -82,9 +103,24 @@ def test_what_the_request_says_is_refused_on_every_wire(name: str, setting: str)
     ("name", "expected"),
     [
         ("openai_chat", {"max_tokens": 321, "stop": "<end>", "reasoning_effort": "low"}),
-        ("openai_responses", {"max_output_tokens": 321, "stop": "<end>", "reasoning": {"effort": "low"}}),
-        ("anthropic", {"max_tokens": 321, "stop_sequences": ["<end>"], "output_config": {"effort": "low"}}),
-        ("gemini", {"generationConfig": {"maxOutputTokens": 321, "stopSequences": ["<end>"], "thinkingConfig": {"thinkingLevel": "low"}}}),
+        (
+            "openai_responses",
+            {"max_output_tokens": 321, "stop": "<end>", "reasoning": {"effort": "low"}},
+        ),
+        (
+            "anthropic",
+            {"max_tokens": 321, "stop_sequences": ["<end>"], "output_config": {"effort": "low"}},
+        ),
+        (
+            "gemini",
+            {
+                "generationConfig": {
+                    "maxOutputTokens": 321,
+                    "stopSequences": ["<end>"],
+                    "thinkingConfig": {"thinkingLevel": "low"},
+                },
+            },
+        ),
     ],
     ids=list(WIRES),
 )

@@ -1,4 +1,4 @@
-"""The claims of docs/how-to/running/front-ends.md. What it says of the encoders is proved in tests/bridges/front_ends."""
+"""The claims of docs/how-to/running/front-ends.md. What it says of the encoders is proved in tests/front_ends."""
 
 from __future__ import annotations
 
@@ -25,5 +25,9 @@ def test_no_link_of_the_page_is_broken(links) -> None:
 def test_the_page_shows_the_service_word_for_word() -> None:
     """Ours."""
     page = (ROOT / "docs" / "how-to" / "running" / "front-ends.md").read_text(encoding="utf-8")
-    [(name, part)] = re.findall(r"<!-- (examples/apps/\w+\.py) -->\n```py\n(.*?)```\n", page, re.DOTALL)
+    [(name, part)] = re.findall(
+        r"<!-- (examples/apps/\w+\.py) -->\n```py\n(.*?)```\n",
+        page,
+        re.DOTALL,
+    )
     assert part in (ROOT / name).read_text(encoding="utf-8")

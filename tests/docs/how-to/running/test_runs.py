@@ -41,14 +41,24 @@ def test_no_link_of_the_page_is_broken(links) -> None:
 
 def test_the_numbers_of_the_page_are_the_defaults() -> None:
     """R14, A3: thirty seconds, five recoveries."""
-    defaults = {name: each.default for name, each in inspect.signature(SQLiteStore).parameters.items()}
-    assert (defaults["path"], defaults["lease_s"], defaults["max_recoveries"], defaults["full_sync"]) == ("ferrule.db", 30.0, 5, True)
+    defaults = {
+        name: each.default for name, each in inspect.signature(SQLiteStore).parameters.items()
+    }
+    assert (
+        defaults["path"],
+        defaults["lease_s"],
+        defaults["max_recoveries"],
+        defaults["full_sync"],
+    ) == ("ferrule.db", 30.0, 5, True)
 
 
 def test_the_page_names_what_a_store_does() -> None:
     """Ours: every method of the port, but the ways of writing an entry, which are one."""
     [said] = re.findall(r"small protocol: ([a-z_, ]+)\.", PAGE.read_text(encoding="utf-8"))
-    methods = {name for name in vars(Store) if not name.startswith("_")} - {"aappend", "transaction"}
+    methods = {name for name in vars(Store) if not name.startswith("_")} - {
+        "aappend",
+        "transaction",
+    }
     assert set(said.split(", ")) == methods
 
 
@@ -58,7 +68,11 @@ def test_a_loaded_result_has_its_text_and_no_value() -> None:
         return 2.5
 
     store, agent = MemoryStore(), ReAct("task -> answer", [weigh])
-    with context(lm=ScriptedLM([{"name": "weigh", "args": {}}, {"name": "finish", "args": {"answer": "2.5"}}])):
+    with context(
+        lm=ScriptedLM(
+            [{"name": "weigh", "args": {}}, {"name": "finish", "args": {"answer": "2.5"}}],
+        ),
+    ):
         made = agent.start(task="Weigh it.", store=store, run_id="r").trajectory.steps[0].results[0]
         loaded = Run.load(store, "r", agent).trajectory.steps[0].results[0]
     assert (made.value, made.content) == (2.5, "2.5")
@@ -79,9 +93,19 @@ def needs_deps(ctx: Context[str]) -> str:
         (ConfigurationError, ReAct("task -> answer", [needs_deps]), {}),
         (StoreError, Predict("task -> answer"), {"store": SQLiteStore("/no/such/folder/runs.db")}),
     ],
-    ids=["an invalid id", "an input that cannot be stored", "an option that cannot be stored", "no deps", "no store"],
+    ids=[
+        "an invalid id",
+        "an input that cannot be stored",
+        "an option that cannot be stored",
+        "no deps",
+        "no store",
+    ],
 )
-def test_start_raises_what_keeps_a_run_from_beginning(error: type[Exception], program: Module, options: dict[str, Any]) -> None:
+def test_start_raises_what_keeps_a_run_from_beginning(
+    error: type[Exception],
+    program: Module,
+    options: dict[str, Any],
+) -> None:
     with context(lm=ScriptedLM([])), pytest.raises(error):
         program.start(**{"task": "x", **options})
 

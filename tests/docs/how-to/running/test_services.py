@@ -27,6 +27,8 @@ def test_the_page_shows_the_service_word_for_word() -> None:
     page = (ROOT / "docs" / "how-to" / "running" / "services.md").read_text(encoding="utf-8")
     parts = re.findall(r"<!-- (examples/apps/\w+\.py) -->\n```py\n(.*?)```\n", page, re.DOTALL)
     assert len(parts) == page.count("<!-- examples/apps/")
-    assert [name for name, part in parts if part not in (ROOT / name).read_text(encoding="utf-8")] == []
+    assert [
+        name for name, part in parts if part not in (ROOT / name).read_text(encoding="utf-8")
+    ] == []
     service = (ROOT / "examples" / "apps" / "service.py").read_text(encoding="utf-8")
     assert f"in {len(service.splitlines())} lines" in page

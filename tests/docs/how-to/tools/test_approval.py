@@ -42,7 +42,12 @@ def pay(to: str, amount: float) -> str:
 
 
 def run_with(*rules):
-    lm = ScriptedLM([{"name": "pay", "args": {"to": "Ada", "amount": 500}}, {"name": "finish", "args": {"answer": "done"}}])
+    lm = ScriptedLM(
+        [
+            {"name": "pay", "args": {"to": "Ada", "amount": 500}},
+            {"name": "finish", "args": {"answer": "done"}},
+        ],
+    )
     return ReAct("task -> answer", [pay], policy=Policy(rules)).start(task="Pay Ada.", lm=lm)
 
 
@@ -68,7 +73,14 @@ def test_an_async_condition_is_refused() -> None:
 class Sure(Module):
     def flow(self, what):
         [decision] = yield AskPerson(
-            (Question("confirm", f"Sure about {what}?", ToolCall(name="sure", args={"what": what}), expires_s=60),)
+            (
+                Question(
+                    "confirm",
+                    f"Sure about {what}?",
+                    ToolCall(name="sure", args={"what": what}),
+                    expires_s=60,
+                ),
+            ),
         )
         return Prediction(kind=decision.kind, args=dict(decision.args))
 
@@ -85,13 +97,25 @@ class Both(Module):
 def test_a_program_that_asks_itself_waits_in_a_store_with_the_questions_of_all_branches() -> None:
     store = MemoryStore()
     waiting = Both().start(store=store, run_id="r")
-    assert [question.text for question in waiting.pending] == ["Sure about one?", "Sure about other?"]
-    for question, said in zip(Run.list(store)[0].questions, ("no", '{"what": "third"}'), strict=True):
+    assert [question.text for question in waiting.pending] == [
+        "Sure about one?",
+        "Sure about other?",
+    ]
+    for question, said in zip(
+        Run.list(store)[0].questions,
+        ("no", '{"what": "third"}'),
+        strict=True,
+    ):
         store.decide("r", question.decide(said))
-    assert Run.load(store, "r", Both()).resume().prediction.toDict() == {"one": "deny", "other": {"what": "third"}}
+    assert Run.load(store, "r", Both()).resume().prediction.toDict() == {
+        "one": "deny",
+        "other": {"what": "third"},
+    }
 
 
-def test_policies_do_not_apply_to_a_question_of_a_program_and_a_clarification_takes_no_edit() -> None:
+def test_policies_do_not_apply_to_a_question_of_a_program_and_a_clarification_takes_no_edit() -> (
+    None
+):
     with context(policy=Policy([allow("*")])):
         assert Sure().start(what="this").status == "waiting"
     [question] = Sure().start(what="this").pending

@@ -22,7 +22,11 @@ def test_no_link_of_the_page_is_broken(links) -> None:
     assert links("docs/how-to/tools/tool-calls.md") == []
 
 
-@pytest.mark.parametrize("kind", [ToolCallError, AdapterParseError, MissingContentError], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind",
+    [ToolCallError, AdapterParseError, MissingContentError],
+    ids=lambda kind: kind.__name__,
+)
 def test_the_classes_of_the_table_are_one_family(kind: type) -> None:
     """E57, E63."""
     assert issubclass(kind, BoundaryError)
@@ -40,7 +44,9 @@ def test_every_code_and_every_reason_stands_on_the_page() -> None:
 
 def test_the_page_tells_types_tags_adapter_behaviour_and_non_goals() -> None:
     """E63."""
-    headings = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("## ")]
+    headings = [
+        line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("## ")
+    ]
     assert headings == [
         "## Run the calls, and continue",
         "## Types",

@@ -43,14 +43,22 @@ def test_a_native_call_has_the_wire_name() -> None:
 
 
 def test_a_call_in_text_has_the_tools_own_name() -> None:
-    lm = ScriptedLM([{"name": "billing.refund", "args": {"invoice": "A"}}, {"name": "finish", "args": {"answer": "done"}}])
+    lm = ScriptedLM(
+        [
+            {"name": "billing.refund", "args": {"invoice": "A"}},
+            {"name": "finish", "args": {"answer": "done"}},
+        ],
+    )
     agent = ReAct("task -> answer", [Tool(refund, "billing.refund")], native=False)
     assert agent(task="Pay A back.", lm=lm).trajectory["tool_name_0"] == "billing.refund"
     assert "billing.refund" in lm.requests[0].messages[0].text
     assert "billing_dot_refund" not in lm.requests[0].messages[0].text
 
 
-@pytest.mark.parametrize(("name", "is_denied"), [("billing.*", True), ("billing.refund", True), ("billing_dot_refund", False)])
+@pytest.mark.parametrize(
+    ("name", "is_denied"),
+    [("billing.*", True), ("billing.refund", True), ("billing_dot_refund", False)],
+)
 def test_a_policy_has_the_tools_own_name(name: str, is_denied: bool) -> None:
     assert ("forbids" in first_result(policy=Policy([deny(name)]))[2]) is is_denied
 
@@ -63,13 +71,23 @@ def test_a_connection_of_sqlite_fails_in_another_thread_even_if_calls_run_one_at
         return db.execute("SELECT 3").fetchone()[0]
 
     def observed(agent: ReAct, *, is_async: bool = False) -> str:
-        lm = ScriptedLM([{"name": "count", "args": {}}, {"name": "finish", "args": {"answer": "3"}}])
-        found = asyncio.run(agent.acall(task="Count.", lm=lm)) if is_async else agent(task="Count.", lm=lm)
+        lm = ScriptedLM(
+            [{"name": "count", "args": {}}, {"name": "finish", "args": {"answer": "3"}}],
+        )
+        found = (
+            asyncio.run(agent.acall(task="Count.", lm=lm))
+            if is_async
+            else agent(task="Count.", lm=lm)
+        )
         return found.trajectory["observation_0"]
 
     one_at_a_time = ReAct("task -> answer", [count], parallel=False)
     assert observed(one_at_a_time) == "3"
     assert "ProgrammingError" in observed(one_at_a_time, is_async=True)
-    assert "ProgrammingError" in observed(ReAct("task -> answer", [Tool(count, timeout_s=60)], parallel=False))
-    assert "ProgrammingError" in observed(ReAct("task -> answer", [count], parallel=False, limits=Limits(tool_s=60)))
+    assert "ProgrammingError" in observed(
+        ReAct("task -> answer", [Tool(count, timeout_s=60)], parallel=False),
+    )
+    assert "ProgrammingError" in observed(
+        ReAct("task -> answer", [count], parallel=False, limits=Limits(tool_s=60)),
+    )
     db.close()

@@ -63,7 +63,10 @@ def test_greedy_and_narrow_sampling_agree(name):
 def test_typed_outputs_and_a_whole_agent_are_valid(name):
     """C14."""
     lm = LM(name, max_tokens=700, thought_chars=20, seed=1, **CHANCE)
-    assert isinstance(Predict("question -> answer: int, sure: bool")(question="?", lm=lm).answer, int)
+    assert isinstance(
+        Predict("question -> answer: int, sure: bool")(question="?", lm=lm).answer,
+        int,
+    )
     agent = ReAct("question -> answer: int", [place], max_iters=3, enable_user_clarification=False)
     found = agent(question="?", lm=lm)
     assert all(not result.is_fault for step in found.trajectory.steps for result in step.results)

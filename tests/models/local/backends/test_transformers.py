@@ -46,20 +46,32 @@ def test_a_seed_gives_the_same_answer_in_many_threads_at_once(folder):
 def test_greedy_and_narrow_sampling_agree(folder):
     lm = LM(f"local:{folder}", max_tokens=20)
     best = lm("hi", temperature=0)
-    assert best == lm("hi", temperature=1.0, top_k=1, seed=1) == lm("hi", temperature=1e-4, seed=2) == lm("hi", top_p=1e-6, temperature=1.0)
+    assert (
+        best
+        == lm("hi", temperature=1.0, top_k=1, seed=1)
+        == lm("hi", temperature=1e-4, seed=2)
+        == lm("hi", top_p=1e-6, temperature=1.0)
+    )
     assert best != lm("hi", temperature=0, repetition_penalty=50.0)
 
 
 @needs_torch
 def test_padded_rows_of_the_scores_are_never_tokens(tmp_path):
     """C7."""
-    lm = LM(f"local:{save_tiny_llama(tmp_path, padded=4000)}", max_tokens=200, temperature=1.0, seed=1)
+    lm = LM(
+        f"local:{save_tiny_llama(tmp_path, padded=4000)}",
+        max_tokens=200,
+        temperature=1.0,
+        seed=1,
+    )
     assert lm.complete(HI).usage.output_tokens > 0
     backend = lm._backend
     tokens = list(
         backend.generate(
-            backend.prompt([{"role": "user", "content": "hi"}], None, {}), Sampling(max_tokens=300, temperature=1.0, seed=1), None
-        )
+            backend.prompt([{"role": "user", "content": "hi"}], None, {}),
+            Sampling(max_tokens=300, temperature=1.0, seed=1),
+            None,
+        ),
     )
     assert tokens
     assert max(tokens) < len(backend.tokenizer)
@@ -84,7 +96,12 @@ def test_the_template_tells_whether_tools_are_declared(folder, tmp_path):
 @needs_torch
 def test_a_strict_template_gets_alternating_turns(tmp_path):
     lm = LM(f"local:{save_tiny_llama(tmp_path, template=STRICT_TEMPLATE)}", max_tokens=5)
-    assert lm.complete(Request(Messages([Message("user", "a"), Message("user", "b")]))).usage.output_tokens >= 0
+    assert (
+        lm.complete(
+            Request(Messages([Message("user", "a"), Message("user", "b")])),
+        ).usage.output_tokens
+        >= 0
+    )
 
 
 @needs_torch

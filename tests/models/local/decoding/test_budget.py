@@ -21,9 +21,12 @@ TREE = {
     "$defs": {
         "tree": {
             "type": "object",
-            "properties": {"name": {"type": "string"}, "inside": {"type": "array", "items": {"$ref": "#/$defs/tree"}}},
+            "properties": {
+                "name": {"type": "string"},
+                "inside": {"type": "array", "items": {"$ref": "#/$defs/tree"}},
+            },
             "required": ["name", "inside"],
-        }
+        },
     },
 }
 SCHEMAS = {
@@ -81,15 +84,33 @@ def test_the_ending_of_whatever_was_begun_is_taken_and_of_nothing_it_is_the_shor
 
 
 def test_the_shortest_answer_of_a_pattern_has_nothing_that_it_can_do_without():
-    shortest = {"email": '"0@0.aa"', "hostname": '"0.aa"', "uri": '"http://0.aa"', "ipv6": '"0:0:0:0:0:0:0:0"'}
+    shortest = {
+        "email": '"0@0.aa"',
+        "hostname": '"0.aa"',
+        "uri": '"http://0.aa"',
+        "ipv6": '"0:0:0:0:0:0:0:0"',
+    }
     for name, text in shortest.items():
-        assert Constraint.of_schema(BYTES, {"type": "string", "format": name}).shortest_tokens == len(text)
+        assert Constraint.of_schema(
+            BYTES,
+            {"type": "string", "format": name},
+        ).shortest_tokens == len(text)
 
 
 def test_a_thought_and_the_call_after_it_share_the_budget():
-    tool = {"type": "function", "function": {"name": "say", "parameters": {"type": "object", "properties": {"text": {"type": "string"}}}}}
+    tool = {
+        "type": "function",
+        "function": {
+            "name": "say",
+            "parameters": {"type": "object", "properties": {"text": {"type": "string"}}},
+        },
+    }
     for opener in ("<tool_call>", "<x>"):
-        constraint = Constraint.of_calls(BYTES, [tool], form=CallForm(thought_chars=200, opener=opener, closer="</x>"))
+        constraint = Constraint.of_calls(
+            BYTES,
+            [tool],
+            form=CallForm(thought_chars=200, opener=opener, closer="</x>"),
+        )
         for seed in range(8):
             budget = constraint.shortest_tokens + 5 * seed
             matcher = random_walk(constraint, random.Random(seed), budget)
@@ -98,7 +119,13 @@ def test_a_thought_and_the_call_after_it_share_the_budget():
 
 
 def test_free_text_ends_within_its_budget_or_becomes_a_call_that_does():
-    tool = {"type": "function", "function": {"name": "say", "parameters": {"type": "object", "properties": {"text": {"type": "string"}}}}}
+    tool = {
+        "type": "function",
+        "function": {
+            "name": "say",
+            "parameters": {"type": "object", "properties": {"text": {"type": "string"}}},
+        },
+    }
     constraint = Constraint.of_calls(BYTES, [tool], form=CallForm(call=False, intention=False))
     for seed in range(12):
         matcher = random_walk(constraint, random.Random(seed), 10 * seed)
@@ -119,7 +146,9 @@ def test_near_the_end_a_long_choice_cannot_be_made_and_a_short_one_can():
     constraint = Constraint.of_schema(BYTES, {"enum": ["yes", "perhaps tomorrow"]})
     matcher = constraint.matcher(8)
     matcher.accept(ord('"'))
-    assert matcher.mask() == b"".join(bytes([1 << ord("y") % 8 if i == ord("y") // 8 else 0]) for i in range(36))
+    assert matcher.mask() == b"".join(
+        bytes([1 << ord("y") % 8 if i == ord("y") // 8 else 0]) for i in range(36)
+    )
 
 
 def test_tokens_of_several_bytes_end_within_the_budget():
@@ -139,7 +168,10 @@ def test_tokens_of_several_bytes_end_within_the_budget():
         b'"inside":[',
         b"]}",
     ]
-    vocabulary = Vocabulary([*(bytes([i]) for i in range(256)), *words, b"</s>"], eos=[256 + len(words)])
+    vocabulary = Vocabulary(
+        [*(bytes([i]) for i in range(256)), *words, b"</s>"],
+        eos=[256 + len(words)],
+    )
     constraint = Constraint.of_schema(vocabulary, TREE)
     assert constraint.shortest_tokens < Constraint.of_schema(BYTES, TREE).shortest_tokens
     for seed in range(20):

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.models.wires import payload
-from ferrule.models.wires.anthropic.blocks import assistant_blocks, call_block, call_in, content_blocks, read_blocks, result_block
+from ferrule.models.wires.anthropic.blocks import (
+    assistant_blocks,
+    call_block,
+    call_in,
+    content_blocks,
+    read_blocks,
+    result_block,
+)
 from ferrule.values.calls.call import CallFault, ToolCall
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.message import Message
@@ -22,12 +29,18 @@ def document(**source: str) -> dict:
 
 
 PARTS = {
-    "picture": (Image(data="QUJD"), {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJD"}}),
+    "picture": (
+        Image(data="QUJD"),
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJD"}},
+    ),
     "jpg": (
         Image(data="QUJD", media_type="image/jpg"),
         {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": "QUJD"}},
     ),
-    "picture_at": (Image(url="https://h/a.png"), {"type": "image", "source": {"type": "url", "url": "https://h/a.png"}}),
+    "picture_at": (
+        Image(url="https://h/a.png"),
+        {"type": "image", "source": {"type": "url", "url": "https://h/a.png"}},
+    ),
     "picture_in_address": (
         Image(url="data:image/gif;base64,QUJD"),
         {"type": "image", "source": {"type": "base64", "media_type": "image/gif", "data": "QUJD"}},
@@ -37,8 +50,14 @@ PARTS = {
         {**document(type="base64", media_type="application/pdf", data="QUJD"), "title": "a.pdf"},
     ),
     "paper_at": (File(url="https://h/a.pdf"), document(type="url", url="https://h/a.pdf")),
-    "notes": (File(data=coded("a,b"), media_type="text/csv"), document(type="text", media_type="text/plain", data="a,b")),
-    "json": (File(data=coded("{}"), media_type="application/json"), document(type="text", media_type="text/plain", data="{}")),
+    "notes": (
+        File(data=coded("a,b"), media_type="text/csv"),
+        document(type="text", media_type="text/plain", data="a,b"),
+    ),
+    "json": (
+        File(data=coded("{}"), media_type="application/json"),
+        document(type="text", media_type="text/plain", data="{}"),
+    ),
     "text": (Text(text="hi"), {"type": "text", "text": "hi"}),
 }
 
@@ -75,7 +94,9 @@ def test_a_part_that_the_provider_takes_not_is_named_in_its_stead(name, monkeypa
 
 def test_text_of_spaces_is_left_away():
     """The provider refuses it."""
-    assert content_blocks((Text(text=" "), Text(text="a")), "messages") == [{"type": "text", "text": "a"}]
+    assert content_blocks((Text(text=" "), Text(text="a")), "messages") == [
+        {"type": "text", "text": "a"},
+    ]
     assert content_blocks("\n", "messages") == []
 
 
@@ -102,15 +123,24 @@ def test_a_name_and_an_id_that_the_provider_refuses_are_changed():
     block = call_block(ToolCall(name="a.b c", id="functions.add:0"))
     assert block["name"] == "a_b_c"
     assert block["id"].startswith("functions_add_0_")
-    assert result_block(Message("tool", "1", tool_call_id="functions.add:0"))["tool_use_id"] == block["id"]
+    assert (
+        result_block(Message("tool", "1", tool_call_id="functions.add:0"))["tool_use_id"]
+        == block["id"]
+    )
     nameless = ToolCall(name="", id="t", fault=CallFault("invalid_tool_call", "why", "[]"))
     assert call_block(nameless)["name"] == "unnamed"
 
 
 NAMES = st.from_regex(r"[a-zA-Z0-9_-]{1,20}", fullmatch=True)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -135,4 +165,7 @@ def test_calls_that_are_gone_from_the_message_do_not_go_back():
     assert assistant_blocks(Message("assistant", "", calls, extra=extra)) == came
     assert assistant_blocks(Message("assistant", "", calls[:1], extra=extra)) == came[:2]
     added = ToolCall(name="z", id="c")
-    assert [block.get("id") for block in assistant_blocks(Message("assistant", "", (*calls, added), extra=extra))] == ["a", None, "b", "c"]
+    assert [
+        block.get("id")
+        for block in assistant_blocks(Message("assistant", "", (*calls, added), extra=extra))
+    ] == ["a", None, "b", "c"]

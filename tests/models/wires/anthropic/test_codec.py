@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ferrule.encoding.encode import json_bytes
 from ferrule.errors import (
     AuthenticationError,
     BadRequestError,
@@ -32,7 +33,6 @@ from ferrule.values.calls.call import CallFault, ToolCall
 from ferrule.values.content.parts import Image, Text
 from ferrule.values.conversation.exchange import Declarations, Request, Response, Shape, Usage
 from ferrule.values.conversation.message import Message, Messages
-from ferrule.values.encoding.encode import json_bytes
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 ADD = {
@@ -40,7 +40,11 @@ ADD = {
     "function": {
         "name": "add",
         "description": "Add.",
-        "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}},
+            "required": ["a"],
+        },
     },
 }
 NOW = {"type": "function", "function": {"name": "now", "description": ""}}
@@ -68,9 +72,15 @@ def unmarked(body: bytes) -> bytes:
 def marked(body: dict) -> list[str]:
     """Where the cache markers stand."""
     places = [f"tools/{tool['name']}" for tool in body.get("tools", ()) if "cache_control" in tool]
-    places += [f"system/{block['text']}" for block in body.get("system", ()) if "cache_control" in block]
+    places += [
+        f"system/{block['text']}" for block in body.get("system", ()) if "cache_control" in block
+    ]
     for number, message in enumerate(body["messages"]):
-        places += [f"messages/{number}/{place}" for place, block in enumerate(message["content"]) if "cache_control" in block]
+        places += [
+            f"messages/{number}/{place}"
+            for place, block in enumerate(message["content"])
+            if "cache_control" in block
+        ]
     return places
 
 
@@ -89,13 +99,22 @@ REQUESTS = {
             tools=Declarations([ADD, NOW]),
             tool_choice="add",
             parallel=False,
-            settings={"temperature": 0, "max_tokens": 10, "seed": None, "stop": "END", "user": "u1"},
+            settings={
+                "temperature": 0,
+                "max_tokens": 10,
+                "seed": None,
+                "stop": "END",
+                "user": "u1",
+            },
         ),
         {"settings": {"temperature": 1, "top_p": 0.5, "top_k": 4}, "stream": True},
     ),
     "request_schema": (
         asking(
-            shape=Shape("json_schema", {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}),
+            shape=Shape(
+                "json_schema",
+                {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+            ),
             settings={"reasoning_effort": "low"},
         ),
         {},
@@ -119,7 +138,10 @@ def test_the_provider_speaks_its_own_wire_unless_another_is_wished():
         "https://api.anthropic.com/v1/messages",
     )
     other, _ = choose("anthropic/claude-opus-5-5", None, None, "openai_chat")
-    assert (other.wire, address(other.base_url)) == ("openai_chat", "https://api.anthropic.com/v1/chat/completions")
+    assert (other.wire, address(other.base_url)) == (
+        "openai_chat",
+        "https://api.anthropic.com/v1/chat/completions",
+    )
 
 
 def test_the_address_and_the_headers_are_the_providers():
@@ -145,7 +167,12 @@ def test_the_address_and_the_headers_are_the_providers():
 )
 def test_choices_of_tools_are_said_in_the_providers_words(choice, parallel, expected):
     """E14."""
-    assert said(asking(tools=Declarations([ADD]), tool_choice=choice, parallel=parallel)).get("tool_choice") == expected
+    assert (
+        said(asking(tools=Declarations([ADD]), tool_choice=choice, parallel=parallel)).get(
+            "tool_choice",
+        )
+        == expected
+    )
     assert "tool_choice" not in said(asking(tool_choice=choice, parallel=parallel))
 
 
@@ -161,10 +188,18 @@ def test_an_answer_has_room_unless_a_setting_says_how_much():
 def test_settings_that_meet_in_one_field_are_put_together():
     """Ours."""
     shape = Shape("json_schema", {"type": "object", "properties": {}})
-    body = said(asking(shape=shape, settings={"output_config": {"effort": "high"}, "metadata": {"a": 1}, "user": "u"}))
+    body = said(
+        asking(
+            shape=shape,
+            settings={"output_config": {"effort": "high"}, "metadata": {"a": 1}, "user": "u"},
+        ),
+    )
     assert set(body["output_config"]) == {"effort", "format"}
     assert body["metadata"] == {"a": 1, "user_id": "u"}
-    assert said(asking(settings={"user": "u", "metadata": {"a": 1}}))["metadata"] == {"a": 1, "user_id": "u"}
+    assert said(asking(settings={"user": "u", "metadata": {"a": 1}}))["metadata"] == {
+        "a": 1,
+        "user_id": "u",
+    }
 
 
 @pytest.mark.parametrize(
@@ -172,7 +207,10 @@ def test_settings_that_meet_in_one_field_are_put_together():
     [
         Shape("json_object"),
         Shape("json_schema", {"type": "object"}),
-        Shape("json_schema", {"type": "object", "properties": {"a": {}}, "patternProperties": {"^a": {}}}),
+        Shape(
+            "json_schema",
+            {"type": "object", "properties": {"a": {}}, "patternProperties": {"^a": {}}},
+        ),
     ],
     ids=["any", "open", "odd"],
 )
@@ -189,7 +227,17 @@ def test_extra_goes_out_unchecked_and_last():
 
 
 @pytest.mark.parametrize(
-    "name", ["model", "messages", "tools", "stream", "system", "tool_choice", "response_format", "parallel_tool_calls"]
+    "name",
+    [
+        "model",
+        "messages",
+        "tools",
+        "stream",
+        "system",
+        "tool_choice",
+        "response_format",
+        "parallel_tool_calls",
+    ],
 )
 def test_a_setting_may_not_say_what_the_request_says(name):
     """Ours."""
@@ -207,7 +255,9 @@ def test_the_settings_of_a_model_are_not_changed_by_a_request():
 def test_strict_tools_and_tools_without_parameters_are_declared():
     """E13."""
     strict = {"type": "function", "function": {**ADD["function"], "strict": True}}
-    tools = said(asking(tools=Declarations([strict, NOW])), settings={"prompt_cache": False})["tools"]
+    tools = said(asking(tools=Declarations([strict, NOW])), settings={"prompt_cache": False})[
+        "tools"
+    ]
     assert tools[0]["strict"] is True
     assert tools[1] == {"name": "now", "input_schema": {"type": "object"}}
 
@@ -222,16 +272,31 @@ def test_an_empty_answer_is_left_away_and_an_empty_question_says_so():
 
 def test_an_instruction_in_the_midst_stays_where_it_is():
     """L7: at the top it would change what is cached."""
-    body = said(asking(Message("system", "a"), Message("user", "b"), Message("assistant", "c"), Message("system", "d")))
+    body = said(
+        asking(
+            Message("system", "a"),
+            Message("user", "b"),
+            Message("assistant", "c"),
+            Message("system", "d"),
+        ),
+    )
     assert [block["text"] for block in body["system"]] == ["a"]
     assert body["messages"][-1]["role"] == "user"
     assert body["messages"][-1]["content"][0]["text"] == "d"
 
 
-@given(st.text(), st.dictionaries(st.sampled_from(["temperature", "stop", "user"]), st.text() | st.floats() | st.none()))
+@given(
+    st.text(),
+    st.dictionaries(
+        st.sampled_from(["temperature", "stop", "user"]),
+        st.text() | st.floats() | st.none(),
+    ),
+)
 def test_any_text_and_any_setting_give_json(text, settings):
     """L2: lone surrogates and NaN included."""
-    body = json.loads(render(asking(Message("user", text + "!"), settings=settings), model="m", settings={}))
+    body = json.loads(
+        render(asking(Message("user", text + "!"), settings=settings), model="m", settings={}),
+    )
     assert body["messages"][0]["content"][0]["text"] == text + "!"
 
 
@@ -244,7 +309,9 @@ def conversation(steps: int, *, per_step: int = 2) -> list[Request]:
     request = Request(messages, Declarations([ADD, NOW]), settings={"temperature": 0})
     requests = [request]
     for step in range(steps):
-        calls = tuple(ToolCall(name="add", args={"a": step}, id=f"t{step}_{k}") for k in range(per_step))
+        calls = tuple(
+            ToolCall(name="add", args={"a": step}, id=f"t{step}_{k}") for k in range(per_step)
+        )
         results = [Message("tool", f"{step}", tool_call_id=call.id, name="add") for call in calls]
         messages = messages.then(Message("assistant", f"step {step}", calls), *results)
         requests.append(request.following(messages))
@@ -256,7 +323,9 @@ def test_each_of_thirty_requests_begins_with_the_one_before():
     bodies = [render(request, model="m", settings={}) for request in conversation(30)]
     plain = [unmarked(body) for body in bodies]
     assert all(later.startswith(earlier.removesuffix(b"]}")) for earlier, later in pairwise(plain))
-    assert plain == [render(request, model="m", settings={"prompt_cache": False}) for request in conversation(30)]
+    assert plain == [
+        render(request, model="m", settings={"prompt_cache": False}) for request in conversation(30)
+    ]
     assert all(body.count(b"cache_control") <= 4 for body in bodies)
 
 
@@ -279,7 +348,12 @@ def test_the_results_of_one_turn_are_one_message_of_the_user():
 def test_a_single_question_is_not_written_to_the_cache():
     """Ours: it is not asked again, and writing costs a quarter more."""
     assert marked(said(asking(Message("system", "s"), Message("user", "u")))) == ["system/s"]
-    examples = asking(Message("system", "s"), Message("user", "u"), Message("assistant", "a"), Message("user", "v"))
+    examples = asking(
+        Message("system", "s"),
+        Message("user", "u"),
+        Message("assistant", "a"),
+        Message("user", "v"),
+    )
     assert marked(said(examples)) == ["system/s", "messages/0/0", "messages/2/0"]
 
 
@@ -289,12 +363,19 @@ def test_caching_is_a_setting():
     assert marked(said(request, settings={"prompt_cache": False})) == []
     for on in (True, None):
         assert said(request, settings={"prompt_cache": on}) == said(request)
-    assert said(request, settings={"prompt_cache": "1h"})["tools"][-1]["cache_control"] == {**MARK, "ttl": "1h"}
+    assert said(request, settings={"prompt_cache": "1h"})["tools"][-1]["cache_control"] == {
+        **MARK,
+        "ttl": "1h",
+    }
     with pytest.raises(ConfigurationError, match="`prompt_cache`"):
         said(request, settings={"prompt_cache": "2h"})
 
 
-@pytest.mark.parametrize("settings", [{"cache_control": MARK}, {"extra": {"cache_control": MARK}}], ids=["setting", "extra"])
+@pytest.mark.parametrize(
+    "settings",
+    [{"cache_control": MARK}, {"extra": {"cache_control": MARK}}],
+    ids=["setting", "extra"],
+)
 def test_markers_are_the_providers_where_it_is_asked_to_place_them(settings):
     """There may be four in all."""
     body = said(conversation(2)[-1], settings=settings)
@@ -311,9 +392,13 @@ def test_what_was_rendered_is_not_rendered_again(monkeypatch):
     monkeypatch.setattr("ferrule.models.wires.anthropic.codec.content_blocks", seen.append)
     monkeypatch.setattr("ferrule.models.wires.anthropic.codec.plain_text", seen.append)
     monkeypatch.setattr(
-        "ferrule.models.wires.anthropic.codec.assistant_blocks", lambda message: seen.append(message) or [{"type": "text", "text": "x"}]
+        "ferrule.models.wires.anthropic.codec.assistant_blocks",
+        lambda message: seen.append(message) or [{"type": "text", "text": "x"}],
     )
-    monkeypatch.setattr("ferrule.models.wires.anthropic.codec.result_block", lambda message: seen.append(message) or {})
+    monkeypatch.setattr(
+        "ferrule.models.wires.anthropic.codec.result_block",
+        lambda message: seen.append(message) or {},
+    )
     render(requests[-1], model="m", settings={})
     assert len(seen) == 3
 
@@ -321,9 +406,16 @@ def test_what_was_rendered_is_not_rendered_again(monkeypatch):
 def test_tools_are_put_in_the_providers_form_once(monkeypatch):
     """L6: however many steps follow; they are known again by their JSON."""
     made = []
-    monkeypatch.setattr("ferrule.models.wires.anthropic.codec.json_bytes", lambda value: made.append(value) or json_bytes(value))
+    monkeypatch.setattr(
+        "ferrule.models.wires.anthropic.codec.json_bytes",
+        lambda value: made.append(value) or json_bytes(value),
+    )
     own = {"type": "function", "function": {"name": "of_this_test_alone"}}
-    for request in [asking(tools=Declarations([own])), asking(tools=Declarations([own])), *conversation(1)]:
+    for request in [
+        asking(tools=Declarations([own])),
+        asking(tools=Declarations([own])),
+        *conversation(1),
+    ]:
         render(request, model="m", settings={})
     assert sum("of_this_test_alone" in str(value) for value in made) == 1
 
@@ -333,20 +425,61 @@ def test_tools_are_put_in_the_providers_form_once(monkeypatch):
 MODEL = "claude-opus-5-5"
 WEATHER = ToolCall(name="get_weather", args={"location": "Paris"}, id="toolu_01")
 ANSWERS = {
-    "answer_text": Response("Hi there.", finish_reason="stop", usage=Usage(12, 6, 0, 1), model=MODEL),
+    "answer_text": Response(
+        "Hi there.",
+        finish_reason="stop",
+        usage=Usage(12, 6, 0, 1),
+        model=MODEL,
+    ),
     "answer_call": Response(
         None,
-        (ToolCall(name="get_weather", args={"location": "San Francisco, CA", "unit": "celsius"}, id="toolu_01A09q90qw90lq917835lq9"),),
+        (
+            ToolCall(
+                name="get_weather",
+                args={"location": "San Francisco, CA", "unit": "celsius"},
+                id="toolu_01A09q90qw90lq917835lq9",
+            ),
+        ),
         finish_reason="tool_calls",
         usage=Usage(472, 89, 0, 1),
         model=MODEL,
     ),
-    "answer_text_and_call": Response("I'll check the weather.", (WEATHER,), None, "tool_calls", None, Usage(400, 70, 0, 1), MODEL),
-    "answer_parallel_calls": Response(
-        None, (WEATHER, ToolCall(name="get_time", id="toolu_02")), None, "tool_calls", None, Usage(420, 120, 0, 1), MODEL
+    "answer_text_and_call": Response(
+        "I'll check the weather.",
+        (WEATHER,),
+        None,
+        "tool_calls",
+        None,
+        Usage(400, 70, 0, 1),
+        MODEL,
     ),
-    "answer_refusal": Response(None, (), None, "content_filter", "The request was declined.", Usage(50, 0, 0, 1), MODEL),
-    "answer_cached": Response("Pride.", (), None, "stop", None, Usage(21 + 50 + 188086, 393, 188086, 1, 0, 50), MODEL),
+    "answer_parallel_calls": Response(
+        None,
+        (WEATHER, ToolCall(name="get_time", id="toolu_02")),
+        None,
+        "tool_calls",
+        None,
+        Usage(420, 120, 0, 1),
+        MODEL,
+    ),
+    "answer_refusal": Response(
+        None,
+        (),
+        None,
+        "content_filter",
+        "The request was declined.",
+        Usage(50, 0, 0, 1),
+        MODEL,
+    ),
+    "answer_cached": Response(
+        "Pride.",
+        (),
+        None,
+        "stop",
+        None,
+        Usage(21 + 50 + 188086, 393, 188086, 1, 0, 50),
+        MODEL,
+    ),
     "answer_truncated": Response("Quantum", (), None, "length", None, Usage(10, 10, 0, 1), MODEL),
 }
 
@@ -366,14 +499,26 @@ def test_what_the_provider_wants_back_goes_back_unchanged(name):
     payload = golden(name)
     response = read(payload)
     journalled = json.loads(json.dumps(response.extra))
-    message = Message("assistant", response.text, response.tool_calls, reasoning=response.reasoning or "", extra=journalled)
-    assert said(asking(Message("user", "hi"), message))["messages"][1]["content"] == payload["content"]
+    message = Message(
+        "assistant",
+        response.text,
+        response.tool_calls,
+        reasoning=response.reasoning or "",
+        extra=journalled,
+    )
+    assert (
+        said(asking(Message("user", "hi"), message))["messages"][1]["content"] == payload["content"]
+    )
 
 
 def test_thoughts_are_read_as_reasoning():
     """E28."""
     response = read(golden("answer_thinking"))
-    assert (response.reasoning, response.text, response.tool_calls) == ("Which city? Paris.", "Let me look.", (WEATHER,))
+    assert (response.reasoning, response.text, response.tool_calls) == (
+        "Which city? Paris.",
+        "Let me look.",
+        (WEATHER,),
+    )
 
 
 def test_thoughts_go_back_before_what_the_message_says_now():
@@ -381,17 +526,32 @@ def test_thoughts_go_back_before_what_the_message_says_now():
     response = read(golden("answer_thinking"))
     changed = Message("assistant", "Other words.", (CALL,), extra=response.extra)
     content = said(asking(Message("user", "hi"), changed))["messages"][1]["content"]
-    assert [block["type"] for block in content] == ["thinking", "redacted_thinking", "thinking", "text", "tool_use"]
+    assert [block["type"] for block in content] == [
+        "thinking",
+        "redacted_thinking",
+        "thinking",
+        "text",
+        "tool_use",
+    ]
     assert content[4] == {"type": "tool_use", "id": "toolu_1", "name": "add", "input": {"a": 1}}
 
 
 def test_a_conversation_may_go_on_at_another_provider():
     """E13: what belongs to one is nothing to the other."""
     ours = read(golden("answer_thinking")).message()
-    assert json.loads(render_openai(asking(ours), model="m", settings={}))["messages"][0]["content"] == "Let me look."
-    details = {"choices": [{"message": {"content": "x", "reasoning": "hm", "reasoning_details": [{"type": "y"}]}}]}
+    assert (
+        json.loads(render_openai(asking(ours), model="m", settings={}))["messages"][0]["content"]
+        == "Let me look."
+    )
+    details = {
+        "choices": [
+            {"message": {"content": "x", "reasoning": "hm", "reasoning_details": [{"type": "y"}]}},
+        ],
+    }
     theirs = read_openai(details).message()
-    assert said(asking(Message("user", "hi"), theirs))["messages"][1]["content"] == [{"type": "text", "text": "x"}]
+    assert said(asking(Message("user", "hi"), theirs))["messages"][1]["content"] == [
+        {"type": "text", "text": "x"},
+    ]
 
 
 def test_arguments_that_are_no_object_are_a_fault_of_the_call():
@@ -400,9 +560,16 @@ def test_arguments_that_are_no_object_are_a_fault_of_the_call():
         {"type": "tool_use", "id": "a", "name": "add", "input": [1]},
         {"type": "tool_use", "id": "b", "name": "", "input": {}},
         {"type": "tool_use", "id": "c", "name": "add", "input": None},
-        {"type": "tool_use", "id": "d", "name": "add", "input": {"INVALID_JSON": '{"a": 1} and {"b"'}},
+        {
+            "type": "tool_use",
+            "id": "d",
+            "name": "add",
+            "input": {"INVALID_JSON": '{"a": 1} and {"b"'},
+        },
     ]
-    listed, nameless, empty, unreadable = read({"content": blocks, "stop_reason": "tool_use"}).tool_calls
+    listed, nameless, empty, unreadable = read(
+        {"content": blocks, "stop_reason": "tool_use"},
+    ).tool_calls
     assert listed.fault.code == unreadable.fault.code == "invalid_tool_call_arguments"
     assert nameless.fault.code == "invalid_tool_call"
     assert (empty.fault, empty.args) == (None, {})
@@ -411,15 +578,24 @@ def test_arguments_that_are_no_object_are_a_fault_of_the_call():
 
 def test_an_answer_of_nothing_at_its_end_is_an_answer():
     """Page "Stop reasons and fallback": empty answers with end_turn."""
-    assert read({"content": [], "stop_reason": "end_turn"}) == Response(finish_reason="stop", usage=Usage(calls=1))
+    assert read({"content": [], "stop_reason": "end_turn"}) == Response(
+        finish_reason="stop",
+        usage=Usage(calls=1),
+    )
 
 
 @pytest.mark.parametrize(
-    ("reason", "expected"), [("pause_turn", "pause_turn"), ("stop_sequence", "stop"), (None, None)], ids=["own", "stop", "none"]
+    ("reason", "expected"),
+    [("pause_turn", "pause_turn"), ("stop_sequence", "stop"), (None, None)],
+    ids=["own", "stop", "none"],
 )
 def test_reasons_are_the_houses_or_the_providers_own(reason, expected):
     """L2."""
-    assert read({"content": "hi", "stop_reason": reason}) == Response("hi", finish_reason=expected, usage=Usage(calls=1))
+    assert read({"content": "hi", "stop_reason": reason}) == Response(
+        "hi",
+        finish_reason=expected,
+        usage=Usage(calls=1),
+    )
 
 
 @pytest.mark.parametrize(
@@ -430,14 +606,39 @@ def test_reasons_are_the_houses_or_the_providers_own(reason, expected):
         ({"content": []}, MissingContentError),
         ({"content": {}}, MissingContentError),
         ({"content": [], "stop_reason": "refusal"}, RefusalError),
-        ({"content": [{"type": "thinking", "thinking": "x"}], "stop_reason": "refusal", "stop_details": None}, RefusalError),
+        (
+            {
+                "content": [{"type": "thinking", "thinking": "x"}],
+                "stop_reason": "refusal",
+                "stop_details": None,
+            },
+            RefusalError,
+        ),
         (golden("error"), BadRequestError),
         ({"type": "error", "error": {"type": "rate_limit_error", "message": "x"}}, RateLimitError),
-        ({"type": "error", "error": {"type": "authentication_error", "message": "x"}}, AuthenticationError),
-        ({"type": "error", "error": {"type": "overloaded_error", "message": "x"}}, UnavailableError),
+        (
+            {"type": "error", "error": {"type": "authentication_error", "message": "x"}},
+            AuthenticationError,
+        ),
+        (
+            {"type": "error", "error": {"type": "overloaded_error", "message": "x"}},
+            UnavailableError,
+        ),
         ({"type": "error"}, UnavailableError),
     ],
-    ids=["empty", "null", "nothing", "object", "refused", "refused_in_thought", "error", "limit", "key", "overloaded", "no_word"],
+    ids=[
+        "empty",
+        "null",
+        "nothing",
+        "object",
+        "refused",
+        "refused_in_thought",
+        "error",
+        "limit",
+        "key",
+        "overloaded",
+        "no_word",
+    ],
 )
 def test_what_is_no_answer_is_an_error(payload, kind):
     """L4, E24."""
@@ -447,7 +648,9 @@ def test_what_is_no_answer_is_an_error(payload, kind):
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"<html>", b"{", b"null", b"[]", b"\xff\xfe"], ids=["empty", "html", "half", "null", "list", "bytes"]
+    "body",
+    [b"", b"<html>", b"{", b"null", b"[]", b"\xff\xfe"],
+    ids=["empty", "html", "half", "null", "list", "bytes"],
 )
 def test_a_body_that_is_no_object_is_a_bad_request(body):
     """L4."""
@@ -457,12 +660,20 @@ def test_a_body_that_is_no_object_is_a_bad_request(body):
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
-TYPES = st.sampled_from(["text", "tool_use", "thinking", "redacted_thinking", "server_tool_use"]) | JSON
+TYPES = (
+    st.sampled_from(["text", "tool_use", "thinking", "redacted_thinking", "server_tool_use"]) | JSON
+)
 BLOCK = st.fixed_dictionaries(
-    {"type": TYPES}, optional=dict.fromkeys(["text", "thinking", "signature", "id", "name", "input", "citations"], JSON)
+    {"type": TYPES},
+    optional=dict.fromkeys(
+        ["text", "thinking", "signature", "id", "name", "input", "citations"],
+        JSON,
+    ),
 )
 KEYS = ["stop_reason", "stop_details", "usage", "model", "id"]
 
@@ -484,11 +695,19 @@ MUTABLE = [golden(name) for name in (*ANSWERS, "answer_thinking", "answer_search
 def places(value) -> list[tuple]:
     """Every place in a payload: what holds it, and its key there."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value)
-    return [place for key, each in list(pairs) for place in [(value, key), *(places(each) if isinstance(each, (dict, list)) else ())]]
+    return [
+        place
+        for key, each in list(pairs)
+        for place in [(value, key), *(places(each) if isinstance(each, (dict, list)) else ())]
+    ]
 
 
 @given(st.sampled_from(MUTABLE), st.integers(0, 100), JSON)
-def test_an_answer_with_anything_in_one_place_gives_a_response_or_an_error_of_the_house(payload, number, value):
+def test_an_answer_with_anything_in_one_place_gives_a_response_or_an_error_of_the_house(
+    payload,
+    number,
+    value,
+):
     """L4."""
     mutated = json.loads(json.dumps(payload))
     found = places(mutated)
@@ -503,7 +722,11 @@ def test_an_answer_with_anything_in_one_place_gives_a_response_or_an_error_of_th
 
 def test_a_call_with_a_fault_can_be_sent():
     """E39: `input` must be an object."""
-    call = ToolCall(name="add", id="t", fault=CallFault("invalid_tool_call_arguments", "why", "{half"))
-    assert said(asking(Message("user", "hi"), Message("assistant", "", (call,))))["messages"][1]["content"] == [
-        {"type": "tool_use", "id": "t", "name": "add", "input": {"INVALID_JSON": "{half"}}
-    ]
+    call = ToolCall(
+        name="add",
+        id="t",
+        fault=CallFault("invalid_tool_call_arguments", "why", "{half"),
+    )
+    assert said(asking(Message("user", "hi"), Message("assistant", "", (call,))))["messages"][1][
+        "content"
+    ] == [{"type": "tool_use", "id": "t", "name": "add", "input": {"INVALID_JSON": "{half"}}]

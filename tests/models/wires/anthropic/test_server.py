@@ -14,6 +14,7 @@ from raw_server import begin, end, raw_server, reply
 from wire_servers import serve
 from wire_servers.anthropic import answer, error_body, error_event, events, receive
 
+from ferrule.encoding.encode import json_bytes
 from ferrule.errors import (
     AuthenticationError,
     BadRequestError,
@@ -26,20 +27,34 @@ from ferrule.errors import (
     UnavailableError,
 )
 from ferrule.models.hosted import LM
-from ferrule.models.http.errors import status_error
 from ferrule.models.wires.anthropic.codec import read, render
 from ferrule.models.wires.anthropic.stream import Assembly
+from ferrule.net.errors import status_error
 from ferrule.programs.react import ReAct
 from ferrule.settings import context
 from ferrule.testing import ScriptedLM
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import File, Image, Text
-from ferrule.values.conversation.exchange import Capabilities, Declarations, Delta, Request, Response, Shape, Usage
+from ferrule.values.conversation.exchange import (
+    Capabilities,
+    Declarations,
+    Delta,
+    Request,
+    Response,
+    Shape,
+    Usage,
+)
 from ferrule.values.conversation.message import Message, Messages
-from ferrule.values.encoding.encode import json_bytes
 
-ADD = {"type": "function", "function": {"name": "add", "description": "Add.", "parameters": {"type": "object", "properties": {}}}}
+ADD = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "description": "Add.",
+        "parameters": {"type": "object", "properties": {}},
+    },
+}
 CALL = ToolCall(name="add", args={"a": 1}, id="toolu_1")
 CONVERSATION = Messages([
     Message("system", "Use tools."),
@@ -54,7 +69,10 @@ CONVERSATION = Messages([
 
 def heard(request: Request, **settings) -> Request:
     """A request as the server has it after its way over the wire."""
-    return receive(json.loads(render(request, model="m", settings=settings)), "/v1/messages").request
+    return receive(
+        json.loads(render(request, model="m", settings=settings)),
+        "/v1/messages",
+    ).request
 
 
 def assembled(*pieces: bytes) -> Response:
@@ -82,13 +100,25 @@ def test_a_request_is_read_as_it_was_made():
     found = heard(request)
     assert found.messages == request.messages
     assert found.tools == request.tools
-    assert (found.tool_choice, found.parallel, found.shape) == (request.tool_choice, False, request.shape)
-    assert found.settings == {"max_tokens": 16_000, "temperature": 0.5, "stop": ["END"], "output_config": {"effort": "low"}}
+    assert (found.tool_choice, found.parallel, found.shape) == (
+        request.tool_choice,
+        False,
+        request.shape,
+    )
+    assert found.settings == {
+        "max_tokens": 16_000,
+        "temperature": 0.5,
+        "stop": ["END"],
+        "output_config": {"effort": "low"},
+    }
 
 
 def test_thoughts_of_an_answer_are_read_with_what_belongs_to_them():
     """L2."""
-    content = [{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "text", "text": "hi"}]
+    content = [
+        {"type": "thinking", "thinking": "hm", "signature": "s"},
+        {"type": "text", "text": "hi"},
+    ]
     message = read({"content": content, "stop_reason": "end_turn"}).message()
     assert heard(Request(Messages([Message("user", "x"), message]))).messages[1] == message
 
@@ -103,27 +133,56 @@ def test_forms_that_other_clients_send_are_read():
         "stream": True,
     }
     found = receive(body, "/v1/messages")
-    assert [(each.role, each.content) for each in found.request.messages] == [("system", "Be kind."), ("user", "hi"), ("system", "now")]
-    assert (found.model, found.stream, found.request.tool_choice, found.request.settings) == ("x", True, "required", {})
+    assert [(each.role, each.content) for each in found.request.messages] == [
+        ("system", "Be kind."),
+        ("user", "hi"),
+        ("system", "now"),
+    ]
+    assert (found.model, found.stream, found.request.tool_choice, found.request.settings) == (
+        "x",
+        True,
+        "required",
+        {},
+    )
 
 
 NAMES = st.from_regex(r"[a-zA-Z0-9_-]{1,20}", fullmatch=True)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=6,
 )
-ARGS = st.dictionaries(st.text(max_size=8).filter(lambda name: name != "INVALID_JSON"), VALUES, max_size=3)
+ARGS = st.dictionaries(
+    st.text(max_size=8).filter(lambda name: name != "INVALID_JSON"),
+    VALUES,
+    max_size=3,
+)
 SOUND = st.builds(lambda name, args: {"name": name, "args": args}, NAMES, ARGS)
-BROKEN = st.builds(lambda name, text: {"name": name, "arguments": text}, NAMES, st.sampled_from(["{half", "[1]", '{"a": 1} {"b": 2}']))
+BROKEN = st.builds(
+    lambda name, text: {"name": name, "arguments": text},
+    NAMES,
+    st.sampled_from(["{half", "[1]", '{"a": 1} {"b": 2}']),
+)
 
 
 @given(st.lists(SOUND | BROKEN, min_size=1, max_size=4))
 def test_any_calls_survive_a_dump_and_the_way_over_the_wire(entries):
     """E31-E40, E67: order, duplicates, ids, values, faults."""
-    made = ToolCalls.model_validate([{**entry, "id": f"t{place}"} for place, entry in enumerate(entries)])
+    made = ToolCalls.model_validate(
+        [{**entry, "id": f"t{place}"} for place, entry in enumerate(entries)],
+    )
     calls = tuple(ToolCalls.model_validate(json.loads(json_bytes(made.model_dump()))).tool_calls)
-    found = heard(Request(Messages([Message("user", "x"), Message("assistant", "", calls)]))).messages[1].tool_calls
+    found = (
+        heard(Request(Messages([Message("user", "x"), Message("assistant", "", calls)])))
+        .messages[1]
+        .tool_calls
+    )
     assert found == calls
 
 
@@ -134,16 +193,50 @@ def test_any_calls_survive_a_dump_and_the_way_over_the_wire(entries):
         ({"messages": []}, "`messages`"),
         ({"messages": [3]}, r"messages\[0\]"),
         ({"messages": [{"role": "tool", "content": "x"}]}, r"messages\[0\]"),
-        ({"messages": [{"role": "user", "content": [{"type": "video"}]}]}, r"messages\[0\].content\[0\]"),
-        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, r"messages\[0\].content\[0\]"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "video"}]}]},
+            r"messages\[0\].content\[0\]",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
+            r"messages\[0\].content\[0\]",
+        ),
         ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "tool_use_id"),
         ({"messages": [{"role": "user", "content": "x"}], "system": [3]}, "`system`"),
-        ({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "web_search_20250305", "name": "w"}]}, r"tools\[0\]"),
+        (
+            {
+                "messages": [{"role": "user", "content": "x"}],
+                "tools": [{"type": "web_search_20250305", "name": "w"}],
+            },
+            r"tools\[0\]",
+        ),
         ({"messages": [{"role": "user", "content": "x"}], "tools": {"a": 1}}, "`tools`"),
-        ({"messages": [{"role": "user", "content": "x"}], "tool_choice": {"type": "tool"}}, "`tool_choice`"),
-        ({"messages": [{"role": "user", "content": "x"}], "output_config": {"format": {"type": "xml"}}}, "output_config.format"),
+        (
+            {"messages": [{"role": "user", "content": "x"}], "tool_choice": {"type": "tool"}},
+            "`tool_choice`",
+        ),
+        (
+            {
+                "messages": [{"role": "user", "content": "x"}],
+                "output_config": {"format": {"type": "xml"}},
+            },
+            "output_config.format",
+        ),
     ],
-    ids=["empty", "none", "number", "role", "kind", "source", "no_id", "system", "own_tool", "tools", "choice", "format"],
+    ids=[
+        "empty",
+        "none",
+        "number",
+        "role",
+        "kind",
+        "source",
+        "no_id",
+        "system",
+        "own_tool",
+        "tools",
+        "choice",
+        "format",
+    ],
 )
 def test_what_is_no_request_is_refused_with_its_place(body, place):
     """L9."""
@@ -156,15 +249,34 @@ JSON = st.recursive(
     lambda x: st.lists(x, max_size=2) | st.dictionaries(st.text(max_size=3), x, max_size=2),
 )
 BLOCK = st.fixed_dictionaries(
-    {"type": st.sampled_from(["text", "image", "document", "tool_use", "tool_result", "thinking"]) | JSON},
-    optional={**dict.fromkeys(["text", "id", "name", "input", "tool_use_id", "content", "is_error", "title"], JSON), "source": JSON},
+    {
+        "type": st.sampled_from(
+            ["text", "image", "document", "tool_use", "tool_result", "thinking"],
+        )
+        | JSON,
+    },
+    optional={
+        **dict.fromkeys(
+            ["text", "id", "name", "input", "tool_use_id", "content", "is_error", "title"],
+            JSON,
+        ),
+        "source": JSON,
+    },
 )
-MESSAGE = st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant", "system"]), "content": JSON | st.lists(BLOCK, max_size=3)})
+MESSAGE = st.fixed_dictionaries(
+    {
+        "role": st.sampled_from(["user", "assistant", "system"]),
+        "content": JSON | st.lists(BLOCK, max_size=3),
+    },
+)
 
 
 @given(
     st.lists(MESSAGE, min_size=1, max_size=3),
-    st.dictionaries(st.sampled_from(["system", "tools", "tool_choice", "output_config", "stop_sequences"]), JSON),
+    st.dictionaries(
+        st.sampled_from(["system", "tools", "tool_choice", "output_config", "stop_sequences"]),
+        JSON,
+    ),
 )
 def test_a_request_of_anything_is_read_or_refused(messages, rest):
     """L9."""
@@ -183,7 +295,12 @@ TEXT = st.text(max_size=30)
 @st.composite
 def responses(draw) -> Response:
     calls = tuple(
-        ToolCalls.model_validate([{**each, "id": f"t{n}"} for n, each in enumerate(draw(st.lists(SOUND | BROKEN, max_size=3)))]).tool_calls
+        ToolCalls.model_validate(
+            [
+                {**each, "id": f"t{n}"}
+                for n, each in enumerate(draw(st.lists(SOUND | BROKEN, max_size=3)))
+            ],
+        ).tool_calls,
     )
     refusal = draw(st.none() | st.just("I won't."))
     reason = "content_filter" if refusal else "tool_calls" if calls else draw(REASONS)
@@ -195,7 +312,18 @@ def responses(draw) -> Response:
 def without_extra(response: Response) -> Response:
     """Thoughts of a model that signs none come back unsigned."""
     return Response(
-        *(getattr(response, name) for name in ("text", "tool_calls", "reasoning", "finish_reason", "refusal", "usage", "model"))
+        *(
+            getattr(response, name)
+            for name in (
+                "text",
+                "tool_calls",
+                "reasoning",
+                "finish_reason",
+                "refusal",
+                "usage",
+                "model",
+            )
+        ),
     )
 
 
@@ -216,7 +344,10 @@ def test_a_response_is_read_as_it_was_streamed(response, size):
 
 def test_what_a_provider_wants_back_is_answered_as_it_came():
     """L9: where a real model is served."""
-    content = [{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "tool_use", "id": "t", "name": "add", "input": {"a": 1}}]
+    content = [
+        {"type": "thinking", "thinking": "hm", "signature": "s"},
+        {"type": "tool_use", "id": "t", "name": "add", "input": {"a": 1}},
+    ]
     response = read({"content": content, "stop_reason": "tool_use"})
     assert answer(response, model="m")["content"] == content
 
@@ -235,7 +366,11 @@ def test_blocks_of_a_stream_are_opened_and_closed_in_turn():
     found = [json.loads(line) for line in re.findall(rb"^data: (.*)$", stream, re.MULTILINE)]
     names = [name.decode() for name in re.findall(rb"^event: (.*)$", stream, re.MULTILINE)]
     assert names == [each["type"] for each in found]
-    blocks = [f"{each['type'].removeprefix('content_block_')} {each['index']}" for each in found if "index" in each]
+    blocks = [
+        f"{each['type'].removeprefix('content_block_')} {each['index']}"
+        for each in found
+        if "index" in each
+    ]
     assert blocks == [
         *("start 0", "delta 0", "stop 0"),
         *("start 1", "delta 1", "delta 1", "stop 1"),
@@ -243,11 +378,24 @@ def test_blocks_of_a_stream_are_opened_and_closed_in_turn():
     ]
     assert names[:2] == ["message_start", "ping"]
     assert names[-2:] == ["message_delta", "message_stop"]
-    assert found[-2]["usage"] == {"input_tokens": 4, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 1, "output_tokens": 2}
+    assert found[-2]["usage"] == {
+        "input_tokens": 4,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 1,
+        "output_tokens": 2,
+    }
 
 
 @pytest.mark.parametrize(
-    "kind", [RateLimitError, UnavailableError, AuthenticationError, ContextOverflowError, RefusalError, BadRequestError]
+    "kind",
+    [
+        RateLimitError,
+        UnavailableError,
+        AuthenticationError,
+        ContextOverflowError,
+        RefusalError,
+        BadRequestError,
+    ],
 )
 def test_an_error_that_was_sent_is_the_same_error_again(kind):
     """L4, L9."""
@@ -321,7 +469,13 @@ def boom(why: str) -> str:
 
 SCRIPT = {
     "native": [
-        Response("Both.", (ToolCall(name="add", args={"a": 1, "b": 2}, id="t1"), ToolCall(name="boom", args={"why": "no"}, id="t2"))),
+        Response(
+            "Both.",
+            (
+                ToolCall(name="add", args={"a": 1, "b": 2}, id="t1"),
+                ToolCall(name="boom", args={"why": "no"}, id="t2"),
+            ),
+        ),
         Response(None, (ToolCall(name="add", args={"a": "x"}, id="t3"),), "It broke."),
         native_step("done", "finish", {"answer": "3"}),
     ],
@@ -354,7 +508,10 @@ def prediction_over(wire: str, mode: str, way: str):
 @pytest.mark.parametrize("way", ["call", "acall", "stream"])
 def test_an_agent_goes_the_same_way_as_over_the_common_wire(mode, way):
     """L3, E22, E62, E67."""
-    ours, theirs = prediction_over("anthropic", mode, way), prediction_over("openai_chat", mode, way)
+    ours, theirs = (
+        prediction_over("anthropic", mode, way),
+        prediction_over("openai_chat", mode, way),
+    )
     assert dict(ours) == dict(theirs) == {**dict(ours), "answer": "3"}
     assert ours.trajectory.steps == theirs.trajectory.steps
     assert len(ours.trajectory.steps) == 3
@@ -367,7 +524,11 @@ def test_each_request_of_an_agent_begins_with_the_one_before(mode):
     turns = [step(f"step {n}", "add", {"a": n, "b": 1}) for n in range(29)]
     with (
         serve(ScriptedLM([*turns, step("done", "finish", {"answer": "3"})])) as served,
-        context(lm=served.lm(wire="anthropic", capabilities=Capabilities(native_tools=mode == "native"))),
+        context(
+            lm=served.lm(
+                wire="anthropic", capabilities=Capabilities(native_tools=mode == "native")
+            ),
+        ),
     ):
         assert ReAct("question -> answer", [add], max_iters=30)(question="?").answer == "3"
         bodies = served.bodies
@@ -379,23 +540,48 @@ def test_each_request_of_an_agent_begins_with_the_one_before(mode):
 
 ERRORS = {
     "key": (
-        reply('{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}', "401 X"),
+        reply(
+            '{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}',
+            "401 X",
+        ),
         AuthenticationError,
         401,
     ),
     "limit": (
-        reply('{"type":"error","error":{"type":"rate_limit_error","message":"slower"}}', "429 X", retry_after="7"),
+        reply(
+            '{"type":"error","error":{"type":"rate_limit_error","message":"slower"}}',
+            "429 X",
+            retry_after="7",
+        ),
         RateLimitError,
         429,
     ),
-    "inside": (reply('{"type":"error","error":{"type":"api_error","message":"Internal"}}', "500 X"), UnavailableError, 500),
-    "overloaded": (reply('{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}', "529 X"), UnavailableError, 529),
+    "inside": (
+        reply('{"type":"error","error":{"type":"api_error","message":"Internal"}}', "500 X"),
+        UnavailableError,
+        500,
+    ),
+    "overloaded": (
+        reply(
+            '{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}',
+            "529 X",
+        ),
+        UnavailableError,
+        529,
+    ),
     "too_long": (
-        reply('{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 9 tokens > 8 maximum"}}', "400 X"),
+        reply(
+            '{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 9 tokens > 8 maximum"}}',
+            "400 X",
+        ),
         ContextOverflowError,
         400,
     ),
-    "page": (reply("<html><title>Bad gateway</title></html>", "502 X", content_type="text/html"), UnavailableError, 502),
+    "page": (
+        reply("<html><title>Bad gateway</title></html>", "502 X", content_type="text/html"),
+        UnavailableError,
+        502,
+    ),
 }
 
 
@@ -421,7 +607,10 @@ def test_errors_of_the_provider_are_errors_of_the_house(name, way):
 def test_the_request_id_is_kept(way):
     """L4: the provider names it in a header of its own."""
     body = '{"type":"error","error":{"type":"invalid_request_error","message":"no"}}'
-    with raw_server(reply(body, "400 X", request_id="req_1")) as server, pytest.raises(BadRequestError) as caught:
+    with (
+        raw_server(reply(body, "400 X", request_id="req_1")) as server,
+        pytest.raises(BadRequestError) as caught,
+    ):
         WAYS[way](LM("anthropic/m", base_url=server.base_url, api_key="k"), ASKED)
     assert caught.value.request_id == "req_1"
 
@@ -430,8 +619,13 @@ def test_the_request_id_is_kept(way):
 def test_a_stream_that_breaks_off_or_tells_of_an_error_is_an_error(way):
     """L4."""
     opening = b"".join(list(events([Delta("Hel")], model="m"))[:-1])
-    error = error_event({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
+    error = error_event(
+        {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
+    )
     for content in (opening, opening + error):
         with raw_server(begin(content, end)) as server, pytest.raises(UnavailableError) as caught:
-            WAYS[way](LM("anthropic/m", base_url=server.base_url, api_key="k", max_retries=0), ASKED)
+            WAYS[way](
+                LM("anthropic/m", base_url=server.base_url, api_key="k", max_retries=0),
+                ASKED,
+            )
         assert caught.value.provider == "anthropic"

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.errors import LMError, MissingContentError, RateLimitError, RefusalError, UnavailableError
+from ferrule.errors import (
+    LMError,
+    MissingContentError,
+    RateLimitError,
+    RefusalError,
+    UnavailableError,
+)
 from ferrule.models.wires.anthropic.codec import read
 from ferrule.models.wires.anthropic.stream import Assembly
 from ferrule.values.calls.call import ToolCall
@@ -19,20 +25,34 @@ HEAD = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m"}
 
 
 def sent(*events: dict, newline: str = "\n") -> bytes:
-    lines = [f"event: {event.get('type')}{newline}data: {json.dumps(event, ensure_ascii=False)}" for event in events]
+    lines = [
+        f"event: {event.get('type')}{newline}data: {json.dumps(event, ensure_ascii=False)}"
+        for event in events
+    ]
     return "".join(f"{line}{newline}{newline}" for line in lines).encode()
 
 
 def start(**usage: int) -> dict:
-    return {"type": "message_start", "message": {**HEAD, "content": [], "stop_reason": None, "usage": usage}}
+    return {
+        "type": "message_start",
+        "message": {**HEAD, "content": [], "stop_reason": None, "usage": usage},
+    }
 
 
 def opened(index: int, kind: str, **fields) -> dict:
-    return {"type": "content_block_start", "index": index, "content_block": {"type": kind, **fields}}
+    return {
+        "type": "content_block_start",
+        "index": index,
+        "content_block": {"type": kind, **fields},
+    }
 
 
 def piece(index: int, kind: str, **fields) -> dict:
-    return {"type": "content_block_delta", "index": index, "delta": {"type": f"{kind}_delta", **fields}}
+    return {
+        "type": "content_block_delta",
+        "index": index,
+        "delta": {"type": f"{kind}_delta", **fields},
+    }
 
 
 def closed(index: int) -> dict:
@@ -40,7 +60,11 @@ def closed(index: int) -> dict:
 
 
 def ended(reason: str = "end_turn", **usage: int) -> dict:
-    return {"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}, "usage": usage}
+    return {
+        "type": "message_delta",
+        "delta": {"stop_reason": reason, "stop_sequence": None},
+        "usage": usage,
+    }
 
 
 STOP = {"type": "message_stop"}
@@ -105,7 +129,13 @@ def test_a_stream_gives_deltas_and_what_the_whole_body_gives():
         CallPiece(0, "toolu_a", "get_weather", ': "Paris"}'),
         CallPiece(1, "toolu_b", "get_time", '"CET"}'),
     ]
-    assert deltas == [Delta("", "Hm, "), Delta("", "ja"), Delta("Hellö "), Delta("wörld 🌍"), *[Delta(call=each) for each in calls]]
+    assert deltas == [
+        Delta("", "Hm, "),
+        Delta("", "ja"),
+        Delta("Hellö "),
+        Delta("wörld 🌍"),
+        *[Delta(call=each) for each in calls],
+    ]
     assert response == WHOLE
     assert response.raw == BODY
     assert response.usage == Usage(8, 7, 3, 1)
@@ -125,21 +155,39 @@ def test_it_does_not_matter_where_the_bytes_are_cut(cuts, newline):
 def test_a_call_without_arguments_has_none():
     """E35."""
     for pieces in ([], [piece(0, "input_json", partial_json="")]):
-        _, response = assembled(sent(start(), opened(0, "tool_use", id="a", name="now", input={}), *pieces, ended("tool_use"), STOP))
+        _, response = assembled(
+            sent(
+                start(),
+                opened(0, "tool_use", id="a", name="now", input={}),
+                *pieces,
+                ended("tool_use"),
+                STOP,
+            ),
+        )
         assert response.tool_calls == (ToolCall(name="now", id="a"),)
 
 
 def test_arguments_that_broke_off_are_a_fault_of_the_call():
     """E34: as they do at max_tokens."""
     call = opened(0, "tool_use", id="a", name="add", input={})
-    _, response = assembled(sent(start(), call, piece(0, "input_json", partial_json='{"a": "x'), ended("max_tokens"), STOP))
+    _, response = assembled(
+        sent(
+            start(),
+            call,
+            piece(0, "input_json", partial_json='{"a": "x'),
+            ended("max_tokens"),
+            STOP,
+        ),
+    )
     assert response.finish_reason == "length"
     assert response.tool_calls[0].fault.raw == '{"a": "x'
 
 
 def test_text_that_comes_with_the_start_of_a_block_counts():
     """Ours."""
-    deltas, response = assembled(sent(start(), opened(0, "text", text="a"), piece(0, "text", text="b"), ended(), STOP))
+    deltas, response = assembled(
+        sent(start(), opened(0, "text", text="a"), piece(0, "text", text="b"), ended(), STOP),
+    )
     assert (deltas, response.text) == ([Delta("a"), Delta("b")], "ab")
 
 
@@ -147,16 +195,29 @@ def test_citations_come_with_their_text():
     """L2: they go back with it."""
     cited = {"type": "char_location", "cited_text": "x"}
     _, response = assembled(
-        sent(start(), opened(0, "text", text=""), piece(0, "text", text="a"), piece(0, "citations", citation=cited), ended(), STOP)
+        sent(
+            start(),
+            opened(0, "text", text=""),
+            piece(0, "text", text="a"),
+            piece(0, "citations", citation=cited),
+            ended(),
+            STOP,
+        ),
     )
-    assert response.extra == {"anthropic": {"content": [{"type": "text", "text": "a", "citations": [cited]}]}}
+    assert response.extra == {
+        "anthropic": {"content": [{"type": "text", "text": "a", "citations": [cited]}]},
+    }
 
 
 def test_the_providers_own_tools_come_whole():
     """L2: they go back as they came."""
     search = opened(0, "server_tool_use", id="s", name="web_search", input={})
-    _, response = assembled(sent(start(), search, piece(0, "input_json", partial_json='{"query": "x"}'), ended(), STOP))
-    assert response.extra["anthropic"]["content"] == [{"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "x"}}]
+    _, response = assembled(
+        sent(start(), search, piece(0, "input_json", partial_json='{"query": "x"}'), ended(), STOP),
+    )
+    assert response.extra["anthropic"]["content"] == [
+        {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "x"}},
+    ]
     assert response.tool_calls == ()
 
 
@@ -180,7 +241,10 @@ def test_blocks_that_all_have_one_index_are_told_apart_by_their_beginnings(index
     ]
     deltas, response = assembled(sent(start(), *events, events[-1], ended("tool_use"), STOP))
     assert response.text == "a"
-    assert [(call.name, call.args) for call in response.tool_calls] == [("one", {"x": 1}), ("two", {})]
+    assert [(call.name, call.args) for call in response.tool_calls] == [
+        ("one", {"x": 1}),
+        ("two", {}),
+    ]
     assert {each.call.index for each in deltas if each.call} == {0, 1}
 
 
@@ -188,12 +252,22 @@ def test_counts_that_a_later_event_leaves_out_are_kept():
     """L2: some gateways say null for them."""
     end = ended()
     end["usage"] = {"input_tokens": None, "output_tokens": 9}
-    assert assembled(sent(start(input_tokens=5, output_tokens=1), end, STOP))[1].usage == Usage(5, 9, 0, 1)
+    assert assembled(sent(start(input_tokens=5, output_tokens=1), end, STOP))[1].usage == Usage(
+        5,
+        9,
+        0,
+        1,
+    )
 
 
 def test_what_follows_the_end_is_not_read():
     """L3."""
-    assert assembled(sent(start(), opened(0, "text", text="a"), ended(), STOP) + b"data: junk\n\n")[1].text == "a"
+    assert (
+        assembled(sent(start(), opened(0, "text", text="a"), ended(), STOP) + b"data: junk\n\n")[
+            1
+        ].text
+        == "a"
+    )
 
 
 def test_done_in_place_of_the_last_event_ends_an_answer():
@@ -208,8 +282,14 @@ def test_done_in_place_of_the_last_event_ends_an_answer():
 def test_arguments_with_half_a_character_are_read():
     """L3: a server that cuts text by UTF-16 puts the halves of one character into two events."""
     call = opened(0, "tool_use", id="a", name="add", input={})
-    halves = [piece(0, "input_json", partial_json='{"a": "\ud83c'), piece(0, "input_json", partial_json='\udf0d"}')]
-    body = b"".join(b"data: %b\n\n" % json.dumps(each).encode() for each in (start(), call, *halves, ended("tool_use"), STOP))
+    halves = [
+        piece(0, "input_json", partial_json='{"a": "\ud83c'),
+        piece(0, "input_json", partial_json='\udf0d"}'),
+    ]
+    body = b"".join(
+        b"data: %b\n\n" % json.dumps(each).encode()
+        for each in (start(), call, *halves, ended("tool_use"), STOP)
+    )
     assert assembled(body)[1].tool_calls[0].args.keys() == {"a"}
 
 
@@ -238,7 +318,17 @@ LIMIT = {"type": "error", "error": {"type": "rate_limit_error", "message": "slow
         (sent(*EVENTS[:11], LIMIT), RateLimitError),
         (sent(start(), ended("refusal"), STOP), RefusalError),
     ],
-    ids=["nothing", "start", "in_text", "in_call", "only_end", "half_json", "overloaded", "limit", "refused"],
+    ids=[
+        "nothing",
+        "start",
+        "in_text",
+        "in_call",
+        "only_end",
+        "half_json",
+        "overloaded",
+        "limit",
+        "refused",
+    ],
 )
 def test_a_stream_that_is_no_answer_is_an_error(body, kind):
     """L4."""

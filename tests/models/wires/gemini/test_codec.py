@@ -42,7 +42,11 @@ ADD = {
     "function": {
         "name": "add",
         "description": "Add.",
-        "parameters": {"type": "object", "properties": {"a": {"type": "integer", "exclusiveMinimum": 0}}, "required": ["a"]},
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "integer", "exclusiveMinimum": 0}},
+            "required": ["a"],
+        },
     },
 }
 CALL = ToolCall(name="add", args={"a": 1}, id="call_1")
@@ -76,11 +80,29 @@ CONVERSATION = (
 REQUESTS = {
     "request_plain": (asking(), {}),
     "request_conversation": (
-        asking(*CONVERSATION, tools=TOOLS, tool_choice="add", parallel=False, settings={"temperature": 0, "max_tokens": 10, "seed": None}),
+        asking(
+            *CONVERSATION,
+            tools=TOOLS,
+            tool_choice="add",
+            parallel=False,
+            settings={"temperature": 0, "max_tokens": 10, "seed": None},
+        ),
         {"settings": {"temperature": 1, "top_p": 0.5, "seed": 4, "stop": "END"}, "stream": True},
     ),
-    "request_old_model": (asking(*CONVERSATION[2:6], settings={"reasoning_effort": "low"}), {"model": "gemini-2.5-flash"}),
-    "request_schema": (asking(shape=Shape("json_schema", {"type": "object", "properties": {"a": {"const": 1}}}, "thing")), {}),
+    "request_old_model": (
+        asking(*CONVERSATION[2:6], settings={"reasoning_effort": "low"}),
+        {"model": "gemini-2.5-flash"},
+    ),
+    "request_schema": (
+        asking(
+            shape=Shape(
+                "json_schema",
+                {"type": "object", "properties": {"a": {"const": 1}}},
+                "thing",
+            ),
+        ),
+        {},
+    ),
     "request_json_object": (asking(shape=Shape("json_object")), {}),
 }
 
@@ -101,19 +123,30 @@ def test_the_body_of_a_request_begins_with_the_one_before(model):
     for step in range(30):
         bodies.append(render(request, model=model, settings={}))
         calls = tuple(CALL.with_id(f"c{step}_{k}") for k in range(1 + step % 3))
-        results = [Message("tool", "1", tool_call_id=call.id, name=None if step % 2 else "add") for call in calls]
+        results = [
+            Message("tool", "1", tool_call_id=call.id, name=None if step % 2 else "add")
+            for call in calls
+        ]
         messages = messages.then(Message("assistant", "", calls), *results)
         request = request.following(messages)
     assert all(later.startswith(earlier.removesuffix(b"]}")) for earlier, later in pairwise(bodies))
     contents = json.loads(bodies[-1])["contents"]
     assert [content["role"] for content in contents] == ["user", *["model", "user"] * 29]
-    assert [len(content["parts"]) for content in contents[1::2]] == [len(content["parts"]) for content in contents[2::2]]
-    assert {part["functionResponse"]["name"] for content in contents[2::2] for part in content["parts"]} == {"add"}
+    assert [len(content["parts"]) for content in contents[1::2]] == [
+        len(content["parts"]) for content in contents[2::2]
+    ]
+    assert {
+        part["functionResponse"]["name"] for content in contents[2::2] for part in content["parts"]
+    } == {"add"}
 
 
 def test_what_was_rendered_is_not_rendered_again(monkeypatch):
     """L7: neither messages, nor tools of the same `Declarations`, nor the schema of an answer."""
-    request = asking(*CONVERSATION, tools=Declarations([ADD]), shape=Shape("json_schema", {"type": "object", "title": "only here"}))
+    request = asking(
+        *CONVERSATION,
+        tools=Declarations([ADD]),
+        shape=Shape("json_schema", {"type": "object", "title": "only here"}),
+    )
     first = render(request, model="gemini-3.5-flash", settings={})
 
     def never(*args: object, **keywords: object) -> None:
@@ -127,13 +160,20 @@ def test_what_was_rendered_is_not_rendered_again(monkeypatch):
 def test_a_message_goes_to_models_of_both_kinds_in_their_own_form():
     """L3: what is kept of a message for one is not sent to the other."""
     request = asking(
-        Message("user", "hi"), Message("assistant", "", (CALL,)), Message("tool", (Image(data="aGk="),), tool_call_id="call_1")
+        Message("user", "hi"),
+        Message("assistant", "", (CALL,)),
+        Message("tool", (Image(data="aGk="),), tool_call_id="call_1"),
     )
-    new, old, again = (said(request, model=model) for model in ("gemini-3-pro", "gemini-2.5-pro", "gemini-flash-latest"))
+    new, old, again = (
+        said(request, model=model)
+        for model in ("gemini-3-pro", "gemini-2.5-pro", "gemini-flash-latest")
+    )
     assert new == again
     assert new["contents"][1]["parts"][0]["thoughtSignature"] == UNSIGNED
     assert "thoughtSignature" not in old["contents"][1]["parts"][0]
-    assert ["parts" in body["contents"][2]["parts"][0]["functionResponse"] for body in (new, old)] == [True, False]
+    assert [
+        "parts" in body["contents"][2]["parts"][0]["functionResponse"] for body in (new, old)
+    ] == [True, False]
 
 
 def test_a_result_is_named_after_the_call_it_answers():
@@ -159,9 +199,18 @@ def test_a_conversation_of_system_messages_alone_still_asks_something():
 
 def test_what_a_person_says_twice_stays_two_contents():
     """Ours: only what belongs to one turn of the model is put together."""
-    said_twice = [Message("user", "a"), Message("user", "b"), Message("assistant", "c"), Message("assistant", "", (CALL,))]
+    said_twice = [
+        Message("user", "a"),
+        Message("user", "b"),
+        Message("assistant", "c"),
+        Message("assistant", "", (CALL,)),
+    ]
     contents = said(asking(*said_twice))["contents"]
-    assert [(content["role"], len(content["parts"])) for content in contents] == [("user", 1), ("user", 1), ("model", 2)]
+    assert [(content["role"], len(content["parts"])) for content in contents] == [
+        ("user", 1),
+        ("user", 1),
+        ("model", 2),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -171,13 +220,18 @@ def test_what_a_person_says_twice_stays_two_contents():
         ("none", {"mode": "NONE"}),
         ("required", {"mode": "ANY"}),
         ("add", {"mode": "ANY", "allowedFunctionNames": ["add"]}),
-        ({"type": "function", "function": {"name": "add"}}, {"mode": "ANY", "allowedFunctionNames": ["add"]}),
+        (
+            {"type": "function", "function": {"name": "add"}},
+            {"mode": "ANY", "allowedFunctionNames": ["add"]},
+        ),
     ],
     ids=["auto", "none", "required", "name", "dict"],
 )
 def test_the_choice_of_tools_is_a_mode(choice, expected):
     """E14."""
-    assert said(asking(tools=TOOLS, tool_choice=choice))["toolConfig"] == {"functionCallingConfig": expected}
+    assert said(asking(tools=TOOLS, tool_choice=choice))["toolConfig"] == {
+        "functionCallingConfig": expected,
+    }
 
 
 def test_a_choice_that_is_none_is_refused():
@@ -193,8 +247,13 @@ def test_tool_choice_is_not_sent_without_tools():
 
 def test_a_function_without_parameters_has_no_schema():
     """L6: the API refuses an object without properties."""
-    bare = {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}
-    assert said(asking(tools=Declarations([bare])))["tools"] == [{"functionDeclarations": [{"name": "now", "description": ""}]}]
+    bare = {
+        "type": "function",
+        "function": {"name": "now", "parameters": {"type": "object", "properties": {}}},
+    }
+    assert said(asking(tools=Declarations([bare])))["tools"] == [
+        {"functionDeclarations": [{"name": "now", "description": ""}]},
+    ]
 
 
 def test_settings_get_the_names_they_have_there():
@@ -228,21 +287,49 @@ def test_settings_get_the_names_they_have_there():
         "safetySettings": [{"category": "X"}],
         "cachedContent": "cachedContents/1",
     }
-    assert said(asking(settings={"seed": 1}), dialect=Dialect({"seed": "luck"}))["generationConfig"] == {"luck": 1}
+    assert said(asking(settings={"seed": 1}), dialect=Dialect({"seed": "luck"}))[
+        "generationConfig"
+    ] == {"luck": 1}
 
 
 def test_extra_goes_out_unchecked_and_last():
     """L2: objects are completed, other fields replaced; tools of the provider stand before ours."""
-    extra = {"generationConfig": {"temperature": 1}, "tools": [{"googleSearch": {}}], "toolConfig": {"retrievalConfig": {}}}
-    body = said(asking(tools=TOOLS, tool_choice="auto", settings={"extra": extra, "temperature": 0, "top_p": 1}))
+    extra = {
+        "generationConfig": {"temperature": 1},
+        "tools": [{"googleSearch": {}}],
+        "toolConfig": {"retrievalConfig": {}},
+    }
+    body = said(
+        asking(
+            tools=TOOLS,
+            tool_choice="auto",
+            settings={"extra": extra, "temperature": 0, "top_p": 1},
+        ),
+    )
     assert body["generationConfig"] == {"temperature": 1, "topP": 1}
     assert [[*tool] for tool in body["tools"]] == [["googleSearch"], ["functionDeclarations"]]
     assert set(body["toolConfig"]) == {"functionCallingConfig", "retrievalConfig"}
-    forced = said(asking(*CONVERSATION, settings={"extra": {"systemInstruction": {"parts": []}, "contents": []}}))
+    forced = said(
+        asking(
+            *CONVERSATION,
+            settings={"extra": {"systemInstruction": {"parts": []}, "contents": []}},
+        ),
+    )
     assert forced == {"systemInstruction": {"parts": []}, "contents": []}
 
 
-@pytest.mark.parametrize("name", ["model", "contents", "tools", "tool_choice", "response_json_schema", "responseMimeType", "stream"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model",
+        "contents",
+        "tools",
+        "tool_choice",
+        "response_json_schema",
+        "responseMimeType",
+        "stream",
+    ],
+)
 def test_a_setting_may_not_say_what_the_request_says(name):
     """Ours."""
     with pytest.raises(ConfigurationError, match=f"`{name}`"):
@@ -251,14 +338,25 @@ def test_a_setting_may_not_say_what_the_request_says(name):
 
 def test_the_settings_of_a_model_are_not_changed_by_a_request():
     """Ours."""
-    settings = {"extra": {"tools": [{"googleSearch": {}}], "generationConfig": {"a": 1}}, "temperature": 0, "stop": "x"}
+    settings = {
+        "extra": {"tools": [{"googleSearch": {}}], "generationConfig": {"a": 1}},
+        "temperature": 0,
+        "stop": "x",
+    }
     before = json.dumps(settings)
-    said(asking(settings={"thinking_config": {"a": 1}, "reasoning_effort": "low"}), settings=settings)
+    said(
+        asking(settings={"thinking_config": {"a": 1}, "reasoning_effort": "low"}),
+        settings=settings,
+    )
     assert json.dumps(settings) == before
 
 
 @given(
-    st.text(), st.dictionaries(st.sampled_from(["temperature", "stop", "user", "reasoning_effort"]), st.text() | st.floats() | st.none())
+    st.text(),
+    st.dictionaries(
+        st.sampled_from(["temperature", "stop", "user", "reasoning_effort"]),
+        st.text() | st.floats() | st.none(),
+    ),
 )
 def test_any_text_and_any_setting_give_json(text, settings):
     """L2: lone surrogates and NaN included."""
@@ -269,8 +367,13 @@ def test_any_text_and_any_setting_give_json(text, settings):
 def test_the_path_names_the_model_and_whether_it_streams():
     """L3: the query stays a query."""
     base = "https://host/v1beta"
-    assert address(base, path("gemini-3.5-flash")) == f"{base}/models/gemini-3.5-flash:generateContent"
-    assert address(base, path("models/x", stream=True)) == f"{base}/models/x:streamGenerateContent?alt=sse"
+    assert (
+        address(base, path("gemini-3.5-flash")) == f"{base}/models/gemini-3.5-flash:generateContent"
+    )
+    assert (
+        address(base, path("models/x", stream=True))
+        == f"{base}/models/x:streamGenerateContent?alt=sse"
+    )
     assert path("tunedModels/mine") == "/tunedModels/mine:generateContent"
     assert path("org/a b?c") == "/models/org/a%20b%3Fc:generateContent"
 
@@ -285,7 +388,9 @@ def test_the_provider_speaks_its_own_wire_and_openais_at_another_address():
     """L1."""
     provider, model = choose("gemini/gemini-3.5-flash", None, None)
     assert (provider.wire, model) == ("gemini", "gemini-3.5-flash")
-    assert address(provider.base_url, path(model)).endswith("/v1beta/models/gemini-3.5-flash:generateContent")
+    assert address(provider.base_url, path(model)).endswith(
+        "/v1beta/models/gemini-3.5-flash:generateContent",
+    )
     other, _ = choose("gemini/gemini-3.5-flash", None, None, "openai_chat")
     assert address(other.base_url).endswith("/v1beta/openai/chat/completions")
     assert LM("gemini/m").capabilities == PROVIDERS["gemini"].capabilities
@@ -304,7 +409,15 @@ def weather(city: str) -> ToolCall:
 
 CALL_EXTRA = kept({"functionCall": {}, "thoughtSignature": "U2lnbmF0dXJlIEE="})
 ANSWERS = {
-    "answer_text": Response("AI learns patterns from data.", (), None, "stop", None, Usage(8, 38, 0, 1, 31), "gemini-3.5-flash"),
+    "answer_text": Response(
+        "AI learns patterns from data.",
+        (),
+        None,
+        "stop",
+        None,
+        Usage(8, 38, 0, 1, 31),
+        "gemini-3.5-flash",
+    ),
     "answer_call": Response(
         None,
         (ToolCall(name="check_flight", args={"flight": "AA100"}, id="8f2b1a3c"),),
@@ -347,8 +460,24 @@ ANSWERS = {
             {"text": "9.8 is greater.", "thoughtSignature": "U2lnbmF0dXJlIEI="},
         ),
     ),
-    "answer_cached": Response("The transcript is of a launch.", (), None, "stop", None, Usage(5030, 8, 4990, 1), "gemini-3.5-flash"),
-    "answer_truncated": Response("Once upon", (), None, "length", None, Usage(5, 2, 0, 1), "gemini-3.5-flash"),
+    "answer_cached": Response(
+        "The transcript is of a launch.",
+        (),
+        None,
+        "stop",
+        None,
+        Usage(5030, 8, 4990, 1),
+        "gemini-3.5-flash",
+    ),
+    "answer_truncated": Response(
+        "Once upon",
+        (),
+        None,
+        "length",
+        None,
+        Usage(5, 2, 0, 1),
+        "gemini-3.5-flash",
+    ),
     "answer_code": Response(
         "It is 4.",
         (),
@@ -404,7 +533,12 @@ def test_what_came_with_signatures_goes_back_as_it_came(name):
 
 
 def answering(*parts: object, reason: object = "STOP", **fields: object) -> dict:
-    return {"candidates": [{"content": {"role": "model", "parts": list(parts)}, "finishReason": reason}], **fields}
+    return {
+        "candidates": [
+            {"content": {"role": "model", "parts": list(parts)}, "finishReason": reason},
+        ],
+        **fields,
+    }
 
 
 @pytest.mark.parametrize(
@@ -427,7 +561,11 @@ def test_a_bad_call_is_kept_beside_the_good_ones(call, code):
     assert (fine.fault, fine.args) == (None, {"a": 1})
 
 
-@pytest.mark.parametrize("args", [{}, {"args": None}, {"args": {}}, {"args": ""}], ids=["missing", "null", "empty", "empty_text"])
+@pytest.mark.parametrize(
+    "args",
+    [{}, {"args": None}, {"args": {}}, {"args": ""}],
+    ids=["missing", "null", "empty", "empty_text"],
+)
 def test_a_call_without_arguments_has_none(args):
     """E35."""
     [call] = read(answering({"functionCall": {"name": "now", **args}})).tool_calls
@@ -457,7 +595,10 @@ def test_an_answer_may_be_empty():
     """L2: all tokens went into thoughts, or the model had nothing to add."""
     cut = read(answering({"text": "hm", "thought": True}, reason="MAX_TOKENS"))
     assert (cut.text, cut.reasoning, cut.finish_reason) == (None, "hm", "length")
-    assert read({"candidates": [{"content": {"role": "model"}, "finishReason": "STOP"}]}).finish_reason == "stop"
+    assert (
+        read({"candidates": [{"content": {"role": "model"}, "finishReason": "STOP"}]}).finish_reason
+        == "stop"
+    )
 
 
 def test_of_several_answers_the_first_is_read():
@@ -478,12 +619,28 @@ def test_of_several_answers_the_first_is_read():
         (answering(reason="OTHER"), MissingContentError, "OTHER"),
         (golden("answer_withheld"), RefusalError, "SAFETY"),
         (golden("answer_blocked"), RefusalError, "PROHIBITED_CONTENT"),
-        (answering({"text": "hm", "thought": True}, reason="PROHIBITED_CONTENT"), RefusalError, "PROHIBITED"),
-        ({"promptFeedback": {"blockReason": "OTHER", "blockReasonMessage": "because"}}, RefusalError, "because"),
+        (
+            answering({"text": "hm", "thought": True}, reason="PROHIBITED_CONTENT"),
+            RefusalError,
+            "PROHIBITED",
+        ),
+        (
+            {"promptFeedback": {"blockReason": "OTHER", "blockReasonMessage": "because"}},
+            RefusalError,
+            "because",
+        ),
         (golden("error"), RateLimitError, "quota"),
-        ({"error": {"code": 401, "message": "x", "status": "UNAUTHENTICATED"}}, AuthenticationError, "x"),
+        (
+            {"error": {"code": 401, "message": "x", "status": "UNAUTHENTICATED"}},
+            AuthenticationError,
+            "x",
+        ),
         ({"error": {"code": 503, "message": "x", "status": "UNAVAILABLE"}}, UnavailableError, "x"),
-        ({"error": {"code": 400, "message": "x", "status": "INVALID_ARGUMENT"}}, BadRequestError, "x"),
+        (
+            {"error": {"code": 400, "message": "x", "status": "INVALID_ARGUMENT"}},
+            BadRequestError,
+            "x",
+        ),
         ({"error": "x"}, UnavailableError, "x"),
     ],
     ids=range(15),
@@ -511,18 +668,38 @@ def test_a_body_that_is_no_object_is_a_bad_request(body):
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
-PART = st.dictionaries(st.sampled_from(["text", "thought", "functionCall", "thoughtSignature", "inlineData"]), JSON) | JSON
+PART = (
+    st.dictionaries(
+        st.sampled_from(["text", "thought", "functionCall", "thoughtSignature", "inlineData"]),
+        JSON,
+    )
+    | JSON
+)
 
 
 @given(JSON, JSON, st.lists(PART, max_size=4) | JSON, JSON)
-def test_an_answer_of_any_content_gives_a_response_or_an_error_of_the_house(usage, reason, parts, feedback):
+def test_an_answer_of_any_content_gives_a_response_or_an_error_of_the_house(
+    usage,
+    reason,
+    parts,
+    feedback,
+):
     """L4: gateways send anything."""
     candidate = {"content": {"parts": parts}, "finishReason": reason, "finishMessage": feedback}
     try:
-        response = read({"candidates": [candidate], "usageMetadata": usage, "promptFeedback": feedback, "modelVersion": reason})
+        response = read(
+            {
+                "candidates": [candidate],
+                "usageMetadata": usage,
+                "promptFeedback": feedback,
+                "modelVersion": reason,
+            },
+        )
     except (BadRequestError, RefusalError):
         return
     assert isinstance(response, Response)
@@ -530,7 +707,11 @@ def test_an_answer_of_any_content_gives_a_response_or_an_error_of_the_house(usag
 
 
 @given(st.sampled_from(list(ANSWERS)), st.randoms(use_true_random=False), JSON)
-def test_a_recorded_answer_with_anything_in_any_place_is_read_or_an_error_of_the_house(name, chance, junk):
+def test_a_recorded_answer_with_anything_in_any_place_is_read_or_an_error_of_the_house(
+    name,
+    chance,
+    junk,
+):
     """L4."""
     payload = golden(name)
     replace_somewhere(payload, chance, junk)

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from wire_servers.gemini import content_of
 
 from ferrule.models.wires import payload
-from ferrule.models.wires.gemini.parts import UNSIGNED, content_parts, read_parts, result_parts, turn_parts
+from ferrule.models.wires.gemini.parts import (
+    UNSIGNED,
+    content_parts,
+    read_parts,
+    result_parts,
+    turn_parts,
+)
 from ferrule.values.calls.call import CallFault, ToolCall
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.exchange import Response
@@ -40,8 +46,15 @@ def test_a_signature_goes_back_on_the_very_part_it_came_with():
 def test_calls_go_back_with_the_ids_a_run_gave_them():
     """E32: models before Gemini 3 send none."""
     message = turn([{"functionCall": {"name": "add", "args": {}}, "thoughtSignature": "cw=="}])
-    named = Message("assistant", "", tuple(call.with_id("made") for call in message.tool_calls), extra=message.extra)
-    assert turn_parts(named) == [{"functionCall": {"id": "made", "name": "add", "args": {}}, "thoughtSignature": "cw=="}]
+    named = Message(
+        "assistant",
+        "",
+        tuple(call.with_id("made") for call in message.tool_calls),
+        extra=message.extra,
+    )
+    assert turn_parts(named) == [
+        {"functionCall": {"id": "made", "name": "add", "args": {}}, "thoughtSignature": "cw=="},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -67,13 +80,21 @@ def test_calls_that_gemini_did_not_make_say_so_where_calls_must_be_signed():
     """L3: Gemini 3 answers 400 to a call without a signature; of parallel calls the first has it."""
     parts = turn_parts(Message("assistant", "", (CALL, CALL)), signed=True)
     assert [part.get("thoughtSignature") for part in parts] == [UNSIGNED, None]
-    assert not any("thoughtSignature" in part for part in turn_parts(Message("assistant", "hi"), signed=True))
+    assert not any(
+        "thoughtSignature" in part for part in turn_parts(Message("assistant", "hi"), signed=True)
+    )
 
 
 def test_a_bad_call_goes_back_as_the_model_wrote_it():
     """E34, E37: never as a call without arguments, and never without a name."""
     fault = CallFault("invalid_tool_call_arguments", "x", "{half")
-    parts = turn_parts(Message("assistant", "", (ToolCall(name="add", id="1", fault=fault), ToolCall(name="", id="2", fault=fault))))
+    parts = turn_parts(
+        Message(
+            "assistant",
+            "",
+            (ToolCall(name="add", id="1", fault=fault), ToolCall(name="", id="2", fault=fault)),
+        ),
+    )
     assert [part["functionCall"] for part in parts] == [
         {"id": "1", "name": "add", "args": {"invalid_arguments": "{half"}},
         {"id": "2", "name": "unnamed", "args": {"invalid_arguments": "{half"}},
@@ -83,42 +104,84 @@ def test_a_bad_call_goes_back_as_the_model_wrote_it():
 def test_a_name_that_the_api_refuses_is_changed_in_the_call_and_in_its_result():
     """E34: a model may have called a tool that there is not."""
     [call] = turn_parts(Message("assistant", "", (ToolCall(name="get weather!", id="1"),)))
-    [result] = result_parts(Message("tool", "no", tool_call_id="1"), name="get weather!", media=True)
+    [result] = result_parts(
+        Message("tool", "no", tool_call_id="1"),
+        name="get weather!",
+        media=True,
+    )
     assert call["functionCall"]["name"] == result["functionResponse"]["name"] == "get_weather_"
 
 
 def test_the_code_that_was_run_at_the_provider_goes_back():
     """L2."""
-    parts = [{"executableCode": {"language": "PYTHON", "code": "2+2"}}, {"codeExecutionResult": {"output": "4"}}, {"text": "4"}]
+    parts = [
+        {"executableCode": {"language": "PYTHON", "code": "2+2"}},
+        {"codeExecutionResult": {"output": "4"}},
+        {"text": "4"},
+    ]
     assert turn_parts(turn(parts)) == parts
 
 
 def test_plain_text_and_calls_keep_nothing_beside_them():
     """Ours: a journal holds no text twice."""
-    assert read_parts([{"text": "a", "thought": True}, {"text": "b"}, {"functionCall": {"name": "add"}}]).extra is None
+    assert (
+        read_parts(
+            [{"text": "a", "thought": True}, {"text": "b"}, {"functionCall": {"name": "add"}}],
+        ).extra
+        is None
+    )
 
 
 def test_fields_that_are_null_are_not_there():
     """L4: gateways write every field of a part."""
-    found = read_parts([{"text": "a", "functionCall": None, "thought": None, "thoughtSignature": None, "inlineData": None}])
+    found = read_parts(
+        [
+            {
+                "text": "a",
+                "functionCall": None,
+                "thought": None,
+                "thoughtSignature": None,
+                "inlineData": None,
+            },
+        ],
+    )
     assert (found.text, found.calls, found.reasoning, found.extra) == ("a", (), None, None)
 
 
 MEDIA = [
     (PICTURE, {"inlineData": {"mimeType": "image/png", "data": "aGk="}}),
-    (Audio(data="aGk=", media_type="audio/mp3"), {"inlineData": {"mimeType": "audio/mp3", "data": "aGk="}}),
-    (File(data="aGk=", media_type="application/pdf"), {"inlineData": {"mimeType": "application/pdf", "data": "aGk="}}),
-    (Image(url="data:image/webp;base64,aGk="), {"inlineData": {"mimeType": "image/webp", "data": "aGk="}}),
-    (Image(url="https://example.com/a.jpg?x=1"), {"fileData": {"mimeType": "image/jpeg", "fileUri": "https://example.com/a.jpg?x=1"}}),
+    (
+        Audio(data="aGk=", media_type="audio/mp3"),
+        {"inlineData": {"mimeType": "audio/mp3", "data": "aGk="}},
+    ),
+    (
+        File(data="aGk=", media_type="application/pdf"),
+        {"inlineData": {"mimeType": "application/pdf", "data": "aGk="}},
+    ),
+    (
+        Image(url="data:image/webp;base64,aGk="),
+        {"inlineData": {"mimeType": "image/webp", "data": "aGk="}},
+    ),
+    (
+        Image(url="https://example.com/a.jpg?x=1"),
+        {"fileData": {"mimeType": "image/jpeg", "fileUri": "https://example.com/a.jpg?x=1"}},
+    ),
     (
         Image(url="https://example.com/a.jpg", media_type="image/webp"),
         {"fileData": {"mimeType": "image/webp", "fileUri": "https://example.com/a.jpg"}},
     ),
-    (File(url="https://example.com/x"), {"fileData": {"mimeType": "application/octet-stream", "fileUri": "https://example.com/x"}}),
+    (
+        File(url="https://example.com/x"),
+        {"fileData": {"mimeType": "application/octet-stream", "fileUri": "https://example.com/x"}},
+    ),
 ]
 
 
-@pytest.mark.parametrize(("part", "expected"), MEDIA, ids=["image", "audio", "pdf", "data_url", "guessed", "said", "unknown"])
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    MEDIA,
+    ids=["image", "audio", "pdf", "data_url", "guessed", "said", "unknown"],
+)
 def test_media_of_people_are_carried(part, expected):
     """L2: ai.google.dev/gemini-api/docs/file-input-methods, May 2026."""
     assert content_parts((Text(text="look"), part)) == [{"text": "look"}, expected]
@@ -131,7 +194,9 @@ def result(*content: object, **keywords) -> Message:
 def test_a_result_says_its_call_its_tool_and_whether_it_failed():
     """E67."""
     good = result_parts(Message("tool", '{"$ref": 1}', tool_call_id="c1"), name="add", media=True)
-    assert good == [{"functionResponse": {"id": "c1", "name": "add", "response": {"output": '{"$ref": 1}'}}}]
+    assert good == [
+        {"functionResponse": {"id": "c1", "name": "add", "response": {"output": '{"$ref": 1}'}}},
+    ]
     bad = result_parts(Message("tool", "no", is_error=True), name=None, media=True)
     assert bad == [{"functionResponse": {"name": "unnamed", "response": {"error": "no"}}}]
 
@@ -140,7 +205,9 @@ def test_pictures_in_results_are_carried_where_the_model_takes_them():
     """L2: ai.google.dev/gemini-api/docs/function-calling, "Multimodal function responses", July 2026."""
     [part] = result_parts(result(Text(text="seen"), PICTURE), name="look", media=True)
     assert part["functionResponse"]["response"] == {"output": "seen"}
-    assert part["functionResponse"]["parts"] == [{"inlineData": {"mimeType": "image/png", "data": "aGk="}}]
+    assert part["functionResponse"]["parts"] == [
+        {"inlineData": {"mimeType": "image/png", "data": "aGk="}},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +219,9 @@ def test_what_a_result_cannot_carry_is_told_in_words(part, media, caplog, monkey
     """L2: to the model every time, in the log once."""
     monkeypatch.setattr(payload, "_logged", set())
     with caplog.at_level(logging.WARNING):
-        found = [result_parts(result(part, Text(text="end")), name="look", media=media) for _ in range(2)]
+        found = [
+            result_parts(result(part, Text(text="end")), name="look", media=media) for _ in range(2)
+        ]
     assert found[0] == found[1]
     [each] = found[0]
     assert "left out" in each["functionResponse"]["response"]["output"]

@@ -14,6 +14,7 @@ from raw_server import begin, end, raw_server, reply
 from wire_servers import serve
 from wire_servers.gemini import answer, error_body, events, receive
 
+from ferrule.encoding.encode import json_bytes
 from ferrule.errors import (
     AuthenticationError,
     BadRequestError,
@@ -25,19 +26,25 @@ from ferrule.errors import (
     UnavailableError,
 )
 from ferrule.models.hosted import LM
-from ferrule.models.http.errors import status_error
 from ferrule.models.model import BaseLM
 from ferrule.models.wires.gemini.codec import read, render
 from ferrule.models.wires.gemini.stream import Assembly
+from ferrule.net.errors import status_error
 from ferrule.programs.react import ReAct
 from ferrule.settings import context
 from ferrule.testing import ScriptedLM
 from ferrule.values.calls.call import CallFault, ToolCall
 from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import Audio, File, Image, Text
-from ferrule.values.conversation.exchange import Declarations, Delta, Request, Response, Shape, Usage
+from ferrule.values.conversation.exchange import (
+    Declarations,
+    Delta,
+    Request,
+    Response,
+    Shape,
+    Usage,
+)
 from ferrule.values.conversation.message import Message, Messages
-from ferrule.values.encoding.encode import json_bytes
 
 MODEL = "gemini-3.5-flash"
 PATH = f"/v1beta/models/{MODEL}:generateContent"
@@ -46,7 +53,11 @@ ADD = {
     "function": {
         "name": "add",
         "description": "Add.",
-        "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}},
+            "required": ["a"],
+        },
     },
 }
 CALL = ToolCall(name="add", args={"a": 1}, id="c1")
@@ -64,10 +75,24 @@ def through(request: Request, model: str = MODEL) -> Request:
 
 CONVERSATION = [
     Message("system", "Use tools."),
-    Message("user", (Text(text="look"), Image(data="aGk="), Audio(data="aGk="), File(url="https://x/a.pdf", media_type="application/pdf"))),
+    Message(
+        "user",
+        (
+            Text(text="look"),
+            Image(data="aGk="),
+            Audio(data="aGk="),
+            File(url="https://x/a.pdf", media_type="application/pdf"),
+        ),
+    ),
     Message("assistant", "One moment.", (CALL, ToolCall(name="now", id="c2"))),
     Message("tool", "3", tool_call_id="c1", name="add"),
-    Message("tool", (Text(text="seen"), Image(data="aGk=")), tool_call_id="c2", name="now", is_error=True),
+    Message(
+        "tool",
+        (Text(text="seen"), Image(data="aGk=")),
+        tool_call_id="c2",
+        name="now",
+        is_error=True,
+    ),
     Message("user", "And?"),
     Message("assistant", "4"),
 ]
@@ -88,21 +113,44 @@ def test_a_request_survives_the_way_there():
 
 NAMES = st.text(st.characters(categories=["L", "Nd"]), min_size=1, max_size=8)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 SAFE = st.from_regex("[a-zA-Z0-9_-]{1,64}", fullmatch=True)
-CALLS = st.lists(st.builds(ToolCall, name=SAFE, args=st.dictionaries(st.text(), VALUES, max_size=3), id=NAMES), max_size=4)
+CALLS = st.lists(
+    st.builds(ToolCall, name=SAFE, args=st.dictionaries(st.text(), VALUES, max_size=3), id=NAMES),
+    max_size=4,
+)
 
 
 @given(CALLS)
 def test_calls_survive_a_dump_and_the_way_there_and_back(calls):
     """E67, E40."""
     dumped = ToolCalls.model_validate(ToolCalls(tool_calls=calls).model_dump())
-    request = through(Request(Messages([Message("user", "?"), Message("assistant", "", tuple(dumped.tool_calls)), Message("user", "!")])))
+    request = through(
+        Request(
+            Messages(
+                [
+                    Message("user", "?"),
+                    Message("assistant", "", tuple(dumped.tool_calls)),
+                    Message("user", "!"),
+                ],
+            ),
+        ),
+    )
     assert list(request.messages[1].tool_calls) == calls
-    back = read(json_bytes(answer(Response(None, request.messages[1].tool_calls, finish_reason="stop"), model="m")))
+    back = read(
+        json_bytes(
+            answer(Response(None, request.messages[1].tool_calls, finish_reason="stop"), model="m"),
+        ),
+    )
     assert list(back.tool_calls) == calls
 
 
@@ -111,7 +159,10 @@ def test_the_path_names_the_model_and_the_stream():
     body = {"contents": [{"parts": [{"text": "hi"}]}]}
     found = receive(body, "/v1/models/org/a%20b:streamGenerateContent?alt=sse")
     assert (found.model, found.stream) == ("org/a b", True)
-    assert (receive(body, "/v1beta/tunedModels/mine:generateContent").model, receive(body, PATH).stream) == ("mine", False)
+    assert (
+        receive(body, "/v1beta/tunedModels/mine:generateContent").model,
+        receive(body, PATH).stream,
+    ) == ("mine", False)
     assert found.request.messages == [Message("user", "hi")]
 
 
@@ -120,15 +171,35 @@ def test_fields_are_read_in_either_spelling():
     request = taken(
         {
             "system_instruction": {"parts": [{"text": "Be brief."}]},
-            "contents": [{"role": "user", "parts": [{"inline_data": {"mime_type": "image/png", "data": "aGk="}}]}],
-            "tools": [{"function_declarations": [{"name": "add", "parameters_json_schema": {"type": "object"}}]}],
-            "tool_config": {"function_calling_config": {"mode": "ANY", "allowed_function_names": ["add"]}},
+            "contents": [
+                {
+                    "role": "user",
+                    "parts": [{"inline_data": {"mime_type": "image/png", "data": "aGk="}}],
+                },
+            ],
+            "tools": [
+                {
+                    "function_declarations": [
+                        {"name": "add", "parameters_json_schema": {"type": "object"}},
+                    ],
+                },
+            ],
+            "tool_config": {
+                "function_calling_config": {"mode": "ANY", "allowed_function_names": ["add"]},
+            },
             "generation_config": {"response_mime_type": "application/json", "max_output_tokens": 3},
-        }
+        },
     )
-    assert request.messages == [Message("system", "Be brief."), Message("user", (Image(data="aGk=", media_type="image/png"),))]
+    assert request.messages == [
+        Message("system", "Be brief."),
+        Message("user", (Image(data="aGk=", media_type="image/png"),)),
+    ]
     assert request.tools[0]["function"]["parameters"] == {"type": "object"}
-    assert (request.tool_choice, request.shape, request.settings) == ("add", Shape("json_object"), {"max_tokens": 3})
+    assert (request.tool_choice, request.shape, request.settings) == (
+        "add",
+        Shape("json_object"),
+        {"max_tokens": 3},
+    )
 
 
 def test_schemas_in_openapis_words_become_json_schema():
@@ -137,24 +208,35 @@ def test_schemas_in_openapis_words_become_json_schema():
         "type": "OBJECT",
         "properties": {
             "type": {"type": "STRING", "nullable": True},
-            "list": {"type": "ARRAY", "items": {"anyOf": [{"type": "INTEGER"}, {"type": "STRING", "enum": ["A"]}]}},
+            "list": {
+                "type": "ARRAY",
+                "items": {"anyOf": [{"type": "INTEGER"}, {"type": "STRING", "enum": ["A"]}]},
+            },
         },
     }
     request = taken(
         {
             "contents": [{"parts": [{"text": "hi"}]}],
-            "tools": [{"functionDeclarations": [{"name": "f", "parameters": schema}, {"name": "g"}]}],
+            "tools": [
+                {"functionDeclarations": [{"name": "f", "parameters": schema}, {"name": "g"}]},
+            ],
             "generationConfig": {"responseMimeType": "application/json", "responseSchema": schema},
-        }
+        },
     )
     expected = {
         "type": "object",
         "properties": {
             "type": {"type": ["string", "null"]},
-            "list": {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"type": "string", "enum": ["A"]}]}},
+            "list": {
+                "type": "array",
+                "items": {"anyOf": [{"type": "integer"}, {"type": "string", "enum": ["A"]}]},
+            },
         },
     }
-    assert [tool["function"]["parameters"] for tool in request.tools] == [expected, {"type": "object", "properties": {}}]
+    assert [tool["function"]["parameters"] for tool in request.tools] == [
+        expected,
+        {"type": "object", "properties": {}},
+    ]
     assert request.shape == Shape("json_schema", expected)
 
 
@@ -173,15 +255,42 @@ def test_calls_without_ids_get_some_and_results_find_them_by_name_and_order():
             "contents": [
                 {"role": "user", "parts": [{"text": "?"}]},
                 {"role": "model", "parts": [call_part("a"), call_part("b"), call_part("a")]},
-                {"role": "user", "parts": [result_part("a"), result_part("a"), result_part("b"), {"text": "go on"}]},
+                {
+                    "role": "user",
+                    "parts": [
+                        result_part("a"),
+                        result_part("a"),
+                        result_part("b"),
+                        {"text": "go on"},
+                    ],
+                },
                 {"role": "model", "parts": [call_part("a", id="own")]},
                 {"role": "function", "parts": [result_part("a")]},
-            ]
-        }
+            ],
+        },
     )
-    assert [call.id for message in request.messages for call in message.tool_calls] == ["call_1", "call_2", "call_3", "own"]
-    assert [message.tool_call_id for message in request.messages if message.role == "tool"] == ["call_1", "call_3", "call_2", "own"]
-    assert [message.role for message in request.messages] == ["user", "assistant", "tool", "tool", "tool", "user", "assistant", "tool"]
+    assert [call.id for message in request.messages for call in message.tool_calls] == [
+        "call_1",
+        "call_2",
+        "call_3",
+        "own",
+    ]
+    assert [message.tool_call_id for message in request.messages if message.role == "tool"] == [
+        "call_1",
+        "call_3",
+        "call_2",
+        "own",
+    ]
+    assert [message.role for message in request.messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "tool",
+        "user",
+        "assistant",
+        "tool",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -198,16 +307,27 @@ def test_calls_without_ids_get_some_and_results_find_them_by_name_and_order():
 )
 def test_results_are_read_as_the_api_reads_them(response, text, is_error):
     """E67: `output`, `error`, or the whole."""
-    contents = [{"role": "model", "parts": [call_part("a")]}, {"role": "user", "parts": [result_part("a", response=response)]}]
+    contents = [
+        {"role": "model", "parts": [call_part("a")]},
+        {"role": "user", "parts": [result_part("a", response=response)]},
+    ]
     message = taken({"contents": contents}).messages[1]
     assert (message.text, message.is_error) == (text, is_error)
 
 
 def test_thoughts_and_signatures_of_earlier_turns_are_kept():
     """L2."""
-    part = {"functionCall": {"id": "c1", "name": "add", "args": {"a": 1}}, "thoughtSignature": "c2ln"}
-    contents = [{"role": "user", "parts": [{"text": "?"}]}, {"role": "model", "parts": [{"text": "hm", "thought": True}, part]}]
-    request = taken({"contents": [*contents, {"role": "user", "parts": [result_part("add", id="c1")]}]})
+    part = {
+        "functionCall": {"id": "c1", "name": "add", "args": {"a": 1}},
+        "thoughtSignature": "c2ln",
+    }
+    contents = [
+        {"role": "user", "parts": [{"text": "?"}]},
+        {"role": "model", "parts": [{"text": "hm", "thought": True}, part]},
+    ]
+    request = taken(
+        {"contents": [*contents, {"role": "user", "parts": [result_part("add", id="c1")]}]},
+    )
     assert request.messages[1].reasoning == "hm"
     assert json.loads(render(request, model=MODEL, settings={}))["contents"][:2] == contents
 
@@ -222,13 +342,27 @@ def test_thoughts_and_signatures_of_earlier_turns_are_kept():
         ({"contents": [{"role": "system", "parts": []}]}, r"contents\[0\] has the role 'system'"),
         ({"contents": [{"parts": [{"videoMetadata": {}}]}]}, r"contents\[0\]"),
         ({"contents": [{"parts": [{"inlineData": {"mimeType": "image/png"}}]}]}, r"contents\[0\]"),
-        ({"contents": [{"parts": [result_part("a")]}]}, r"contents\[0\].parts\[0\] answers no call"),
         (
-            {"contents": [{"role": "model", "parts": [call_part("a")]}, {"parts": [result_part("a", parts=[{"inlineData": {}}])]}]},
+            {"contents": [{"parts": [result_part("a")]}]},
+            r"contents\[0\].parts\[0\] answers no call",
+        ),
+        (
+            {
+                "contents": [
+                    {"role": "model", "parts": [call_part("a")]},
+                    {"parts": [result_part("a", parts=[{"inlineData": {}}])]},
+                ],
+            },
             r"contents\[1\].parts\[0\]: an incomplete part",
         ),
-        ({"contents": [{"parts": [{"text": "a"}]}], "tools": [{"googleSearch": {}}]}, r"tools\[0\]"),
-        ({"contents": [{"parts": [{"text": "a"}]}], "tools": [{"functionDeclarations": [{}]}]}, r"tools\[0\]"),
+        (
+            {"contents": [{"parts": [{"text": "a"}]}], "tools": [{"googleSearch": {}}]},
+            r"tools\[0\]",
+        ),
+        (
+            {"contents": [{"parts": [{"text": "a"}]}], "tools": [{"functionDeclarations": [{}]}]},
+            r"tools\[0\]",
+        ),
     ],
     ids=range(11),
 )
@@ -242,15 +376,35 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
     lambda x: st.lists(x, max_size=2) | st.dictionaries(st.text(max_size=3), x, max_size=2),
 )
-PIECE = st.dictionaries(st.sampled_from(["text", "functionCall", "functionResponse", "inlineData", "fileData"]), JSON) | JSON
-CONTENT = st.fixed_dictionaries({"role": st.sampled_from(["user", "model", 3]), "parts": st.lists(PIECE, max_size=3) | JSON}) | JSON
+PIECE = (
+    st.dictionaries(
+        st.sampled_from(["text", "functionCall", "functionResponse", "inlineData", "fileData"]),
+        JSON,
+    )
+    | JSON
+)
+CONTENT = (
+    st.fixed_dictionaries(
+        {
+            "role": st.sampled_from(["user", "model", 3]),
+            "parts": st.lists(PIECE, max_size=3) | JSON,
+        },
+    )
+    | JSON
+)
 
 
 @given(st.lists(CONTENT, max_size=3) | JSON, JSON, JSON, JSON)
 def test_a_body_of_any_shape_is_read_or_refused(contents, tools, config, other):
     """L9: a server never breaks."""
     try:
-        body = {"contents": contents, "tools": tools, "generationConfig": config, "toolConfig": other, "systemInstruction": other}
+        body = {
+            "contents": contents,
+            "tools": tools,
+            "generationConfig": config,
+            "toolConfig": other,
+            "systemInstruction": other,
+        }
         assert isinstance(taken(body), Request)
     except InputError:
         return
@@ -258,18 +412,42 @@ def test_a_body_of_any_shape_is_read_or_refused(contents, tools, config, other):
 
 # -- answers ----------------------------------------------------------------------------------------------------
 
-SIGNED = {"gemini": {"parts": [{"text": "aloud"}, {"functionCall": {}, "thoughtSignature": "c2ln"}, {"functionCall": {}}]}}
+SIGNED = {
+    "gemini": {
+        "parts": [
+            {"text": "aloud"},
+            {"functionCall": {}, "thoughtSignature": "c2ln"},
+            {"functionCall": {}},
+        ],
+    },
+}
 ANSWERS = {
     "empty": Response(finish_reason="stop"),
     "text": Response("hi \ud800", finish_reason="length", usage=Usage(1, 2, 1, 1)),
     "filtered": Response("half", finish_reason="content_filter"),
     "own_word": Response("half", finish_reason="LANGUAGE"),
-    "calls": Response("aloud", (ToolCall(name="a", args={"x": [1]}, id="1"), ToolCall(name="b")), "hm", "tool_calls", usage=Usage(3, 4)),
-    "signed": Response("aloud", (ToolCall(name="a", id="1"), ToolCall(name="b", id="2")), None, "tool_calls", extra=SIGNED),
+    "calls": Response(
+        "aloud",
+        (ToolCall(name="a", args={"x": [1]}, id="1"), ToolCall(name="b")),
+        "hm",
+        "tool_calls",
+        usage=Usage(3, 4),
+    ),
+    "signed": Response(
+        "aloud",
+        (ToolCall(name="a", id="1"), ToolCall(name="b", id="2")),
+        None,
+        "tool_calls",
+        extra=SIGNED,
+    ),
     "fault": Response(
         None,
         (
-            ToolCall(name="a", id="1", fault=CallFault("invalid_tool_call_arguments", "x", "{half")),
+            ToolCall(
+                name="a",
+                id="1",
+                fault=CallFault("invalid_tool_call_arguments", "x", "{half"),
+            ),
             ToolCall(name="", id="2", fault=CallFault("invalid_tool_call", "x", "what")),
         ),
         finish_reason="tool_calls",
@@ -280,14 +458,24 @@ FIELDS = ("text", "reasoning", "finish_reason", "refusal", "extra")
 
 def same(found: Response, response: Response) -> None:
     assert [getattr(found, name) for name in FIELDS] == [getattr(response, name) for name in FIELDS]
-    facts = [[(c.name, c.args, c.id, c.fault and (c.fault.code, c.fault.raw)) for c in each.tool_calls] for each in (found, response)]
+    facts = [
+        [(c.name, c.args, c.id, c.fault and (c.fault.code, c.fault.raw)) for c in each.tool_calls]
+        for each in (found, response)
+    ]
     assert [fact[:3] for fact in facts[0]] == [fact[:3] for fact in facts[1]]
     assert [fact[3] is None for fact in facts[0]] == [fact[3] is None for fact in facts[1]]
-    assert (found.usage.total_tokens, found.usage.cached_tokens) == (response.usage.total_tokens, response.usage.cached_tokens)
+    assert (found.usage.total_tokens, found.usage.cached_tokens) == (
+        response.usage.total_tokens,
+        response.usage.cached_tokens,
+    )
 
 
 def streamed(response: Response) -> Response:
-    items = [*([Delta("", response.reasoning)] if response.reasoning else []), *map(Delta, response.text or ""), response]
+    items = [
+        *([Delta("", response.reasoning)] if response.reasoning else []),
+        *map(Delta, response.text or ""),
+        response,
+    ]
     assembly = Assembly()
     for each in events(items, model="m"):
         list(assembly.feed(each))
@@ -295,7 +483,11 @@ def streamed(response: Response) -> Response:
     return assembly.response()
 
 
-@pytest.mark.parametrize("way", [lambda response: read(json_bytes(answer(response, model="m"))), streamed], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    "way",
+    [lambda response: read(json_bytes(answer(response, model="m"))), streamed],
+    ids=["whole", "streamed"],
+)
 @pytest.mark.parametrize("name", ANSWERS)
 def test_what_is_written_is_read_again(name, way):
     """L3, L9."""
@@ -309,19 +501,35 @@ def test_signed_text_and_thoughts_are_written_once():
     same(read(answer(response, model="m")), response)
     found = streamed(response)
     assert (found.text, found.reasoning) == ("aloud", "hm")
-    assert found.extra == {"gemini": {"parts": [*kept[:1], {"text": "aloud"}, {"text": "", "thoughtSignature": "c2ln"}]}}
+    assert found.extra == {
+        "gemini": {
+            "parts": [*kept[:1], {"text": "aloud"}, {"text": "", "thoughtSignature": "c2ln"}],
+        },
+    }
 
 
 TEXTS = st.text(min_size=1, max_size=12) | st.none()
 
 
-USAGES = st.builds(lambda put_in, got_out: Usage(put_in, got_out, put_in // 2, 1), st.integers(0, 9), st.integers(0, 9))
+USAGES = st.builds(
+    lambda put_in, got_out: Usage(put_in, got_out, put_in // 2, 1),
+    st.integers(0, 9),
+    st.integers(0, 9),
+)
 
 
 @given(TEXTS, TEXTS, CALLS, st.sampled_from(["stop", "length"]), USAGES)
 def test_both_ends_agree_on_any_answer(text, reasoning, calls, reason, usage):
     """L3, L9."""
-    response = Response(text, tuple(calls), reasoning, "tool_calls" if calls else reason, None, usage, "m")
+    response = Response(
+        text,
+        tuple(calls),
+        reasoning,
+        "tool_calls" if calls else reason,
+        None,
+        usage,
+        "m",
+    )
     assert read(json_bytes(answer(response, model="m"))) == response
     assert streamed(response) == response
 
@@ -334,7 +542,15 @@ def test_a_refusal_is_withheld():
 
 
 @pytest.mark.parametrize(
-    "kind", [RateLimitError, UnavailableError, AuthenticationError, ContextOverflowError, RefusalError, BadRequestError]
+    "kind",
+    [
+        RateLimitError,
+        UnavailableError,
+        AuthenticationError,
+        ContextOverflowError,
+        RefusalError,
+        BadRequestError,
+    ],
 )
 def test_an_error_that_was_sent_is_the_same_error_again(kind):
     """L4, L9."""
@@ -348,7 +564,13 @@ def test_an_error_that_was_sent_is_the_same_error_again(kind):
 # -- both ends over a connection --------------------------------------------------------------------------------
 
 ASKED = Request(Messages([Message("user", "add 3 and 4")]), Declarations([ADD]))
-EVERYTHING = Response("aloud", ANSWERS["signed"].tool_calls, "hm hm", "tool_calls", usage=Usage(3, 4, 2, 1))
+EVERYTHING = Response(
+    "aloud",
+    ANSWERS["signed"].tool_calls,
+    "hm hm",
+    "tool_calls",
+    usage=Usage(3, 4, 2, 1),
+)
 
 
 async def collected(stream) -> list:
@@ -407,7 +629,11 @@ def run_stream(agent: ReAct):
 
 @pytest.mark.parametrize(
     "run",
-    [lambda agent: agent(question="?"), lambda agent: asyncio.run(agent.acall(question="?")), run_stream],
+    [
+        lambda agent: agent(question="?"),
+        lambda agent: asyncio.run(agent.acall(question="?")),
+        run_stream,
+    ],
     ids=["sync", "async", "streamed"],
 )
 def test_an_agent_goes_the_same_way_over_either_wire(run):
@@ -418,13 +644,25 @@ def test_an_agent_goes_the_same_way_over_either_wire(run):
     assert answer_there == "3"
     assert all(later.startswith(earlier.removesuffix(b"]}")) for earlier, later in pairwise(bodies))
     [_, _, result] = json.loads(bodies[1])["contents"]
-    assert result["parts"][0]["functionResponse"]["parts"] == [{"inlineData": {"mimeType": "image/png", "data": "aGk="}}]
+    assert result["parts"][0]["functionResponse"]["parts"] == [
+        {"inlineData": {"mimeType": "image/png", "data": "aGk="}},
+    ]
 
 
 def test_an_agent_mends_a_call_that_the_provider_could_not_read():
     """E39: MALFORMED_FUNCTION_CALL is told to the model, and the next request is one the API takes."""
-    bad = {"candidates": [{"finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": "Malformed function call: add(a="}]}
-    good = answer(Response(None, (ToolCall(name="finish", args={"answer": "3"}, id="f"),)), model="m")
+    bad = {
+        "candidates": [
+            {
+                "finishReason": "MALFORMED_FUNCTION_CALL",
+                "finishMessage": "Malformed function call: add(a=",
+            },
+        ],
+    }
+    good = answer(
+        Response(None, (ToolCall(name="finish", args={"answer": "3"}, id="f"),)),
+        model="m",
+    )
     with raw_server(reply(json.dumps(bad)), reply(json.dumps(good))) as server:
         lm = LM(server.base_url, model=MODEL, wire="gemini")
         with context(lm=lm):
@@ -444,20 +682,57 @@ def told(code: int, status: str, message: str) -> str:
 @pytest.mark.parametrize(
     ("act", "kind", "status"),
     [
-        (reply(told(401, "UNAUTHENTICATED", "bad k-secret"), "401 Unauthorized", x_request_id="r1"), AuthenticationError, 401),
-        (reply(told(429, "RESOURCE_EXHAUSTED", "slow"), "429 Too Many", x_request_id="r1", retry_after="7"), RateLimitError, 429),
-        (reply(f"[{told(500, 'INTERNAL', 'oops')}]", "500 Internal", x_request_id="r1"), UnavailableError, 500),
         (
             reply(
-                told(400, "INVALID_ARGUMENT", "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."),
+                told(401, "UNAUTHENTICATED", "bad k-secret"),
+                "401 Unauthorized",
+                x_request_id="r1",
+            ),
+            AuthenticationError,
+            401,
+        ),
+        (
+            reply(
+                told(429, "RESOURCE_EXHAUSTED", "slow"),
+                "429 Too Many",
+                x_request_id="r1",
+                retry_after="7",
+            ),
+            RateLimitError,
+            429,
+        ),
+        (
+            reply(f"[{told(500, 'INTERNAL', 'oops')}]", "500 Internal", x_request_id="r1"),
+            UnavailableError,
+            500,
+        ),
+        (
+            reply(
+                told(
+                    400,
+                    "INVALID_ARGUMENT",
+                    "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+                ),
                 "400 Bad",
                 x_request_id="r1",
             ),
             ContextOverflowError,
             400,
         ),
-        (reply("<html><title>Sign in</title></html>", content_type="text/html", x_request_id="r1"), BadRequestError, None),
-        (reply(json.dumps({"promptFeedback": {"blockReason": "SAFETY"}, "responseId": "r1"})), RefusalError, None),
+        (
+            reply(
+                "<html><title>Sign in</title></html>",
+                content_type="text/html",
+                x_request_id="r1",
+            ),
+            BadRequestError,
+            None,
+        ),
+        (
+            reply(json.dumps({"promptFeedback": {"blockReason": "SAFETY"}, "responseId": "r1"})),
+            RefusalError,
+            None,
+        ),
     ],
     ids=["key", "rate", "server", "overflow", "html", "blocked"],
 )
@@ -494,7 +769,13 @@ def test_a_served_model_that_fails_in_the_midst_says_so_in_the_stream():
 def test_a_stream_that_breaks_off_or_fails_is_an_error():
     """L4."""
     part = b'data: {"candidates": [{"content": {"parts": [{"text": "a"}]}}]}\n\n'
-    failed = part + b'data: {"error": {"code": 503, "message": "overloaded", "status": "UNAVAILABLE"}}\n\n'
+    failed = (
+        part
+        + b'data: {"error": {"code": 503, "message": "overloaded", "status": "UNAVAILABLE"}}\n\n'
+    )
     for content, words in ((part, "ended after a part of the answer"), (failed, "overloaded")):
-        with raw_server(begin(content, end)) as server, pytest.raises(UnavailableError, match=words):
+        with (
+            raw_server(begin(content, end)) as server,
+            pytest.raises(UnavailableError, match=words),
+        ):
             list(LM(server.base_url, model="m", wire="gemini", max_retries=0).stream(ASKED))

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.errors import LMError, MissingContentError, RateLimitError, RefusalError, UnavailableError
+from ferrule.errors import (
+    LMError,
+    MissingContentError,
+    RateLimitError,
+    RefusalError,
+    UnavailableError,
+)
 from ferrule.models.wires.gemini.codec import read, render
 from ferrule.models.wires.gemini.stream import Assembly
 from ferrule.values.calls.call import ToolCall
@@ -18,13 +24,26 @@ from ferrule.values.conversation.message import Message, Messages
 
 
 def sent(*chunks: dict | str, newline: str = "\n") -> bytes:
-    lines = [f"data: {json.dumps(chunk, ensure_ascii=False)}" if isinstance(chunk, dict) else chunk for chunk in chunks]
+    lines = [
+        f"data: {json.dumps(chunk, ensure_ascii=False)}" if isinstance(chunk, dict) else chunk
+        for chunk in chunks
+    ]
     return "".join(f"{line}{newline}{newline}" for line in lines).encode()
 
 
 def chunk(*parts: dict, finish: str | None = None, usage: dict | None = None, **candidate) -> dict:
-    found = {"content": {"role": "model", "parts": list(parts)}, "index": 0, **({"finishReason": finish} if finish else {}), **candidate}
-    return {"candidates": [found], "modelVersion": "m", "responseId": "r", **({"usageMetadata": usage} if usage else {})}
+    found = {
+        "content": {"role": "model", "parts": list(parts)},
+        "index": 0,
+        **({"finishReason": finish} if finish else {}),
+        **candidate,
+    }
+    return {
+        "candidates": [found],
+        "modelVersion": "m",
+        "responseId": "r",
+        **({"usageMetadata": usage} if usage else {}),
+    }
 
 
 def assembled(*pieces: bytes) -> tuple[list[Delta], Response]:
@@ -34,7 +53,10 @@ def assembled(*pieces: bytes) -> tuple[list[Delta], Response]:
     return deltas, assembly.response()
 
 
-CALL = {"functionCall": {"id": "a", "name": "get_weather", "args": {"city": "Paris"}}, "thoughtSignature": "c2ln"}
+CALL = {
+    "functionCall": {"id": "a", "name": "get_weather", "args": {"city": "Paris"}},
+    "thoughtSignature": "c2ln",
+}
 OTHER = {"functionCall": {"name": "get_time", "args": {"zone": "CET"}}}
 FULL = sent(
     ": a comment",
@@ -46,11 +68,21 @@ FULL = sent(
     chunk(CALL),
     chunk(OTHER),
     chunk({"text": ""}, finish="STOP"),
-    {"usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 7, "cachedContentTokenCount": 3, "thoughtsTokenCount": 2}},
+    {
+        "usageMetadata": {
+            "promptTokenCount": 5,
+            "candidatesTokenCount": 7,
+            "cachedContentTokenCount": 3,
+            "thoughtsTokenCount": 2,
+        },
+    },
 )
 WHOLE = Response(
     "Hellö wörld 🌍 now",
-    (ToolCall(name="get_weather", args={"city": "Paris"}, id="a"), ToolCall(name="get_time", args={"zone": "CET"})),
+    (
+        ToolCall(name="get_weather", args={"city": "Paris"}, id="a"),
+        ToolCall(name="get_time", args={"zone": "CET"}),
+    ),
     "Hm, well.",
     "tool_calls",
     None,
@@ -65,8 +97,8 @@ WHOLE = Response(
                 {"functionCall": {}, "thoughtSignature": "c2ln"},
                 {"functionCall": {}},
                 {"text": ""},
-            ]
-        }
+            ],
+        },
     },
 )
 
@@ -74,8 +106,17 @@ WHOLE = Response(
 def test_a_stream_gives_deltas_and_the_whole():
     """L3, E30: text and thoughts in pieces, calls whole, a reason before the counts."""
     deltas, response = assembled(FULL)
-    calls = [CallPiece(0, "a", "get_weather", '{"city":"Paris"}'), CallPiece(1, "", "get_time", '{"zone":"CET"}')]
-    told = [Delta("", "Hm, "), Delta("", "well."), Delta("Hellö "), Delta("wörld 🌍"), Delta(" now")]
+    calls = [
+        CallPiece(0, "a", "get_weather", '{"city":"Paris"}'),
+        CallPiece(1, "", "get_time", '{"zone":"CET"}'),
+    ]
+    told = [
+        Delta("", "Hm, "),
+        Delta("", "well."),
+        Delta("Hellö "),
+        Delta("wörld 🌍"),
+        Delta(" now"),
+    ]
     assert deltas == [*told, *[Delta(call=each) for each in calls]]
     assert response == WHOLE
 
@@ -106,22 +147,41 @@ def test_a_stream_says_what_the_whole_answer_says(parts):
     whole = chunk(*parts, finish="STOP", usage={"promptTokenCount": 2})
     pieces = [chunk(part) for part in parts]
     _, found = assembled(sent(*pieces, chunk(finish="STOP", usage={"promptTokenCount": 2})))
-    assert found == Response(*(getattr(read(whole), name) for name in Response.__match_args__[:8]), found.extra)
+    assert found == Response(
+        *(getattr(read(whole), name) for name in Response.__match_args__[:8]),
+        found.extra,
+    )
     assert assembled(sent(whole))[1].extra == found.extra
 
 
 def test_signatures_go_back_after_a_stream():
     """L2: on parts of their own."""
     _, response = assembled(FULL)
-    body = json.loads(render(Request(Messages([Message("user", "hi"), response.message()])), model="m", settings={}))
+    body = json.loads(
+        render(
+            Request(Messages([Message("user", "hi"), response.message()])),
+            model="m",
+            settings={},
+        ),
+    )
     parts = body["contents"][1]["parts"]
-    assert [part.get("thoughtSignature") for part in parts] == [None, None, "dGV4dA==", "c2ln", None, None]
+    assert [part.get("thoughtSignature") for part in parts] == [
+        None,
+        None,
+        "dGV4dA==",
+        "c2ln",
+        None,
+        None,
+    ]
     assert parts[3] == CALL
 
 
 def test_a_call_and_the_reason_may_come_apart():
     """L3: thinking models send STOP in an event of its own."""
-    assert assembled(sent(chunk(CALL), {"candidates": [{"finishReason": "STOP"}]}))[1].finish_reason == "tool_calls"
+    assert (
+        assembled(sent(chunk(CALL), {"candidates": [{"finishReason": "STOP"}]}))[1].finish_reason
+        == "tool_calls"
+    )
 
 
 @pytest.mark.parametrize("index", [None, "0", "", True, -1, [1]])
@@ -149,7 +209,13 @@ def test_done_after_the_last_event_ends_an_answer():
 
 def test_events_of_other_kinds_are_passed_over():
     """L3."""
-    body = sent("event: ping", "data: ", {}, chunk({"text": "a"}, finish="STOP"), {"modelStatus": {"modelStage": "STABLE"}})
+    body = sent(
+        "event: ping",
+        "data: ",
+        {},
+        chunk({"text": "a"}, finish="STOP"),
+        {"modelStatus": {"modelStage": "STABLE"}},
+    )
     assert assembled(body)[1].text == "a"
 
 
@@ -160,13 +226,32 @@ def test_events_of_other_kinds_are_passed_over():
         (sent(chunk({"text": "a"})), UnavailableError),
         (sent(chunk(CALL, finish="FINISH_REASON_UNSPECIFIED")), UnavailableError),
         (sent(chunk({"text": "a"}), 'data: {"candidates"'), UnavailableError),
-        (sent(chunk({"text": "a"}), {"error": {"code": 429, "message": "x", "status": "RESOURCE_EXHAUSTED"}}), RateLimitError),
-        (sent({"error": {"code": 503, "message": "overloaded", "status": "UNAVAILABLE"}}), UnavailableError),
+        (
+            sent(
+                chunk({"text": "a"}),
+                {"error": {"code": 429, "message": "x", "status": "RESOURCE_EXHAUSTED"}},
+            ),
+            RateLimitError,
+        ),
+        (
+            sent({"error": {"code": 503, "message": "overloaded", "status": "UNAVAILABLE"}}),
+            UnavailableError,
+        ),
         (sent({"promptFeedback": {"blockReason": "SAFETY"}}), RefusalError),
         (sent(chunk({"text": "hm", "thought": True}), chunk(finish="SAFETY")), RefusalError),
         (sent(chunk(finish="OTHER")), MissingContentError),
     ],
-    ids=["nothing", "text", "call", "half_json", "error", "error_first", "blocked", "withheld", "gave_up"],
+    ids=[
+        "nothing",
+        "text",
+        "call",
+        "half_json",
+        "error",
+        "error_first",
+        "blocked",
+        "withheld",
+        "gave_up",
+    ],
 )
 def test_a_stream_that_is_no_answer_is_an_error(body, kind):
     """L4."""
@@ -178,13 +263,22 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
     lambda x: st.lists(x, max_size=2) | st.dictionaries(st.text(max_size=3), x, max_size=2),
 )
-PIECE = st.dictionaries(st.sampled_from(["text", "thought", "functionCall", "thoughtSignature"]), JSON) | JSON
+PIECE = (
+    st.dictionaries(st.sampled_from(["text", "thought", "functionCall", "thoughtSignature"]), JSON)
+    | JSON
+)
 
 
 @given(st.lists(st.lists(PIECE, max_size=3) | JSON, max_size=4), JSON)
 def test_chunks_of_any_content_give_a_response_or_an_error_of_the_house(pieces, finish):
     """L4."""
-    chunks = [{"candidates": [{"content": {"parts": piece}, "finishReason": finish}], "usageMetadata": finish} for piece in pieces]
+    chunks = [
+        {
+            "candidates": [{"content": {"parts": piece}, "finishReason": finish}],
+            "usageMetadata": finish,
+        }
+        for piece in pieces
+    ]
     try:
         assert isinstance(assembled(sent(*chunks))[1], Response)
     except LMError:

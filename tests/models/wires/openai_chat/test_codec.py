@@ -32,7 +32,11 @@ ADD = {
     "function": {
         "name": "add",
         "description": "Add.",
-        "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}},
+            "required": ["a"],
+        },
     },
 }
 CALL = ToolCall(name="add", args={"a": 1}, id="call_1")
@@ -86,7 +90,10 @@ def test_messages_and_tools_go_out_as_they_were_rendered():
     bodies = []
     for _ in range(5):
         bodies.append(render(request, model="m", settings={}))
-        messages = messages.then(Message("assistant", "", (CALL,)), Message("tool", "1", tool_call_id="call_1"))
+        messages = messages.then(
+            Message("assistant", "", (CALL,)),
+            Message("tool", "1", tool_call_id="call_1"),
+        )
         request = request.following(messages)
     assert all(later.startswith(earlier.removesuffix(b"]}")) for earlier, later in pairwise(bodies))
 
@@ -97,7 +104,9 @@ def test_tool_choice_is_not_sent_without_tools():
 
 
 @pytest.mark.parametrize(
-    "choice", ["auto", "none", "required", {"type": "function", "function": {"name": "add"}}], ids=["a", "n", "r", "dict"]
+    "choice",
+    ["auto", "none", "required", {"type": "function", "function": {"name": "add"}}],
+    ids=["a", "n", "r", "dict"],
 )
 def test_a_known_tool_choice_is_sent_as_it_is(choice):
     """L2."""
@@ -106,8 +115,17 @@ def test_a_known_tool_choice_is_sent_as_it_is(choice):
 
 def test_extra_goes_out_unchecked_and_last():
     """L2."""
-    body = said(asking(settings={"extra": {"provider": {"order": ["x"]}, "model": "other"}, "temperature": 0}))
-    assert body == {"model": "other", "messages": [{"role": "user", "content": "hi"}], "temperature": 0, "provider": {"order": ["x"]}}
+    body = said(
+        asking(
+            settings={"extra": {"provider": {"order": ["x"]}, "model": "other"}, "temperature": 0},
+        ),
+    )
+    assert body == {
+        "model": "other",
+        "messages": [{"role": "user", "content": "hi"}],
+        "temperature": 0,
+        "provider": {"order": ["x"]},
+    }
 
 
 @pytest.mark.parametrize("name", ["model", "messages", "tools", "stream", "response_format"])
@@ -148,9 +166,19 @@ def test_reasoning_goes_back_with_calls_where_the_provider_wants_it():
     message = Message("assistant", "", (CALL,), reasoning="hm\ud800")
     deepseek = PROVIDERS["deepseek"].dialect
     assert said(asking(message), dialect=deepseek)["messages"][0]["reasoning_content"] == "hm\ud800"
-    assert said(asking(Message("assistant", "", (CALL,))), dialect=deepseek)["messages"][0]["reasoning_content"] == ""
+    assert (
+        said(asking(Message("assistant", "", (CALL,))), dialect=deepseek)["messages"][0][
+            "reasoning_content"
+        ]
+        == ""
+    )
     assert "reasoning_content" not in said(asking(message))["messages"][0]
-    assert "reasoning_content" not in said(asking(Message("assistant", "x", reasoning="hm")), dialect=deepseek)["messages"][0]
+    assert (
+        "reasoning_content"
+        not in said(asking(Message("assistant", "x", reasoning="hm")), dialect=deepseek)[
+            "messages"
+        ][0]
+    )
 
 
 @pytest.mark.parametrize("provider", ["openrouter", "deepseek"])
@@ -158,7 +186,12 @@ def test_reasoning_goes_back_with_calls_where_the_provider_wants_it():
 def test_a_faulty_call_goes_back_under_a_name_that_the_api_takes(provider, kept):
     """E34: OpenAI answers 400 to any other, and the run could not go on."""
     extra = {"openai_chat": {"message": {"reasoning_details": []}}} if kept else None
-    message = Message("assistant", "", (ToolCall(name="", id="1"), ToolCall(name="get weather!", id="2")), extra=extra)
+    message = Message(
+        "assistant",
+        "",
+        (ToolCall(name="", id="1"), ToolCall(name="get weather!", id="2")),
+        extra=extra,
+    )
     [sent] = said(asking(message), dialect=PROVIDERS[provider].dialect)["messages"]
     assert [call["function"]["name"] for call in sent["tool_calls"]] == ["unnamed", "get_weather_"]
 
@@ -166,36 +199,65 @@ def test_a_faulty_call_goes_back_under_a_name_that_the_api_takes(provider, kept)
 def test_ids_that_are_too_long_for_openai_are_shortened_in_the_call_and_in_its_result():
     """E32: OpenAI takes 40 characters. Gateways keep what they need in ids: there they stay as they came."""
     long = "call_" + "x" * 90
-    messages = (Message("assistant", "", (CALL, CALL.with_id(long))), Message("tool", (PICTURE,), tool_call_id=long))
+    messages = (
+        Message("assistant", "", (CALL, CALL.with_id(long))),
+        Message("tool", (PICTURE,), tool_call_id=long),
+    )
     request = asking(Message("user", "hi"), *messages)
     _, calls, result, picture = said(request, dialect=PROVIDERS["openai"].dialect)["messages"]
     assert calls["tool_calls"][0]["id"] == "call_1"
     assert calls["tool_calls"][1]["id"] == result["tool_call_id"]
     assert result["tool_call_id"] in picture["content"][0]["text"]
     assert len(result["tool_call_id"]) == 40
-    assert said(request)["messages"][1]["tool_calls"][1]["id"] == said(request)["messages"][2]["tool_call_id"] == long
+    assert (
+        said(request)["messages"][1]["tool_calls"][1]["id"]
+        == said(request)["messages"][2]["tool_call_id"]
+        == long
+    )
 
 
-PICTURE, SOUND, PAPER = Image(data="AAAA"), Audio(data="AAAA"), File(url="https://example.com/a.pdf", name="a.pdf")
+PICTURE, SOUND, PAPER = (
+    Image(data="AAAA"),
+    Audio(data="AAAA"),
+    File(url="https://example.com/a.pdf", name="a.pdf"),
+)
 BOTH = Message("assistant", "", (CALL, CALL.with_id("call_2")))
 
 
-@pytest.mark.parametrize("dialect", [Dialect(), Dialect(wants_reasoning=True)], ids=["plain", "reasoning"])
+@pytest.mark.parametrize(
+    "dialect",
+    [Dialect(), Dialect(wants_reasoning=True)],
+    ids=["plain", "reasoning"],
+)
 def test_pictures_in_results_go_into_one_message_of_the_user_behind_them(dialect):
     """L2, E13: tool messages are text here."""
     sent = said(
         asking(
             Message("user", (PICTURE,)),
             BOTH,
-            Message("tool", (Text(text="two of them"), PICTURE, SOUND), tool_call_id="call_1", name="draw"),
+            Message(
+                "tool",
+                (Text(text="two of them"), PICTURE, SOUND),
+                tool_call_id="call_1",
+                name="draw",
+            ),
             Message("tool", (PAPER,), tool_call_id="call_2", name="print"),
             Message("assistant", "Fine."),
         ),
         dialect=dialect,
     )["messages"]
-    assert [message["role"] for message in sent] == ["user", "assistant", "tool", "tool", "user", "assistant"]
+    assert [message["role"] for message in sent] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "user",
+        "assistant",
+    ]
     assert sent[0]["content"] == PICTURE.format()
-    words = [f"[{part!r}: see the message after the tool results]" for part in (PICTURE, SOUND, PAPER)]
+    words = [
+        f"[{part!r}: see the message after the tool results]" for part in (PICTURE, SOUND, PAPER)
+    ]
     assert sent[2] == {
         "role": "tool",
         "tool_call_id": "call_1",
@@ -210,9 +272,17 @@ def test_pictures_in_results_go_into_one_message_of_the_user_behind_them(dialect
 
 def test_pictures_of_the_last_results_go_last():
     """L2: the model is to see them now."""
-    sent = said(asking(Message("tool", (PICTURE,), tool_call_id="call_1"), Message("tool", "x", tool_call_id="call_2")))["messages"]
+    sent = said(
+        asking(
+            Message("tool", (PICTURE,), tool_call_id="call_1"),
+            Message("tool", "x", tool_call_id="call_2"),
+        ),
+    )["messages"]
     assert [message["role"] for message in sent] == ["tool", "tool", "user"]
-    assert sent[2]["content"] == [{"type": "text", "text": "From the result of `the tool` (call call_1):"}, *PICTURE.format()]
+    assert sent[2]["content"] == [
+        {"type": "text", "text": "From the result of `the tool` (call call_1):"},
+        *PICTURE.format(),
+    ]
 
 
 def test_parts_that_are_all_text_need_no_message_of_the_user():
@@ -229,10 +299,15 @@ def test_each_of_30_requests_with_pictures_begins_with_the_one_before():
     for step in range(30):
         bodies.append(render(request, model="m", settings={}))
         results = [(PICTURE,), "text"] if step % 3 else ["text", (Text(text="x"), SOUND)]
-        said_back = [Message("tool", content, tool_call_id=call.id) for content, call in zip(results, BOTH.tool_calls, strict=True)]
+        said_back = [
+            Message("tool", content, tool_call_id=call.id)
+            for content, call in zip(results, BOTH.tool_calls, strict=True)
+        ]
         messages = messages.then(Message("assistant", "", BOTH.tool_calls), *said_back)
         request = request.following(messages)
-    assert all(later.startswith(earlier.removesuffix(b"]}") + b",") for earlier, later in pairwise(bodies))
+    assert all(
+        later.startswith(earlier.removesuffix(b"]}") + b",") for earlier, later in pairwise(bodies)
+    )
 
 
 def test_the_address_of_a_sound_is_a_note_and_bytes_in_an_address_are_sent():
@@ -240,21 +315,44 @@ def test_the_address_of_a_sound_is_a_note_and_bytes_in_an_address_are_sent():
     far, near = Audio(url="https://example.com/a.mp3"), Audio(url="data:audio/mp3;base64,AAAA")
     for request in (
         asking(Message("user", (far, near))),
-        asking(Message("assistant", "", (CALL,)), Message("tool", (far, near), tool_call_id="call_1")),
+        asking(
+            Message("assistant", "", (CALL,)),
+            Message("tool", (far, near), tool_call_id="call_1"),
+        ),
     ):
         body = said(request)
-        parts = [part for message in body["messages"] for part in message["content"] or [] if part["type"] == "input_audio"]
+        parts = [
+            part
+            for message in body["messages"]
+            for part in message["content"] or []
+            if part["type"] == "input_audio"
+        ]
         assert [part["input_audio"] for part in parts] == [{"data": "AAAA", "format": "mp3"}]
         assert "was left out" in str(body)
 
 
 def test_a_result_added_after_a_request_stands_before_the_pictures_of_its_turn():
     """L2: a message of the user between two results of a turn is refused by the API."""
-    start = Messages([Message("assistant", "", BOTH.tool_calls), Message("tool", (PICTURE,), tool_call_id="call_1")])
+    start = Messages(
+        [
+            Message("assistant", "", BOTH.tool_calls),
+            Message("tool", (PICTURE,), tool_call_id="call_1"),
+        ],
+    )
     render(Request(start), model="m", settings={})
     later = start.then(Message("tool", "x", tool_call_id="call_2"), Message("user", "go on"))
-    assert render(Request(later), model="m", settings={}) == render(Request(Messages(later)), model="m", settings={})
-    assert [message["role"] for message in said(Request(later))["messages"]] == ["assistant", "tool", "tool", "user", "user"]
+    assert render(Request(later), model="m", settings={}) == render(
+        Request(Messages(later)),
+        model="m",
+        settings={},
+    )
+    assert [message["role"] for message in said(Request(later))["messages"]] == [
+        "assistant",
+        "tool",
+        "tool",
+        "user",
+        "user",
+    ]
 
 
 def test_pictures_of_results_are_rendered_once():
@@ -266,26 +364,42 @@ def test_pictures_of_results_are_rendered_once():
     assert kept in first
 
 
-@given(st.text(), st.dictionaries(st.sampled_from(["temperature", "stop", "user"]), st.text() | st.floats() | st.none()))
+@given(
+    st.text(),
+    st.dictionaries(
+        st.sampled_from(["temperature", "stop", "user"]),
+        st.text() | st.floats() | st.none(),
+    ),
+)
 def test_any_text_and_any_setting_give_json(text, settings):
     """L2: lone surrogates and NaN included."""
-    body = json.loads(render(asking(Message("user", text), settings=settings), model="m", settings={}))
+    body = json.loads(
+        render(asking(Message("user", text), settings=settings), model="m", settings={}),
+    )
     assert body["messages"][0]["content"] == text
 
 
 @given(st.text(alphabet=st.characters(categories=["Cs"])))
 def test_lone_surrogates_go_out_as_escapes(text):
     """L2."""
-    assert json.loads(render(asking(Message("user", text)), model=text, settings={"user": text}))["user"].encode(
-        "utf-16", "surrogatepass"
-    ) == text.encode("utf-16", "surrogatepass")
+    assert json.loads(render(asking(Message("user", text)), model=text, settings={"user": text}))[
+        "user"
+    ].encode("utf-16", "surrogatepass") == text.encode("utf-16", "surrogatepass")
 
 
 # -- answers ----------------------------------------------------------------------------------------------------
 
 ONE = Usage(calls=1)
 ANSWERS = {
-    "answer_text": Response("Hello!", (), None, "stop", None, Usage(9, 12, 4, 1), "gpt-5-mini-2025-08-07"),
+    "answer_text": Response(
+        "Hello!",
+        (),
+        None,
+        "stop",
+        None,
+        Usage(9, 12, 4, 1),
+        "gpt-5-mini-2025-08-07",
+    ),
     "answer_calls": Response(
         None,
         (
@@ -298,11 +412,52 @@ ANSWERS = {
         Usage(82, 34, 0, 1),
         "gpt-5-mini",
     ),
-    "answer_function_call": Response(None, (ToolCall(name="add", args={"a": 1}),), None, "tool_calls", None, ONE, "gpt-3.5-turbo"),
-    "answer_refusal": Response(None, (), None, "stop", "I can't help with that.", Usage(5, 3, 0, 1), "gpt-5-mini"),
-    "answer_deepseek": Response("9.11 < 9.8", (), "Compare.", "stop", None, Usage(10, 20, 8, 1), "deepseek-reasoner"),
-    "answer_openrouter": Response("hi", (), "Say hi.", "stop", None, Usage(3, 2, 0, 1), "qwen/qwen3", 0.0001),
-    "answer_magistral": Response("4", (), "2+2 is 4", "stop", None, Usage(7, 9, 0, 1), "magistral-medium"),
+    "answer_function_call": Response(
+        None,
+        (ToolCall(name="add", args={"a": 1}),),
+        None,
+        "tool_calls",
+        None,
+        ONE,
+        "gpt-3.5-turbo",
+    ),
+    "answer_refusal": Response(
+        None,
+        (),
+        None,
+        "stop",
+        "I can't help with that.",
+        Usage(5, 3, 0, 1),
+        "gpt-5-mini",
+    ),
+    "answer_deepseek": Response(
+        "9.11 < 9.8",
+        (),
+        "Compare.",
+        "stop",
+        None,
+        Usage(10, 20, 8, 1),
+        "deepseek-reasoner",
+    ),
+    "answer_openrouter": Response(
+        "hi",
+        (),
+        "Say hi.",
+        "stop",
+        None,
+        Usage(3, 2, 0, 1),
+        "qwen/qwen3",
+        0.0001,
+    ),
+    "answer_magistral": Response(
+        "4",
+        (),
+        "2+2 is 4",
+        "stop",
+        None,
+        Usage(7, 9, 0, 1),
+        "magistral-medium",
+    ),
     "answer_bad_calls": Response(
         "",
         (
@@ -310,7 +465,11 @@ ANSWERS = {
             ToolCall(
                 name="",
                 id="nameless",
-                fault=CallFault("invalid_tool_call", "call 1: ", '{"id":"nameless","type":"function","function":{"arguments":"{}"}}'),
+                fault=CallFault(
+                    "invalid_tool_call",
+                    "call 1: ",
+                    '{"id":"nameless","type":"function","function":{"arguments":"{}"}}',
+                ),
             ),
             ToolCall(name="add", id="object", args={"a": 2}),
         ),
@@ -329,7 +488,12 @@ def test_an_answer_is_read_as_expected(name):
     found, expected = read(payload), ANSWERS[name]
     if name == "answer_bad_calls":  # E39: the words of the fault are values/calls/call.py's
         assert found.tool_calls[1].fault.reason.startswith("call 1: ")
-        found = Response(*(getattr(found, each) for each in ("text", "tool_calls", "reasoning", "finish_reason", "refusal", "usage")))
+        found = Response(
+            *(
+                getattr(found, each)
+                for each in ("text", "tool_calls", "reasoning", "finish_reason", "refusal", "usage")
+            ),
+        )
         assert [(call.name, call.args, call.id) for call in found.tool_calls] == [
             (call.name, call.args, call.id) for call in expected.tool_calls
         ]
@@ -358,17 +522,28 @@ def test_reasoning_among_the_parts_of_content_is_no_text(part):
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "reasoning_text"])
 def test_reasoning_has_several_names(name):
     """L2: DeepSeek's, OpenRouter's and vLLM's, GitHub Copilot's."""
-    assert read({"choices": [{"message": {"content": "4", name: "2+2 is 4"}}]}).reasoning == "2+2 is 4"
+    assert (
+        read({"choices": [{"message": {"content": "4", name: "2+2 is 4"}}]}).reasoning == "2+2 is 4"
+    )
 
 
 def test_an_answer_that_met_the_end_of_the_context_was_cut_off():
     """L2: Mistral's word for it."""
-    assert read({"choices": [{"message": {"content": "a"}, "finish_reason": "model_length"}]}).finish_reason == "length"
+    assert (
+        read(
+            {"choices": [{"message": {"content": "a"}, "finish_reason": "model_length"}]},
+        ).finish_reason
+        == "length"
+    )
 
 
 def test_arguments_that_are_no_json_are_a_fault_of_the_call():
     """L2: raw text and reason."""
-    call = {"id": "x", "type": "function", "function": {"name": "add", "arguments": '{"a": 1} and {"b"'}}
+    call = {
+        "id": "x",
+        "type": "function",
+        "function": {"name": "add", "arguments": '{"a": 1} and {"b"'},
+    }
     [found] = read({"choices": [{"message": {"tool_calls": [call]}}]}).tool_calls
     assert found.fault is not None
     assert found.fault.code == "invalid_tool_call_arguments"
@@ -383,14 +558,28 @@ def test_arguments_that_are_no_json_are_a_fault_of_the_call():
         ({"choices": {}}, MissingContentError),
         ({"choices": [None]}, MissingContentError),
         ({"choices": [{"message": {}}]}, MissingContentError),
-        ({"choices": [{"message": {"content": ""}, "finish_reason": "content_filter"}]}, RefusalError),
+        (
+            {"choices": [{"message": {"content": ""}, "finish_reason": "content_filter"}]},
+            RefusalError,
+        ),
         ({"error": {"message": "x", "type": "rate_limit_error"}}, RateLimitError),
         ({"error": {"message": "x", "code": 401}}, AuthenticationError),
         ({"error": {"message": "x"}, "choices": []}, UnavailableError),
         ({"error": "x"}, UnavailableError),
         ({"error": {"code": "invalid_prompt", "message": "x"}}, BadRequestError),
         ({"object": "error", "message": "slow down", "type": "x", "code": 429}, RateLimitError),
-        ({"choices": [{"message": {"content": ""}, "finish_reason": "error", "error": {"code": 502, "message": "x"}}]}, UnavailableError),
+        (
+            {
+                "choices": [
+                    {
+                        "message": {"content": ""},
+                        "finish_reason": "error",
+                        "error": {"code": 502, "message": "x"},
+                    },
+                ],
+            },
+            UnavailableError,
+        ),
     ],
     ids=range(13),
 )
@@ -401,7 +590,11 @@ def test_what_is_no_answer_is_an_error(payload, kind):
     assert type(caught.value) is kind
 
 
-@pytest.mark.parametrize("body", [b"", b" \n", b"<html>", b"{", b'{"choices"', b"null", b"[]", b"\xff\xfe", b"[" * 100_000], ids=range(9))
+@pytest.mark.parametrize(
+    "body",
+    [b"", b" \n", b"<html>", b"{", b'{"choices"', b"null", b"[]", b"\xff\xfe", b"[" * 100_000],
+    ids=range(9),
+)
 def test_a_body_that_is_no_object_is_a_bad_request(body):
     """L4."""
     with pytest.raises(BadRequestError) as caught:
@@ -416,23 +609,50 @@ def test_lone_surrogates_in_an_answer_are_read():
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
-KEYS = ["content", "tool_calls", "function_call", "reasoning", "reasoning_content", "refusal", "reasoning_details"]
+KEYS = [
+    "content",
+    "tool_calls",
+    "function_call",
+    "reasoning",
+    "reasoning_content",
+    "refusal",
+    "reasoning_details",
+]
 
 
 @given(
-    JSON, JSON, st.dictionaries(st.sampled_from(KEYS), JSON | st.lists(st.fixed_dictionaries({"id": JSON, "function": JSON})), min_size=1)
+    JSON,
+    JSON,
+    st.dictionaries(
+        st.sampled_from(KEYS),
+        JSON | st.lists(st.fixed_dictionaries({"id": JSON, "function": JSON})),
+        min_size=1,
+    ),
 )
 def test_an_answer_of_any_content_gives_a_response_or_an_error_of_the_house(usage, reason, message):
     """L4: gateways send anything."""
     try:
-        response = read({"choices": [{"message": message, "finish_reason": reason}], "usage": usage, "model": reason})
+        response = read(
+            {
+                "choices": [{"message": message, "finish_reason": reason}],
+                "usage": usage,
+                "model": reason,
+            },
+        )
     except (BadRequestError, RefusalError):
         return
     assert isinstance(response, Response)
-    render(asking(response.message()), model="m", settings={}, dialect=Dialect(wants_reasoning=True))
+    render(
+        asking(response.message()),
+        model="m",
+        settings={},
+        dialect=Dialect(wants_reasoning=True),
+    )
 
 
 @given(JSON)

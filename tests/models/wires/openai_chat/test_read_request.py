@@ -14,7 +14,14 @@ from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.exchange import Declarations, Request, Shape
 from ferrule.values.conversation.message import Message, Messages
 
-TOOL = {"type": "function", "function": {"name": "add", "description": "", "parameters": {"type": "object", "properties": {}}}}
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "description": "",
+        "parameters": {"type": "object", "properties": {}},
+    },
+}
 PARTS = (
     Text(text="see"),
     Image(url="https://example.com/a.png"),
@@ -39,7 +46,7 @@ def test_what_is_rendered_is_read_again():
                 Message("user", PARTS),
                 Message("assistant", "", (ToolCall(name="add", args={"a": 1}, id="c"),)),
                 Message("tool", "1", tool_call_id="c"),
-            ]
+            ],
         ),
         Declarations([TOOL]),
         "required",
@@ -53,7 +60,11 @@ def test_what_is_rendered_is_read_again():
 def test_roles_of_old_and_new_are_known():
     """L9."""
     assert read_message({"role": "developer", "content": "x"}).role == "system"
-    assert read_message({"role": "function", "name": "f", "content": "x"}) == Message("tool", "x", name="f")
+    assert read_message({"role": "function", "name": "f", "content": "x"}) == Message(
+        "tool",
+        "x",
+        name="f",
+    )
     assert read_message({"role": "assistant", "content": None}).content == ""
 
 
@@ -94,7 +105,10 @@ def test_a_bad_message_is_named_with_its_place(bad, words):
         {"messages": [{"role": "user", "content": "x"}], "tools": [3]},
         {"messages": [{"role": "user", "content": "x"}], "tools": [{"function": {"name": 3}}]},
         {"messages": [{"role": "user", "content": "x"}], "response_format": {"type": "grammar"}},
-        {"messages": [{"role": "user", "content": "x"}], "response_format": {"type": "json_schema"}},
+        {
+            "messages": [{"role": "user", "content": "x"}],
+            "response_format": {"type": "json_schema"},
+        },
         {"messages": [{"role": "user", "content": "x"}], "response_format": "json"},
     ],
     ids=range(11),
@@ -115,14 +129,20 @@ PART = st.fixed_dictionaries(
 )
 MESSAGE = st.fixed_dictionaries(
     {"role": st.sampled_from(["user", "assistant", "tool", "system"]) | JSON},
-    optional={"content": JSON | st.lists(PART, max_size=2), "tool_calls": JSON, "tool_call_id": JSON, "name": JSON},
+    optional={
+        "content": JSON | st.lists(PART, max_size=2),
+        "tool_calls": JSON,
+        "tool_call_id": JSON,
+        "name": JSON,
+    },
 )
 
 
 @given(
     st.fixed_dictionaries(
-        {"messages": JSON | st.lists(MESSAGE, max_size=2)}, optional={"tools": JSON, "response_format": JSON, "tool_choice": JSON}
-    )
+        {"messages": JSON | st.lists(MESSAGE, max_size=2)},
+        optional={"tools": JSON, "response_format": JSON, "tool_choice": JSON},
+    ),
 )
 def test_junk_is_refused_in_one_way(body):
     """Ours: clients of `serve` send anything."""

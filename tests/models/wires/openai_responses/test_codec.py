@@ -25,11 +25,11 @@ from ferrule.errors import (
 from ferrule.models.providers import PROVIDERS, address, choose
 from ferrule.models.wires import payload
 from ferrule.models.wires.openai_responses.codec import headers, path, read, render
+from ferrule.record import replace
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.exchange import Declarations, Request, Response, Shape, Usage
 from ferrule.values.conversation.message import Message, Messages
-from ferrule.values.record import replace
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 ADD = {
@@ -37,7 +37,11 @@ ADD = {
     "function": {
         "name": "add",
         "description": "Add.",
-        "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}},
+            "required": ["a"],
+        },
     },
 }
 CALL = ToolCall(name="add", args={"a": 1}, id="call_1")
@@ -72,17 +76,47 @@ REQUESTS = {
                     File(url="https://example.com/b.pdf"),
                 ),
             ),
-            Message("assistant", "I add.", (CALL, ToolCall(name="add", args={"a": 2}, id="call_2"))),
+            Message(
+                "assistant",
+                "I add.",
+                (CALL, ToolCall(name="add", args={"a": 2}, id="call_2")),
+            ),
             Message("tool", "3", tool_call_id="call_1", name="add"),
-            Message("tool", (Text(text="a picture"), PICTURE), tool_call_id="call_2", name="add", is_error=True),
+            Message(
+                "tool",
+                (Text(text="a picture"), PICTURE),
+                tool_call_id="call_2",
+                name="add",
+                is_error=True,
+            ),
             tools=Declarations([ADD]),
             tool_choice="add",
             parallel=False,
-            settings={"temperature": 0, "max_tokens": 10, "seed": None, "reasoning_effort": "low", "verbosity": "low"},
+            settings={
+                "temperature": 0,
+                "max_tokens": 10,
+                "seed": None,
+                "reasoning_effort": "low",
+                "verbosity": "low",
+            },
         ),
-        {"settings": {"temperature": 1, "top_p": 0.5, "seed": 4, "reasoning": {"summary": "auto"}}, "stream": True},
+        {
+            "settings": {
+                "temperature": 1,
+                "top_p": 0.5,
+                "seed": 4,
+                "reasoning": {"summary": "auto"},
+            },
+            "stream": True,
+        },
     ),
-    "request_schema": (asking(shape=Shape("json_schema", {"type": "object"}, "thing"), settings={"text": {"verbosity": "high"}}), {}),
+    "request_schema": (
+        asking(
+            shape=Shape("json_schema", {"type": "object"}, "thing"),
+            settings={"text": {"verbosity": "high"}},
+        ),
+        {},
+    ),
     "request_json_object": (asking(shape=Shape("json_object")), {}),
 }
 
@@ -121,7 +155,9 @@ def test_openai_speaks_it_when_told_to():
     assert (provider.wire, model) == ("openai_responses", "gpt-5")
     assert address(provider.base_url, path(model)) == "https://api.openai.com/v1/responses"
     assert PROVIDERS["openai"].wire == "openai_chat"
-    assert said(asking(settings={"max_tokens": 5}), dialect=provider.dialect)["max_output_tokens"] == 5
+    assert (
+        said(asking(settings={"max_tokens": 5}), dialect=provider.dialect)["max_output_tokens"] == 5
+    )
 
 
 def test_nothing_is_stored_unless_the_settings_say_so():
@@ -146,14 +182,25 @@ def test_the_requests_limit_goes_first_whatever_it_is_called(name):
     body = said(asking(settings={name: 7}), settings={"max_output_tokens": 1, "max_tokens": 2})
     assert body["max_output_tokens"] == 7
     assert "max_tokens" not in body
-    assert "max_output_tokens" not in said(asking(settings={name: None}), settings={"max_output_tokens": 1})
+    assert "max_output_tokens" not in said(
+        asking(settings={name: None}),
+        settings={"max_output_tokens": 1},
+    )
 
 
 @pytest.mark.parametrize(
     ("own", "asked", "found"),
     [
-        ({"reasoning": {"summary": "auto", "effort": "high"}}, {"reasoning_effort": "low"}, {"summary": "auto", "effort": "low"}),
-        ({"reasoning_effort": "low"}, {"reasoning": {"summary": "auto"}}, {"effort": "low", "summary": "auto"}),
+        (
+            {"reasoning": {"summary": "auto", "effort": "high"}},
+            {"reasoning_effort": "low"},
+            {"summary": "auto", "effort": "low"},
+        ),
+        (
+            {"reasoning_effort": "low"},
+            {"reasoning": {"summary": "auto"}},
+            {"effort": "low", "summary": "auto"},
+        ),
         ({"reasoning": {"effort": "high"}}, {"reasoning_effort": None}, None),
         ({"reasoning_effort": "high"}, {"reasoning": None}, None),
         ({}, {"reasoning_effort": None}, None),
@@ -168,17 +215,27 @@ def test_short_names_of_settings_go_into_their_objects(own, asked, found):
 def test_the_settings_of_a_model_are_not_changed_by_a_request():
     """Ours."""
     settings = {"extra": {"a": 1}, "reasoning": {"summary": "auto"}}
-    render(asking(settings={"extra": {"b": 1}, "reasoning_effort": "low"}), model="m", settings=settings)
+    render(
+        asking(settings={"extra": {"b": 1}, "reasoning_effort": "low"}),
+        model="m",
+        settings=settings,
+    )
     assert settings == {"extra": {"a": 1}, "reasoning": {"summary": "auto"}}
 
 
 def test_what_it_does_not_know_goes_through_and_extra_last():
     """L2, E17."""
-    body = said(asking(settings={"extra": {"model": "other"}, "service_tier": "flex"}), settings={"stop": ["x"]})
+    body = said(
+        asking(settings={"extra": {"model": "other"}, "service_tier": "flex"}),
+        settings={"stop": ["x"]},
+    )
     assert (body["model"], body["service_tier"], body["stop"]) == ("other", "flex", ["x"])
 
 
-@pytest.mark.parametrize("name", ["model", "input", "messages", "tools", "stream", "response_format", "previous_response_id"])
+@pytest.mark.parametrize(
+    "name",
+    ["model", "input", "messages", "tools", "stream", "response_format", "previous_response_id"],
+)
 def test_a_setting_may_not_say_what_the_request_says(name):
     """Ours."""
     with pytest.raises(ConfigurationError, match=f"`{name}`"):
@@ -189,7 +246,12 @@ def test_a_setting_may_not_say_what_the_request_says(name):
 
 def test_tool_choice_is_not_sent_without_tools():
     """E14: providers refuse it."""
-    assert set(said(asking(tool_choice="required", parallel=True))) == {"model", "store", "include", "input"}
+    assert set(said(asking(tool_choice="required", parallel=True))) == {
+        "model",
+        "store",
+        "include",
+        "input",
+    }
 
 
 @pytest.mark.parametrize(
@@ -199,19 +261,27 @@ def test_tool_choice_is_not_sent_without_tools():
         ("none", "none"),
         ("required", "required"),
         ({"type": "function", "function": {"name": "add"}}, {"type": "function", "name": "add"}),
-        ({"type": "allowed_tools", "mode": "auto", "tools": []}, {"type": "allowed_tools", "mode": "auto", "tools": []}),
+        (
+            {"type": "allowed_tools", "mode": "auto", "tools": []},
+            {"type": "allowed_tools", "mode": "auto", "tools": []},
+        ),
     ],
     ids=["auto", "none", "required", "one", "own"],
 )
 def test_a_tool_choice_is_said_in_the_providers_form(choice, found):
     """E14."""
-    assert said(asking(tools=Declarations([ADD]), tool_choice=choice, parallel=True))["tool_choice"] == found
+    assert (
+        said(asking(tools=Declarations([ADD]), tool_choice=choice, parallel=True))["tool_choice"]
+        == found
+    )
 
 
 def test_a_tool_that_is_strict_stays_strict():
     """E15: others say that they are not, or the provider would make their optional arguments required."""
     strict = {"type": "function", "function": {**ADD["function"], "strict": True}}
-    assert [tool["strict"] for tool in said(asking(tools=Declarations([ADD, strict])))["tools"]] == [False, True]
+    assert [
+        tool["strict"] for tool in said(asking(tools=Declarations([ADD, strict])))["tools"]
+    ] == [False, True]
 
 
 def test_tools_are_rendered_once():
@@ -224,7 +294,9 @@ def test_tools_are_rendered_once():
             Counted.reads += 1
             return super().__getitem__(key)
 
-    request = asking(tools=Declarations([Counted(type="function", function={"name": "rendered_once"})]))
+    request = asking(
+        tools=Declarations([Counted(type="function", function={"name": "rendered_once"})]),
+    )
     assert said(request) == said(request.following(request.messages))
     assert Counted.reads == 1
 
@@ -236,8 +308,10 @@ def test_what_it_cannot_carry_is_said_in_words_and_once_in_the_log(caplog, monke
     with caplog.at_level(logging.WARNING, "ferrule.models"):
         user, tool, answer = said(
             asking(
-                Message("user", (sound, sound)), Message("tool", (sound,), tool_call_id="1"), Message("assistant", (Text(text="a"), sound))
-            )
+                Message("user", (sound, sound)),
+                Message("tool", (sound,), tool_call_id="1"),
+                Message("assistant", (Text(text="a"), sound)),
+            ),
         )["input"]
     words = f"[{sound!r} was left out: it cannot be sent here]"
     assert user["content"] == [{"type": "input_text", "text": words}] * 2
@@ -248,11 +322,20 @@ def test_what_it_cannot_carry_is_said_in_words_and_once_in_the_log(caplog, monke
 
 @given(
     st.text(),
-    st.dictionaries(st.sampled_from(["temperature", "reasoning", "text", "verbosity", "user"]), st.text() | st.floats() | st.none()),
+    st.dictionaries(
+        st.sampled_from(["temperature", "reasoning", "text", "verbosity", "user"]),
+        st.text() | st.floats() | st.none(),
+    ),
 )
 def test_any_text_and_any_setting_give_json(text, settings):
     """L2: lone surrogates and NaN included."""
-    body = json.loads(render(asking(Message("user", text), shape=Shape("json_object"), settings=settings), model="m", settings={}))
+    body = json.loads(
+        render(
+            asking(Message("user", text), shape=Shape("json_object"), settings=settings),
+            model="m",
+            settings={},
+        ),
+    )
     assert body["input"][0]["content"] == text
 
 
@@ -267,16 +350,24 @@ def test_each_of_30_requests_begins_with_the_one_before():
     for step in range(30):
         bodies.append(render(request, model="m", settings={}))
         answer = read(golden("reasoning" if step % 2 else "text_and_calls")).message()
-        results = [Message("tool", ("x", (PICTURE,))[step % 3 == 0], tool_call_id=call.id) for call in answer.tool_calls]
+        results = [
+            Message("tool", ("x", (PICTURE,))[step % 3 == 0], tool_call_id=call.id)
+            for call in answer.tool_calls
+        ]
         messages = messages.then(answer, *results)
         request = request.following(messages)
-    assert all(later.startswith(earlier.removesuffix(b"]}") + b",") for earlier, later in pairwise(bodies))
+    assert all(
+        later.startswith(earlier.removesuffix(b"]}") + b",") for earlier, later in pairwise(bodies)
+    )
 
 
 def test_a_message_is_rendered_once(monkeypatch):
     """L7: a step costs what it adds."""
     rendered = []
-    monkeypatch.setattr("ferrule.models.wires.openai_responses.codec._rendered", lambda message: rendered.append(message) or b"{}")
+    monkeypatch.setattr(
+        "ferrule.models.wires.openai_responses.codec._rendered",
+        lambda message: rendered.append(message) or b"{}",
+    )
     messages = Messages([Message("user", "hi")])
     for _ in range(3):
         render(Request(messages), model="m", settings={})
@@ -288,7 +379,9 @@ def test_a_message_is_rendered_once(monkeypatch):
 def test_what_came_goes_back_unchanged_and_in_its_order(name):
     """L2, L3: encrypted reasoning, the phase of a message, arguments to the letter."""
     payload = golden(name)
-    assert said(asking(Message("user", "hi"), read(payload).message()))["input"][1:] == with_lists(payload["output"])
+    assert said(asking(Message("user", "hi"), read(payload).message()))["input"][1:] == with_lists(
+        payload["output"],
+    )
 
 
 @pytest.mark.parametrize("name", ["text", "call", "parallel", "refusal"])
@@ -299,8 +392,17 @@ def test_nothing_is_kept_of_an_answer_that_can_be_made_again(name):
 
 def test_reasoning_that_only_the_provider_could_find_is_not_handed_back():
     """L3: it is answered with 404 where nothing was stored (vercel/ai, issue 7543)."""
-    thought = {"id": "rs_1", "type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}
-    spoken = {"id": "msg_1", "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "hi"}]}
+    thought = {
+        "id": "rs_1",
+        "type": "reasoning",
+        "summary": [{"type": "summary_text", "text": "hm"}],
+    }
+    spoken = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": "hi"}],
+    }
     gone = read({"output": [thought, spoken], "store": False})
     assert (gone.reasoning, gone.extra) == ("hm", None)
     stored = read({"output": [thought, spoken], "store": True})
@@ -323,9 +425,17 @@ def test_such_reasoning_is_left_out_beside_what_does_go_back():
 def test_reasoning_that_nothing_followed_is_not_handed_back():
     """L3: it is refused (openai-agents-python, issue 1611); an answer that was cut off while thinking, say."""
     thought, call, *_ = golden("reasoning")["output"]
-    cut = read({"output": [thought], "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}})
+    cut = read(
+        {
+            "output": [thought],
+            "status": "incomplete",
+            "incomplete_details": {"reason": "max_output_tokens"},
+        },
+    )
     assert (cut.finish_reason, cut.extra) == ("length", None)
-    assert said(asking(read({"output": [thought, call, thought]}).message()))["input"] == with_lists([thought, call])
+    assert said(asking(read({"output": [thought, call, thought]}).message()))[
+        "input"
+    ] == with_lists([thought, call])
 
 
 def test_an_answer_without_words_is_its_calls_and_without_both_an_empty_one():
@@ -338,8 +448,13 @@ def test_an_answer_without_words_is_its_calls_and_without_both_an_empty_one():
 def test_a_call_that_got_another_id_goes_back_under_it():
     """E32: runs make ids unique."""
     answer = read(golden("reasoning"))
-    renamed = replace(answer, tool_calls=tuple(call.with_id(f"own_{k}") for k, call in enumerate(answer.tool_calls)))
-    calls = [item for item in said(asking(renamed.message()))["input"] if item["type"] == "function_call"]
+    renamed = replace(
+        answer,
+        tool_calls=tuple(call.with_id(f"own_{k}") for k, call in enumerate(answer.tool_calls)),
+    )
+    calls = [
+        item for item in said(asking(renamed.message()))["input"] if item["type"] == "function_call"
+    ]
     assert [(call["call_id"], call["arguments"]) for call in calls] == [
         ("own_0", '{ "location" : "Paris" }'),
         ("own_1", '{"location": "Oslo"}'),
@@ -350,7 +465,9 @@ def test_names_and_ids_that_the_api_refuses_are_changed():
     """E32, E34: `call_id` has at most 64 characters; a result keeps its call."""
     long = "call_" + "x" * 90
     calls = (ToolCall(name="get weather!", id=long), ToolCall(name="", id="ok"))
-    first, second, result = said(asking(Message("assistant", "", calls), Message("tool", "no", tool_call_id=long)))["input"]
+    first, second, result = said(
+        asking(Message("assistant", "", calls), Message("tool", "no", tool_call_id=long)),
+    )["input"]
     assert (first["name"], second["name"], second["call_id"]) == ("get_weather_", "unnamed", "ok")
     assert first["call_id"] == result["call_id"]
     assert len(first["call_id"]) == 64
@@ -359,35 +476,64 @@ def test_names_and_ids_that_the_api_refuses_are_changed():
 def test_a_call_with_other_arguments_goes_back_as_it_is_now():
     """Ours."""
     answer = read(golden("reasoning"))
-    changed = replace(answer, tool_calls=(answer.tool_calls[0], ToolCall(name="other", args={"x": 1}, id="call_2")))
+    changed = replace(
+        answer,
+        tool_calls=(answer.tool_calls[0], ToolCall(name="other", args={"x": 1}, id="call_2")),
+    )
     last = said(asking(changed.message()))["input"][-1]
     assert (last["name"], last["arguments"], last["id"]) == ("other", '{"x":1}', "fc_2")
 
 
 @pytest.mark.parametrize(
-    "change", [{"tool_calls": ()}, {"text": "other words"}, {"tool_calls": (), "text": "other"}], ids=["no_calls", "text", "both"]
+    "change",
+    [{"tool_calls": ()}, {"text": "other words"}, {"tool_calls": (), "text": "other"}],
+    ids=["no_calls", "text", "both"],
 )
 def test_an_answer_that_was_changed_goes_back_without_its_reasoning(change):
     """L3: reasoning without what followed it is refused (openai-agents-python, issue 1611)."""
     items = said(asking(replace(read(golden("reasoning")), **change).message()))["input"]
     assert [item for item in items if item.get("type") == "reasoning"] == []
-    assert len([item for item in items if item.get("type") == "function_call"]) == (0 if "tool_calls" in change else 2)
+    assert len([item for item in items if item.get("type") == "function_call"]) == (
+        0 if "tool_calls" in change else 2
+    )
 
 
 def test_a_conversation_that_began_elsewhere_is_rendered():
     """L3: what others want back is not for this provider."""
-    foreign = Message("assistant", "x", (CALL,), reasoning="hm", extra={"openai_chat": {"message": {"reasoning_details": [1]}}})
+    foreign = Message(
+        "assistant",
+        "x",
+        (CALL,),
+        reasoning="hm",
+        extra={"openai_chat": {"message": {"reasoning_details": [1]}}},
+    )
     spoken, call = said(asking(foreign))["input"]
     assert spoken == {"type": "message", "role": "assistant", "content": "x"}
-    assert call == {"type": "function_call", "name": "add", "arguments": '{"a":1}', "call_id": "call_1"}
+    assert call == {
+        "type": "function_call",
+        "name": "add",
+        "arguments": '{"a":1}',
+        "call_id": "call_1",
+    }
 
 
 # -- answers ----------------------------------------------------------------------------------------------------
 
 MODEL = "gpt-5-mini-2025-08-07"
-WEATHER = [ToolCall(name="get_weather", args={"location": place}, id=f"call_{k}") for k, place in enumerate(["Paris", "Bogotá"], 1)]
+WEATHER = [
+    ToolCall(name="get_weather", args={"location": place}, id=f"call_{k}")
+    for k, place in enumerate(["Paris", "Bogotá"], 1)
+]
 ANSWERS = {
-    "text": Response("Hello! How can I help?", (), None, "stop", None, Usage(12033, 44, 11904, 1), MODEL),
+    "text": Response(
+        "Hello! How can I help?",
+        (),
+        None,
+        "stop",
+        None,
+        Usage(12033, 44, 11904, 1),
+        MODEL,
+    ),
     "call": Response(
         None,
         (ToolCall(name="get_weather", args={"location": "Paris, France"}, id="call_1"),),
@@ -399,14 +545,25 @@ ANSWERS = {
     ),
     "parallel": Response(
         None,
-        (*WEATHER, ToolCall(name="send_email", args={"to": "bob@example.com", "body": "Hi"}, id="call_3")),
+        (
+            *WEATHER,
+            ToolCall(name="send_email", args={"to": "bob@example.com", "body": "Hi"}, id="call_3"),
+        ),
         None,
         "tool_calls",
         None,
         Usage(300, 60, 0, 1),
         MODEL,
     ),
-    "text_and_calls": Response("Let me look.", (WEATHER[0],), None, "tool_calls", None, Usage(10, 5, 0, 1), MODEL),
+    "text_and_calls": Response(
+        "Let me look.",
+        (WEATHER[0],),
+        None,
+        "tool_calls",
+        None,
+        Usage(10, 5, 0, 1),
+        MODEL,
+    ),
     "reasoning": Response(
         None,
         (WEATHER[0], ToolCall(name="get_weather", args={"location": "Oslo"}, id="call_2")),
@@ -416,8 +573,24 @@ ANSWERS = {
         Usage(81, 1035, 0, 1),
         MODEL,
     ),
-    "open_reasoning": Response("Hi.", (), "The user greets.", "stop", None, Usage(7, 9, 0, 1), "openai/gpt-oss-20b"),
-    "refusal": Response(None, (), None, "stop", "I'm sorry, I cannot assist with that.", Usage(81, 11, 0, 1), MODEL),
+    "open_reasoning": Response(
+        "Hi.",
+        (),
+        "The user greets.",
+        "stop",
+        None,
+        Usage(7, 9, 0, 1),
+        "openai/gpt-oss-20b",
+    ),
+    "refusal": Response(
+        None,
+        (),
+        None,
+        "stop",
+        "I'm sorry, I cannot assist with that.",
+        Usage(81, 11, 0, 1),
+        MODEL,
+    ),
     "length": Response(None, (), None, "length", None, Usage(81, 1000, 0, 1), MODEL),
 }
 
@@ -436,9 +609,16 @@ def test_bad_calls_are_kept_beside_good_ones():
     """E34, E37, E39: with the raw text and the reason."""
     cut, nameless, good = read(golden("bad_calls")).tool_calls
     assert cut.fault is not None
-    assert (cut.name, cut.fault.code, cut.fault.raw) == ("add", "invalid_tool_call_arguments", '{"a": 1} and {"b"')
+    assert (cut.name, cut.fault.code, cut.fault.raw) == (
+        "add",
+        "invalid_tool_call_arguments",
+        '{"a": 1} and {"b"',
+    )
     assert nameless.fault is not None
-    assert (nameless.fault.code, nameless.fault.reason.partition(":")[0]) == ("invalid_tool_call", "call 1")
+    assert (nameless.fault.code, nameless.fault.reason.partition(":")[0]) == (
+        "invalid_tool_call",
+        "call 1",
+    )
     assert (good.args, good.fault) == ({"a": 2}, None)
 
 
@@ -448,9 +628,21 @@ def test_bad_calls_are_kept_beside_good_ones():
         ({"output": [{"type": "message", "content": "plain"}]}, "plain"),
         ({"output": [{"type": "message", "content": [{"type": "output_text", "text": ""}]}]}, ""),
         ({"output": [{"type": "message", "content": []}]}, None),
-        ({"output": [{"type": "message", "content": [{"type": "output_text", "text": "a"}]}] * 2, "status": "completed"}, "aa"),
         (
-            {"output": [{"type": "web_search_call", "id": "ws_1"}, {"type": "message", "content": [None, {"type": "text", "text": "a"}]}]},
+            {
+                "output": [{"type": "message", "content": [{"type": "output_text", "text": "a"}]}]
+                * 2,
+                "status": "completed",
+            },
+            "aa",
+        ),
+        (
+            {
+                "output": [
+                    {"type": "web_search_call", "id": "ws_1"},
+                    {"type": "message", "content": [None, {"type": "text", "text": "a"}]},
+                ],
+            },
             "a",
         ),
     ],
@@ -478,7 +670,10 @@ def test_the_text_is_that_of_all_messages(body, text):
 def test_why_it_ended_is_said_in_the_words_of_the_house(status, details, reason):
     """L2, E28."""
     output = [{"type": "message", "content": [{"type": "output_text", "text": "a"}]}]
-    assert read({"status": status, "incomplete_details": details, "output": output}).finish_reason == reason
+    assert (
+        read({"status": status, "incomplete_details": details, "output": output}).finish_reason
+        == reason
+    )
 
 
 @pytest.mark.parametrize(
@@ -513,7 +708,11 @@ def test_what_is_no_answer_is_an_error(payload, kind):
     assert type(caught.value) is kind
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"{", b"null", b"[]"], ids=["empty", "html", "half", "null", "list"])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"<html>", b"{", b"null", b"[]"],
+    ids=["empty", "html", "half", "null", "list"],
+)
 def test_a_body_that_is_no_object_is_a_bad_request(body):
     """L4."""
     with pytest.raises(BadRequestError):
@@ -522,11 +721,26 @@ def test_a_body_that_is_no_object_is_a_bad_request(body):
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
-TYPES = st.sampled_from(["message", "reasoning", "function_call", "web_search_call", "output_text", "refusal", "summary_text"])
-PART = JSON | st.fixed_dictionaries({"type": TYPES | JSON}, optional={"text": JSON, "refusal": JSON})
+TYPES = st.sampled_from(
+    [
+        "message",
+        "reasoning",
+        "function_call",
+        "web_search_call",
+        "output_text",
+        "refusal",
+        "summary_text",
+    ],
+)
+PART = JSON | st.fixed_dictionaries(
+    {"type": TYPES | JSON},
+    optional={"text": JSON, "refusal": JSON},
+)
 ITEM = st.fixed_dictionaries(
     {"type": TYPES | JSON},
     optional={

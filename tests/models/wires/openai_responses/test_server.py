@@ -12,6 +12,7 @@ from raw_server import begin, end, raw_server, reply
 from wire_servers import serve
 from wire_servers.openai_responses import answer, error_body, error_event, events, receive
 
+from ferrule.encoding.encode import json_bytes
 from ferrule.errors import (
     AuthenticationError,
     BadRequestError,
@@ -24,23 +25,33 @@ from ferrule.errors import (
     UnavailableError,
 )
 from ferrule.models.hosted import LM
-from ferrule.models.http.errors import status_error
 from ferrule.models.model import BaseLM
 from ferrule.models.wires.openai_responses.codec import read, render
 from ferrule.models.wires.openai_responses.stream import Assembly
+from ferrule.net.errors import status_error
 from ferrule.programs.react import ReAct
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.call import CallFault, ToolCall
 from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import File, Image, Text
-from ferrule.values.conversation.exchange import Declarations, Delta, Request, Response, Shape, Usage
+from ferrule.values.conversation.exchange import (
+    Declarations,
+    Delta,
+    Request,
+    Response,
+    Shape,
+    Usage,
+)
 from ferrule.values.conversation.message import Message, Messages
-from ferrule.values.encoding.encode import json_bytes
 
 ADD = {
     "type": "function",
-    "function": {"name": "add", "description": "Add.", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}},
+    "function": {
+        "name": "add",
+        "description": "Add.",
+        "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}},
+    },
 }
 CALL = ToolCall(name="add", args={"a": 1}, id="call_1")
 ENCRYPTED = {
@@ -57,8 +68,8 @@ KEPT = {
             {"type": "message", "id": "msg_0", "status": "completed", "role": "assistant",
              "content": [{"type": "output_text", "text": "let me add", "annotations": []}]},
             {"type": "function_call", "id": "fc_0", "status": "completed", "arguments": '{"a":1}', "call_id": "call_1", "name": "add"},
-        ]
-    }
+        ],
+    },
 }  # fmt: skip
 
 
@@ -100,7 +111,9 @@ def test_a_request_that_was_sent_is_the_same_request_again(name):
     found = receive(sent(request, stream=True), "/v1/responses")
     assert (found.model, found.stream) == ("m", True)
     assert list(found.request.messages) == list(request.messages)
-    assert [message.extra for message in found.request.messages] == [message.extra for message in request.messages]
+    assert [message.extra for message in found.request.messages] == [
+        message.extra for message in request.messages
+    ]
     assert found.request.tools == request.tools
     for each in ("tool_choice", "parallel", "shape", "settings"):
         assert getattr(found.request, each) == getattr(request, each), each
@@ -109,7 +122,14 @@ def test_a_request_that_was_sent_is_the_same_request_again(name):
 def test_a_text_and_instructions_are_a_conversation():
     """Ours: the short forms that clients use."""
     found = receive(
-        {"input": "hi", "instructions": "Be brief.", "reasoning": None, "text": None, "previous_response_id": None}, "/responses"
+        {
+            "input": "hi",
+            "instructions": "Be brief.",
+            "reasoning": None,
+            "text": None,
+            "previous_response_id": None,
+        },
+        "/responses",
     )
     assert list(found.request.messages) == [Message("system", "Be brief."), Message("user", "hi")]
     assert (found.model, found.stream, found.request.settings) == (None, False, {})
@@ -118,10 +138,19 @@ def test_a_text_and_instructions_are_a_conversation():
 def test_several_items_of_one_answer_are_one_message():
     """L3: reasoning between calls belongs to them."""
     second = {**ENCRYPTED, "id": "rs_1", "summary": []}
-    items = [{"type": "message", "role": "user", "content": "hi"}, ENCRYPTED, KEPT["openai_responses"]["output"][2], second]
+    items = [
+        {"type": "message", "role": "user", "content": "hi"},
+        ENCRYPTED,
+        KEPT["openai_responses"]["output"][2],
+        second,
+    ]
     items += [{"type": "function_call", "name": "add", "arguments": "{}", "call_id": "call_2"}]
     user, said = receive({"input": items}, "/responses").request.messages
-    assert (user.text, [call.id for call in said.tool_calls], said.reasoning) == ("hi", ["call_1", "call_2"], "hm")
+    assert (user.text, [call.id for call in said.tool_calls], said.reasoning) == (
+        "hi",
+        ["call_1", "call_2"],
+        "hm",
+    )
     assert sent(Request(Messages([user, said])))["input"] == items
 
 
@@ -155,10 +184,22 @@ def test_what_cannot_be_answered_is_refused_with_its_place(body, words):
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
-FIELDS = ["role", "content", "type", "call_id", "output", "name", "arguments", "summary", "encrypted_content"]
+FIELDS = [
+    "role",
+    "content",
+    "type",
+    "call_id",
+    "output",
+    "name",
+    "arguments",
+    "summary",
+    "encrypted_content",
+]
 ITEM = st.fixed_dictionaries(
     {"type": st.sampled_from(["message", "reasoning", "function_call", "function_call_output"]) | JSON},
     optional={**dict.fromkeys(FIELDS[3:], JSON), "role": st.sampled_from(["user", "assistant", "system"]) | JSON,
@@ -166,7 +207,18 @@ ITEM = st.fixed_dictionaries(
                                                                optional=dict.fromkeys(["text", "image_url", "file_data"], JSON)), max_size=2)},
 )  # fmt: skip
 ASKED = st.dictionaries(
-    st.sampled_from(["tools", "tool_choice", "text", "reasoning", "instructions", "temperature", "parallel_tool_calls"]), JSON
+    st.sampled_from(
+        [
+            "tools",
+            "tool_choice",
+            "text",
+            "reasoning",
+            "instructions",
+            "temperature",
+            "parallel_tool_calls",
+        ],
+    ),
+    JSON,
 )
 
 
@@ -188,7 +240,8 @@ CALLS = st.lists(
         name=SAFE,
         args=st.dictionaries(NAMES, JSON, max_size=3),
         id=SAFE,
-        fault=st.none() | st.builds(CallFault, st.just("invalid_tool_call_arguments"), NAMES, st.just("{half")),
+        fault=st.none()
+        | st.builds(CallFault, st.just("invalid_tool_call_arguments"), NAMES, st.just("{half")),
     ).map(lambda call: call if call.fault is None else call.model_copy(update={"args": {}})),
     min_size=1,
     max_size=3,
@@ -199,10 +252,17 @@ CALLS = st.lists(
 def test_any_calls_survive_the_way_to_a_server_and_back(calls):
     """E13, E40, L3."""
     dumped = ToolCalls.model_validate(json.loads(ToolCalls(tool_calls=calls).model_dump_json()))
-    [message] = receive(sent(Request(Messages([Message("assistant", "", tuple(dumped.tool_calls))]))), "/responses").request.messages
-    assert [(each.name, each.args, each.id) for each in message.tool_calls] == [(each.name, each.args, each.id) for each in calls]
+    [message] = receive(
+        sent(Request(Messages([Message("assistant", "", tuple(dumped.tool_calls))]))),
+        "/responses",
+    ).request.messages
+    assert [(each.name, each.args, each.id) for each in message.tool_calls] == [
+        (each.name, each.args, each.id) for each in calls
+    ]
     faults = [(each.fault.code, each.fault.raw) if each.fault else None for each in calls]
-    assert [(each.fault.code, each.fault.raw) if each.fault else None for each in message.tool_calls] == faults
+    assert [
+        (each.fault.code, each.fault.raw) if each.fault else None for each in message.tool_calls
+    ] == faults
 
 
 # -- answers ----------------------------------------------------------------------------------------------------
@@ -212,8 +272,23 @@ ANSWERS = {
     "empty_text": Response("", finish_reason="stop", usage=Usage(calls=1), model="m"),
     "text": Response("hi \ud800", finish_reason="length", usage=Usage(1, 2, 1, 1), model="m"),
     "own_word": Response("hi", finish_reason="steered", usage=Usage(1, 2, 1, 1), model="m"),
-    "calls": Response(None, (CALL, ToolCall(name="b", id="2")), "hm", "tool_calls", usage=Usage(1, 2, 1, 1), model="m"),
-    "all": Response("let me add", (CALL,), "hm", "tool_calls", usage=Usage(1, 2, 1, 1), model="m", extra=KEPT),
+    "calls": Response(
+        None,
+        (CALL, ToolCall(name="b", id="2")),
+        "hm",
+        "tool_calls",
+        usage=Usage(1, 2, 1, 1),
+        model="m",
+    ),
+    "all": Response(
+        "let me add",
+        (CALL,),
+        "hm",
+        "tool_calls",
+        usage=Usage(1, 2, 1, 1),
+        model="m",
+        extra=KEPT,
+    ),
     "refusal": Response(None, refusal="no", finish_reason="stop", usage=Usage(calls=1), model="m"),
 }
 
@@ -230,36 +305,71 @@ def test_what_is_written_is_read_again(response):
     """L3, L9, E19-E28."""
     assert read(json_bytes(answer(response, model="m"))) == response
     assert streamed(response)[1] == response
-    assert streamed(Delta("", response.reasoning or ""), *[Delta(each) for each in response.text or ""], response)[1] == response
+    assert (
+        streamed(
+            Delta("", response.reasoning or ""),
+            *[Delta(each) for each in response.text or ""],
+            response,
+        )[1]
+        == response
+    )
 
 
-@given(st.text(max_size=30) | st.none(), st.text(min_size=1, max_size=10) | st.none(), CALLS | st.just([]), st.booleans(), st.randoms())
+@given(
+    st.text(max_size=30) | st.none(),
+    st.text(min_size=1, max_size=10) | st.none(),
+    CALLS | st.just([]),
+    st.booleans(),
+    st.randoms(),
+)
 def test_any_answer_is_read_as_it_was_written(text, reasoning, calls, is_refused, random):
     """L3, L9: whole and streamed, in any order of the pieces."""
     calls = [call for call in calls if call.fault is None]
     reason = "tool_calls" if calls else "stop"
-    response = Response(text, tuple(calls), reasoning, reason, "no" if is_refused else None, Usage(3, 2, 1, 1), "m")
+    response = Response(
+        text,
+        tuple(calls),
+        reasoning,
+        reason,
+        "no" if is_refused else None,
+        Usage(3, 2, 1, 1),
+        "m",
+    )
     assert read(answer(response, model="m")) == response
     pieces = [*(Delta(each) for each in text or ""), *(Delta("", each) for each in reasoning or "")]
     random.shuffle(pieces)
     deltas, found = streamed(*pieces, response)
     assert [delta for delta in deltas if delta.call is None] == pieces
-    assert ["".join(each.call.arguments for each in deltas if each.call and each.call.index == i) for i in range(len(calls))] == [
-        call.arguments_text for call in calls
-    ]
+    assert [
+        "".join(each.call.arguments for each in deltas if each.call and each.call.index == i)
+        for i in range(len(calls))
+    ] == [call.arguments_text for call in calls]
     assert found == response
 
 
 def test_the_events_of_a_stream_are_numbered_and_end_with_the_whole():
     """L9: real clients keep count, and compare each item with the one they saw begin."""
-    made = [json.loads(each.partition(b"data: ")[2]) for each in events([Delta("a"), Delta("", "t"), ANSWERS["all"]], model="m")]
+    made = [
+        json.loads(each.partition(b"data: ")[2])
+        for each in events([Delta("a"), Delta("", "t"), ANSWERS["all"]], model="m")
+    ]
     assert [each["sequence_number"] for each in made] == list(range(len(made)))
     assert [each["type"] for each in made[:2]] == ["response.created", "response.in_progress"]
     assert made[-1]["type"] == "response.completed"
-    ends = {each["output_index"]: each["item"] for each in made if each["type"] == "response.output_item.done"}
-    begun = {each["output_index"]: each["item"] for each in made if each["type"] == "response.output_item.added"}
+    ends = {
+        each["output_index"]: each["item"]
+        for each in made
+        if each["type"] == "response.output_item.done"
+    }
+    begun = {
+        each["output_index"]: each["item"]
+        for each in made
+        if each["type"] == "response.output_item.added"
+    }
     assert [*ends.values()] == made[-1]["response"]["output"]
-    assert {place: (item["type"], item["id"]) for place, item in begun.items()} == {k: (v["type"], v["id"]) for k, v in ends.items()}
+    assert {place: (item["type"], item["id"]) for place, item in begun.items()} == {
+        k: (v["type"], v["id"]) for k, v in ends.items()
+    }
     assert [item["type"] for item in ends.values()] == ["message", "reasoning", "function_call"]
 
 
@@ -268,8 +378,13 @@ def test_reasoning_has_the_same_id_whole_and_in_every_event():
     thought = {"openai_responses": {"output": [{**ENCRYPTED, "id": "rs_of_another_server"}]}}
     response = Response("a", reasoning="hm", finish_reason="stop", extra=thought)
     [whole, _] = answer(response, model="m")["output"]
-    made = [json.loads(each.partition(b"data: ")[2]) for each in events([Delta("", "hm"), response], model="m")]
-    ids = {each.get("item_id") or each["item"]["id"] for each in made if each.get("output_index") == 0}
+    made = [
+        json.loads(each.partition(b"data: ")[2])
+        for each in events([Delta("", "hm"), response], model="m")
+    ]
+    ids = {
+        each.get("item_id") or each["item"]["id"] for each in made if each.get("output_index") == 0
+    }
     assert ids == {whole["id"]}
 
 
@@ -291,7 +406,15 @@ def test_nothing_is_said_before_the_model_answers():
 
 
 @pytest.mark.parametrize(
-    "kind", [RateLimitError, UnavailableError, AuthenticationError, ContextOverflowError, RefusalError, BadRequestError]
+    "kind",
+    [
+        RateLimitError,
+        UnavailableError,
+        AuthenticationError,
+        ContextOverflowError,
+        RefusalError,
+        BadRequestError,
+    ],
 )
 def test_an_error_that_was_sent_is_the_same_error_again(kind):
     """L4, L9."""
@@ -301,7 +424,10 @@ def test_an_error_that_was_sent_is_the_same_error_again(kind):
     assert "said" in str(error)
 
 
-@pytest.mark.parametrize("kind", [RateLimitError, UnavailableError, ContextOverflowError, RefusalError, BadRequestError])
+@pytest.mark.parametrize(
+    "kind",
+    [RateLimitError, UnavailableError, ContextOverflowError, RefusalError, BadRequestError],
+)
 def test_an_error_in_a_stream_is_the_same_error_again(kind):
     """L4, L9."""
     with pytest.raises(kind, match="said") as caught:
@@ -340,7 +466,10 @@ def test_a_served_model_answers_as_it_does_itself(ask, name):
     with serve(ScriptedLM(by=lambda request: ANSWERS[name])) as served:
         assert ask(served.lm(model="m", wire="openai_responses")) == ANSWERS[name]
         [body] = served.requests
-    assert (body["input"], body["tools"][0]["name"]) == ([{"type": "message", "role": "user", "content": "add"}], "add")
+    assert (body["input"], body["tools"][0]["name"]) == (
+        [{"type": "message", "role": "user", "content": "add"}],
+        "add",
+    )
 
 
 class Adder(BaseLM):
@@ -353,10 +482,22 @@ class Adder(BaseLM):
         self.seen.append(request.messages)
         turn = sum(1 for message in request.messages if message.role == "assistant")
         name = "add" if turn < 2 else "finish"
-        args = [{"a": turn, "b": k} for k in range(2 if turn == 0 else 1)] if turn < 2 else [{"answer": 7}]
-        calls = tuple(ToolCall(name=name, args=each, id=f"call_{turn}_{k}") for k, each in enumerate(args))
+        args = (
+            [{"a": turn, "b": k} for k in range(2 if turn == 0 else 1)]
+            if turn < 2
+            else [{"answer": 7}]
+        )
+        calls = tuple(
+            ToolCall(name=name, args=each, id=f"call_{turn}_{k}") for k, each in enumerate(args)
+        )
         thought = {**ENCRYPTED, "encrypted_content": f"gAAA{turn}"}
-        return Response(f"turn {turn}", calls, "hm", "tool_calls", extra={"openai_responses": {"output": [thought]}})
+        return Response(
+            f"turn {turn}",
+            calls,
+            "hm",
+            "tool_calls",
+            extra={"openai_responses": {"output": [thought]}},
+        )
 
 
 def add(a: int, b: int):
@@ -369,7 +510,11 @@ def looped(wire: str, driver: str):
     with serve(model) as served:
         program = ReAct("question -> answer: int", [Tool(add)], native=True)
         lm = served.lm(wire=wire)
-        prediction = program(question="?", lm=lm) if driver == "sync" else asyncio.run(program.acall(question="?", lm=lm))
+        prediction = (
+            program(question="?", lm=lm)
+            if driver == "sync"
+            else asyncio.run(program.acall(question="?", lm=lm))
+        )
         return prediction, served.bodies, model.seen
 
 
@@ -381,9 +526,23 @@ def test_a_run_is_the_same_as_over_chat_completions(driver):
     assert prediction == other
     assert dict(prediction.trajectory) == dict(other.trajectory)
     assert prediction.answer == 7
-    assert all(later.startswith(earlier.removesuffix(b"]}") + b",") for earlier, later in pairwise(bodies))
-    assert [message.role for message in seen[-1]] == ["system", "user", "assistant", "tool", "tool", "assistant", "tool"]
-    kept = [message.extra["openai_responses"]["output"][0]["encrypted_content"] for message in seen[-1] if message.role == "assistant"]
+    assert all(
+        later.startswith(earlier.removesuffix(b"]}") + b",") for earlier, later in pairwise(bodies)
+    )
+    assert [message.role for message in seen[-1]] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "assistant",
+        "tool",
+    ]
+    kept = [
+        message.extra["openai_responses"]["output"][0]["encrypted_content"]
+        for message in seen[-1]
+        if message.role == "assistant"
+    ]
     assert kept == ["gAAA0", "gAAA1"]
 
 
@@ -410,14 +569,21 @@ def test_a_status_is_an_error_of_the_house(ask, act, kind, status, words):
     with raw_server(act) as server, pytest.raises(kind, match=words) as caught:
         ask(LM(server.base_url, model="m", wire="openai_responses", max_retries=0))
     assert type(caught.value) is kind
-    assert (caught.value.provider, caught.value.status, caught.value.request_id) == (server.base_url.split("/")[2], status, "req_1")
+    assert (caught.value.provider, caught.value.status, caught.value.request_id) == (
+        server.base_url.split("/")[2],
+        status,
+        "req_1",
+    )
     assert caught.value.retry_after_s == (7.0 if status == 429 else None)
 
 
 @ways
 def test_a_page_in_place_of_an_answer_is_a_bad_request(ask):
     """L4."""
-    with raw_server(reply("<html>Welcome", content_type="text/html")) as server, pytest.raises(BadRequestError, match="base URL"):
+    with (
+        raw_server(reply("<html>Welcome", content_type="text/html")) as server,
+        pytest.raises(BadRequestError, match="base URL"),
+    ):
         ask(LM(server.base_url, model="m", wire="openai_responses"))
 
 
@@ -434,13 +600,18 @@ def test_a_stream_that_breaks_off_is_unavailable(finish):
     first, *_ = events([Response("x")], model="m")
     act = begin(first, *([end] if finish else [lambda connection: connection.close()]))
     with raw_server(act) as server, pytest.raises(UnavailableError):
-        list(LM(server.base_url, model="m", wire="openai_responses", max_retries=0).stream(QUESTION))
+        list(
+            LM(server.base_url, model="m", wire="openai_responses", max_retries=0).stream(QUESTION),
+        )
 
 
 @ways
 def test_a_served_model_that_fails_is_the_same_error(ask):
     """L4, L9."""
-    with serve(ScriptedLM([RateLimitError("slow"), ScriptError("x")])) as served, pytest.raises(RateLimitError, match="slow"):
+    with (
+        serve(ScriptedLM([RateLimitError("slow"), ScriptError("x")])) as served,
+        pytest.raises(RateLimitError, match="slow"),
+    ):
         ask(served.lm(wire="openai_responses", max_retries=0))
 
 

@@ -19,9 +19,9 @@ from ferrule.errors import (
 )
 from ferrule.models.wires.openai_responses.codec import read
 from ferrule.models.wires.openai_responses.stream import Assembly
+from ferrule.record import replace
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.conversation.exchange import CallPiece, Delta, Response, Usage
-from ferrule.values.record import replace
 
 
 def sent(*events: dict | str, newline: str = "\n") -> bytes:
@@ -43,11 +43,22 @@ def assembled(*pieces: bytes) -> tuple[list[Delta], Response]:
 
 
 def ev(kind: str, index: int | None = None, **fields) -> dict:
-    return {"type": f"response.{kind}", **({} if index is None else {"output_index": index}), **fields}
+    return {
+        "type": f"response.{kind}",
+        **({} if index is None else {"output_index": index}),
+        **fields,
+    }
 
 
 def call(index: int, name: str, arguments: str = "", **fields) -> dict:
-    return {"type": "function_call", "id": f"fc_{index}", "call_id": f"call_{index}", "name": name, "arguments": arguments, **fields}
+    return {
+        "type": "function_call",
+        "id": f"fc_{index}",
+        "call_id": f"call_{index}",
+        "name": name,
+        "arguments": arguments,
+        **fields,
+    }
 
 
 THOUGHT = {
@@ -70,7 +81,13 @@ BODY = {**HEAD, "status": "completed", "output": [THOUGHT, SPOKEN, *CALLS], "usa
 BEGINNING = [ev("created", response=HEAD), ev("in_progress", response=HEAD), {"type": "keepalive"}]
 THINKING = [
     ev("output_item.added", 0, item={**THOUGHT, "summary": [], "encrypted_content": None}),
-    ev("reasoning_summary_part.added", 0, item_id="rs_0", summary_index=0, part={"type": "summary_text", "text": ""}),
+    ev(
+        "reasoning_summary_part.added",
+        0,
+        item_id="rs_0",
+        summary_index=0,
+        part={"type": "summary_text", "text": ""},
+    ),
     ev("reasoning_summary_text.delta", 0, item_id="rs_0", summary_index=0, delta="Hm, "),
     ev("reasoning_summary_text.done", 0, item_id="rs_0", summary_index=0, text="Hm, "),
     ev("reasoning_summary_text.delta", 0, item_id="rs_0", summary_index=1, delta="so."),
@@ -78,7 +95,13 @@ THINKING = [
 ]
 SPEAKING = [
     ev("output_item.added", 1, item={**SPOKEN, "content": [], "status": "in_progress"}),
-    ev("content_part.added", 1, item_id="msg_1", content_index=0, part={"type": "output_text", "text": ""}),
+    ev(
+        "content_part.added",
+        1,
+        item_id="msg_1",
+        content_index=0,
+        part={"type": "output_text", "text": ""},
+    ),
     ev("output_text.delta", 1, item_id="msg_1", content_index=0, delta="Hellö ", obfuscation="xyz"),
     ev("output_text.delta", 1, item_id="msg_1", content_index=0, delta="wörld 🌍"),
     ev("output_text.done", 1, item_id="msg_1", content_index=0, text="Hellö wörld 🌍"),
@@ -110,14 +133,21 @@ def test_a_stream_gives_deltas_and_the_whole():
     told = [Delta("", "Hm, "), Delta("", "\n\nso."), Delta("Hellö "), Delta("wörld 🌍")]
     assert deltas == [*told, *[Delta(call=each) for each in calls]]
     assert response == WHOLE
-    assert (response.text, response.reasoning) == ("".join(each.text for each in deltas), "".join(each.reasoning for each in deltas))
+    assert (response.text, response.reasoning) == (
+        "".join(each.text for each in deltas),
+        "".join(each.reasoning for each in deltas),
+    )
     assert response.usage == Usage(5, 7, 3, 1)
 
 
 @pytest.mark.parametrize("ending", ["output_left_out", "done_in_its_stead"])
 def test_items_are_put_together_where_the_last_event_does_not_carry_them(ending):
     """E30: interleaved calls, pieces of arguments, the whole item in its last event or not at all."""
-    last = ev("completed", response={**BODY, "output": []}) if ending == "output_left_out" else "data: [DONE]"
+    last = (
+        ev("completed", response={**BODY, "output": []})
+        if ending == "output_left_out"
+        else "data: [DONE]"
+    )
     _, response = assembled(sent(*BEGINNING, *THINKING, *SPEAKING, *CALLING, last))
     assert replace(response, usage=WHOLE.usage) == replace(WHOLE, extra=response.extra)
     kept = response.extra["openai_responses"]["output"]
@@ -125,10 +155,18 @@ def test_items_are_put_together_where_the_last_event_does_not_carry_them(ending)
     assert [item["arguments"] for item in kept[2:]] == [item["arguments"] for item in CALLS]
 
 
-@given(st.lists(st.integers(0, len(FULL)), max_size=12), st.sampled_from(["\n", "\r\n", "\r"]), st.booleans())
+@given(
+    st.lists(st.integers(0, len(FULL)), max_size=12),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+    st.booleans(),
+)
 def test_it_does_not_matter_where_the_bytes_are_cut(cuts, newline, is_left_out):
     """L3."""
-    last = ev("completed", response={**BODY, "output": []}) if is_left_out else ev("completed", response=BODY)
+    last = (
+        ev("completed", response={**BODY, "output": []})
+        if is_left_out
+        else ev("completed", response=BODY)
+    )
     events = [
         *BEGINNING,
         *THINKING,
@@ -163,12 +201,18 @@ def test_pieces_without_an_index_belong_to_the_item_of_their_id():
         ev("function_call_arguments.delta", item_id="fc_0", delta="1}"),
     ]
     _, response = assembled(sent(*events, END))
-    assert response.tool_calls == (ToolCall(name="one", args={"x": 1}, id="call_0"), ToolCall(name="two", id="call_1"))
+    assert response.tool_calls == (
+        ToolCall(name="one", args={"x": 1}, id="call_0"),
+        ToolCall(name="two", id="call_1"),
+    )
 
 
 def test_arguments_that_come_only_at_the_end_are_taken():
     """Ours: servers that send no pieces."""
-    events = [ev("output_item.added", 0, item=call(0, "one")), ev("function_call_arguments.done", 0, arguments='{"x":1}')]
+    events = [
+        ev("output_item.added", 0, item=call(0, "one")),
+        ev("function_call_arguments.done", 0, arguments='{"x":1}'),
+    ]
     assert [each.args for each in assembled(sent(*events, END))[1].tool_calls] == [{"x": 1}]
 
 
@@ -176,13 +220,18 @@ def test_text_that_comes_only_at_the_end_of_its_part_is_told():
     """Ours: servers that send no pieces, or not all of them."""
     deltas, response = assembled(sent(ev("output_text.done", 0, text="all"), END))
     assert (deltas, response.text) == ([Delta("all")], "all")
-    deltas, response = assembled(sent(ev("output_text.delta", 0, delta="a"), ev("output_text.done", 0, text="all"), END))
+    deltas, response = assembled(
+        sent(ev("output_text.delta", 0, delta="a"), ev("output_text.done", 0, text="all"), END),
+    )
     assert (deltas, response.text) == ([Delta("a"), Delta("ll")], "all")
 
 
 def test_parts_of_a_message_come_in_the_order_of_their_indexes():
     """L3."""
-    events = [ev("output_text.delta", 0, content_index=k, delta=text) for k, text in ((1, "b"), (0, "a"), (1, "c"))]
+    events = [
+        ev("output_text.delta", 0, content_index=k, delta=text)
+        for k, text in ((1, "b"), (0, "a"), (1, "c"))
+    ]
     refused = [ev("refusal.delta", 1, content_index=0, delta=text) for text in ("I ", "won't")]
     _, response = assembled(sent(*events, *refused, END))
     assert (response.text, response.refusal) == ("abc", "I won't")
@@ -190,8 +239,12 @@ def test_parts_of_a_message_come_in_the_order_of_their_indexes():
 
 def test_thoughts_of_open_models_are_told():
     """L3: vLLM and others send the reasoning itself."""
-    events = [ev("reasoning_text.delta", 0, content_index=0, delta=text) for text in ("Think", " hard.")]
-    deltas, response = assembled(sent(*events, ev("output_text.delta", 1, content_index=0, delta="42"), END))
+    events = [
+        ev("reasoning_text.delta", 0, content_index=0, delta=text) for text in ("Think", " hard.")
+    ]
+    deltas, response = assembled(
+        sent(*events, ev("output_text.delta", 1, content_index=0, delta="42"), END),
+    )
     assert deltas == [Delta("", "Think"), Delta("", " hard."), Delta("42")]
     assert (response.reasoning, response.text) == ("Think hard.", "42")
 
@@ -199,7 +252,13 @@ def test_thoughts_of_open_models_are_told():
 def test_a_cut_off_answer_says_so():
     """L2."""
     last = ev(
-        "incomplete", response={**BODY, "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}, "output": [SPOKEN]}
+        "incomplete",
+        response={
+            **BODY,
+            "status": "incomplete",
+            "incomplete_details": {"reason": "max_output_tokens"},
+            "output": [SPOKEN],
+        },
     )
     assert assembled(sent(*SPEAKING, last))[1].finish_reason == "length"
 
@@ -223,16 +282,66 @@ def test_a_last_event_without_its_empty_line_counts():
         (sent("data: [DONE]"), MissingContentError),
         (sent(*BEGINNING, ev("completed", response={**BODY, "output": []})), MissingContentError),
         (sent("data: {half"), UnavailableError),
-        (sent(*BEGINNING, {"type": "error", "code": "rate_limit_exceeded", "message": "x", "param": None}), RateLimitError),
         (
-            sent({"type": "error", "error": {"type": "invalid_request_error", "code": "context_length_exceeded", "message": "x"}}),
+            sent(
+                *BEGINNING,
+                {"type": "error", "code": "rate_limit_exceeded", "message": "x", "param": None},
+            ),
+            RateLimitError,
+        ),
+        (
+            sent(
+                {
+                    "type": "error",
+                    "error": {
+                        "type": "invalid_request_error",
+                        "code": "context_length_exceeded",
+                        "message": "x",
+                    },
+                },
+            ),
             ContextOverflowError,
         ),
         (sent({"error": {"message": "x", "code": 500}}), UnavailableError),
-        (sent(ev("failed", response={**HEAD, "status": "failed", "error": {"code": "server_error", "message": "x"}})), UnavailableError),
-        (sent(ev("incomplete", response={"status": "incomplete", "incomplete_details": {"reason": "content_filter"}})), RefusalError),
+        (
+            sent(
+                ev(
+                    "failed",
+                    response={
+                        **HEAD,
+                        "status": "failed",
+                        "error": {"code": "server_error", "message": "x"},
+                    },
+                ),
+            ),
+            UnavailableError,
+        ),
+        (
+            sent(
+                ev(
+                    "incomplete",
+                    response={
+                        "status": "incomplete",
+                        "incomplete_details": {"reason": "content_filter"},
+                    },
+                ),
+            ),
+            RefusalError,
+        ),
     ],
-    ids=["nothing", "begun", "broken_off", "only_done", "empty", "half_json", "error", "inner_error", "gateway", "failed", "filtered"],
+    ids=[
+        "nothing",
+        "begun",
+        "broken_off",
+        "only_done",
+        "empty",
+        "half_json",
+        "error",
+        "inner_error",
+        "gateway",
+        "failed",
+        "filtered",
+    ],
 )
 def test_a_stream_that_is_no_answer_is_an_error(body, kind):
     """L4."""
@@ -246,20 +355,48 @@ JSON = st.recursive(
     lambda x: st.lists(x, max_size=2) | st.dictionaries(st.text(max_size=3), x, max_size=2),
 )
 KINDS = [
-    *("created", "completed", "incomplete", "failed", "output_item.added", "output_item.done", "output_text.delta", "output_text.done"),
-    *("refusal.delta", "reasoning_text.delta", "reasoning_summary_text.delta", "function_call_arguments.delta", "content_part.added"),
+    *(
+        "created",
+        "completed",
+        "incomplete",
+        "failed",
+        "output_item.added",
+        "output_item.done",
+        "output_text.delta",
+        "output_text.done",
+    ),
+    *(
+        "refusal.delta",
+        "reasoning_text.delta",
+        "reasoning_summary_text.delta",
+        "function_call_arguments.delta",
+        "content_part.added",
+    ),
     *("function_call_arguments.done", "refusal.done", "unheard_of.delta"),
 ]
 EVENT = st.fixed_dictionaries(
     {"type": st.sampled_from([f"response.{kind}" for kind in KINDS]) | JSON},
     optional=dict.fromkeys(
-        ["output_index", "item_id", "content_index", "summary_index", "delta", "text", "refusal", "arguments", "item", "response", "part"],
+        [
+            "output_index",
+            "item_id",
+            "content_index",
+            "summary_index",
+            "delta",
+            "text",
+            "refusal",
+            "arguments",
+            "item",
+            "response",
+            "part",
+        ],
         JSON,
     )
     | {
         "item": st.fixed_dictionaries(
-            {"type": JSON | st.sampled_from(["message", "function_call"])}, optional={"content": JSON, "id": JSON}
-        )
+            {"type": JSON | st.sampled_from(["message", "function_call"])},
+            optional={"content": JSON, "id": JSON},
+        ),
     },
 )
 

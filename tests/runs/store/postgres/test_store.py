@@ -54,10 +54,17 @@ def until(is_so: Callable[[], Any]) -> None:
 # -- connections that break --------------------------------------------------------------------------------------------------------
 
 
-def test_an_append_is_one_round_trip(postgres: PostgresServer, proxy: CuttingProxy, schema: str, opened: Any) -> None:
+def test_an_append_is_one_round_trip(
+    postgres: PostgresServer,
+    proxy: CuttingProxy,
+    schema: str,
+    opened: Any,
+) -> None:
     """Q2: fence, number, entry and decision are one statement."""
     store = opened(postgres.dsn_at(proxy.port), schema=schema)
-    store._presence._beat_or_drop = lambda: None  # before its thread begins: a beat under way would be counted
+    store._presence._beat_or_drop = lambda: (
+        None
+    )  # before its thread begins: a beat under way would be counted
     lease = store.create("r", program="P", head=HEAD)
     before = proxy.requests
     for k in range(4):
@@ -67,7 +74,7 @@ def test_an_append_is_one_round_trip(postgres: PostgresServer, proxy: CuttingPro
 
 
 def test_a_run_is_read_taken_and_released_in_few_round_trips(
-    postgres: PostgresServer, proxy: CuttingProxy, schema: str, opened: Any
+    postgres: PostgresServer, proxy: CuttingProxy, schema: str, opened: Any,
 ) -> None:  # fmt: skip
     """What reads is one statement. What writes is one between BEGIN and COMMIT; a lease locks the run and reads it before."""
     store = opened(postgres.dsn_at(proxy.port), schema=schema)
@@ -85,12 +92,18 @@ def test_a_run_is_read_taken_and_released_in_few_round_trips(
     assert [requests(each) for each in reads] == [1, 1, 1, 1]
     taken: list[Any] = []
     assert requests(lambda: taken.append(store.take("r", after=0))) == 5
-    assert requests(lambda: store.append(taken[0].lease, "next")) == 1  # its number is known from the lease
+    assert (
+        requests(lambda: store.append(taken[0].lease, "next")) == 1
+    )  # its number is known from the lease
     assert requests(lambda: store.release(taken[0].lease, status="done", head=HEAD)) == 3
     assert store.load("r").entries == ["entry", "next"]
 
 
-def test_an_entry_that_is_not_awaited_to_its_end_does_not_hold_up_the_next(postgres: PostgresServer, schema: str, opened: Any) -> None:
+def test_an_entry_that_is_not_awaited_to_its_end_does_not_hold_up_the_next(
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+) -> None:
     """Entries of a run are written in the order in which they were given, so each must be written."""
     store = opened(postgres.dsn, schema=schema)
     lease = store.create("r", program="P", head=HEAD)
@@ -107,7 +120,10 @@ def test_an_entry_that_is_not_awaited_to_its_end_does_not_hold_up_the_next(postg
 
 
 def test_a_lease_makes_no_heartbeat_while_others_know_this_process(
-    postgres: PostgresServer, schema: str, opened: Any, monkeypatch: pytest.MonkeyPatch
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Q9: it beats every two seconds. To wake it for each run cost a commit and two switches of threads."""
     store = opened(postgres.dsn, schema=schema)
@@ -121,7 +137,11 @@ def test_a_lease_makes_no_heartbeat_while_others_know_this_process(
 
 @pytest.mark.parametrize("what", ["cuts_answers", "cuts_requests"])
 def test_an_append_whose_connection_broke_is_there_once(
-    postgres: PostgresServer, proxy: CuttingProxy, schema: str, opened: Any, what: str
+    postgres: PostgresServer,
+    proxy: CuttingProxy,
+    schema: str,
+    opened: Any,
+    what: str,
 ) -> None:
     """Q3: whether the server wrote it or not."""
     store = opened(postgres.dsn_at(proxy.port), schema=schema)
@@ -136,11 +156,17 @@ def test_an_append_whose_connection_broke_is_there_once(
 
 
 def test_no_entry_is_lost_or_doubled_while_connections_are_cut_at_random(
-    postgres: PostgresServer, proxy: CuttingProxy, schema: str, opened: Any
+    postgres: PostgresServer,
+    proxy: CuttingProxy,
+    schema: str,
+    opened: Any,
 ) -> None:
     """Q3: four threads, one run each, and one that they share."""
     store, chance = opened(postgres.dsn_at(proxy.port), schema=schema), random.Random(5)
-    shared, leases = store.create("shared", program="P", head=HEAD), [store.create(f"r{k}", program="P", head=HEAD) for k in range(4)]
+    shared, leases = (
+        store.create("shared", program="P", head=HEAD),
+        [store.create(f"r{k}", program="P", head=HEAD) for k in range(4)],
+    )
     over, written, cuts = threading.Event(), [0] * 4, []
 
     def cut() -> None:
@@ -168,11 +194,17 @@ def test_no_entry_is_lost_or_doubled_while_connections_are_cut_at_random(
     assert cuts
     assert [store.load(f"r{k}").entries for k in range(4)] == [[str(at) for at in range(40)]] * 4
     found = store.load("shared").entries
-    assert [[each for each in found if each.startswith(f"{k} ")] for k in range(4)] == [[f"{k} {at}" for at in range(40)] for k in range(4)]
+    assert [[each for each in found if each.startswith(f"{k} ")] for k in range(4)] == [
+        [f"{k} {at}" for at in range(40)] for k in range(4)
+    ]
     assert len(found) == 160
 
 
-def test_a_request_that_arrives_late_writes_nothing_a_second_time(postgres: PostgresServer, schema: str, opened: Any) -> None:
+def test_a_request_that_arrives_late_writes_nothing_a_second_time(
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+) -> None:
     """Q3: of a connection that was given up, after its entry was written by another."""
     store = opened(postgres.dsn, schema=schema)
     lease = store.create("r", program="P", head=HEAD)
@@ -184,7 +216,10 @@ def test_a_request_that_arrives_late_writes_nothing_a_second_time(postgres: Post
 
 
 def test_a_commit_whose_answer_is_lost_counts_as_what_it_was(
-    postgres: PostgresServer, proxy: CuttingProxy, schema: str, opened: Any
+    postgres: PostgresServer,
+    proxy: CuttingProxy,
+    schema: str,
+    opened: Any,
 ) -> None:
     """Q3: Postgres is asked whether it was committed; a tool's transaction is not done again."""
     store = opened(postgres.dsn_at(proxy.port), schema=schema)
@@ -224,7 +259,12 @@ def test_a_commit_whose_answer_is_lost_counts_as_what_it_was(
     assert store.load("r").entries == ["none 0", "answer 1", "after"]
 
 
-def test_a_commit_of_which_nothing_is_known_is_said_so(postgres: PostgresServer, proxy: CuttingProxy, schema: str, opened: Any) -> None:
+def test_a_commit_of_which_nothing_is_known_is_said_so(
+    postgres: PostgresServer,
+    proxy: CuttingProxy,
+    schema: str,
+    opened: Any,
+) -> None:
     """Q3: its answer was lost, and Postgres stays away."""
     store = opened(postgres.dsn_at(proxy.port), schema=schema, lease_s=1.0)
     store.setup()
@@ -233,13 +273,22 @@ def test_a_commit_of_which_nothing_is_known_is_said_so(postgres: PostgresServer,
         db.execute(f"CREATE TABLE {schema}.there (n int)")
         proxy.is_down, proxy.cuts_answers = True, 1
 
-    with pytest.raises(StoreError, match=r"broke in a commit\. It is not known whether the commit was made\."):
+    with pytest.raises(
+        StoreError,
+        match=r"broke in a commit\. It is not known whether the commit was made\.",
+    ):
         store.transaction(work)
     proxy.is_down = False
-    assert store.transaction(lambda db: db.execute(f"SELECT count(*) FROM {schema}.there").fetchone()) == (0,)  # it was
+    assert store.transaction(
+        lambda db: db.execute(f"SELECT count(*) FROM {schema}.there").fetchone(),
+    ) == (0,)  # it was
 
 
-def test_what_a_tool_does_with_the_store_belongs_to_its_transaction(postgres: PostgresServer, schema: str, opened: Any) -> None:
+def test_what_a_tool_does_with_the_store_belongs_to_its_transaction(
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+) -> None:
     """R6: it reads what it wrote, and all is undone together."""
     store = opened(postgres.dsn, schema=schema)
     lease = store.create("r", program="P", head=HEAD)
@@ -248,27 +297,45 @@ def test_what_a_tool_does_with_the_store_belongs_to_its_transaction(postgres: Po
     def work(db: Any) -> None:
         store.append(lease, "x")
         store.note(lease, HEAD.replace("[]", "[1]", 1))
-        store.transact(lease, lambda inner: inner.execute(f"CREATE TABLE {schema}.inner_one (n int)"))
+        store.transact(
+            lease,
+            lambda inner: inner.execute(f"CREATE TABLE {schema}.inner_one (n int)"),
+        )
         found = store.load("r")
-        seen.append((found.entries, found.head == HEAD, db.execute(f"SELECT * FROM {schema}.inner_one").fetchall()))
+        seen.append(
+            (
+                found.entries,
+                found.head == HEAD,
+                db.execute(f"SELECT * FROM {schema}.inner_one").fetchall(),
+            ),
+        )
         raise ValueError
 
     with pytest.raises(ValueError, match=r"^$"):
         store.transact(lease, work)
     assert seen == [(["x"], False, [])]
     assert (store.load("r").entries, store.load("r").head) == ([], HEAD)
-    assert store.transaction(lambda db: db.execute("SELECT to_regclass(%s)", (f"{schema}.inner_one",)).fetchone()) == (None,)
+    assert store.transaction(
+        lambda db: db.execute("SELECT to_regclass(%s)", (f"{schema}.inner_one",)).fetchone(),
+    ) == (None,)
 
 
 def test_a_connection_that_fails_before_it_is_used_is_closed(
-    postgres: PostgresServer, schema: str, opened: Any, monkeypatch: pytest.MonkeyPatch
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Q6: also in the last question that a new one is asked."""
     import psycopg
 
     made: list[Any] = []
     connect = psycopg.connect
-    monkeypatch.setattr(psycopg, "connect", lambda *given, **options: made.append(connect(*given, **options)) or made[-1])
+    monkeypatch.setattr(
+        psycopg,
+        "connect",
+        lambda *given, **options: made.append(connect(*given, **options)) or made[-1],
+    )
     monkeypatch.setattr("ferrule.runs.store.postgres.server._UPTIME", "SELECT no_such_function()")
     with pytest.raises(StoreError, match="no_such_function"):
         opened(postgres.dsn, schema=schema).list()
@@ -277,7 +344,11 @@ def test_a_connection_that_fails_before_it_is_used_is_closed(
 
 @pytest.mark.parametrize("has_poll", [True, False])
 def test_an_idle_connection_that_ended_is_not_used(
-    postgres: PostgresServer, schema: str, opened: Any, has_poll: bool, monkeypatch: pytest.MonkeyPatch
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+    has_poll: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Q6: a pooler or an administrator may end any. Windows has no `poll`."""
     if not has_poll:
@@ -305,8 +376,11 @@ def test_a_store_has_few_connections(postgres: PostgresServer, schema: str, open
             store.append(lease, str(at))
             seen.append(
                 store.transaction(
-                    lambda db: db.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", (name,)).fetchone()[0]
-                )
+                    lambda db: db.execute(
+                        "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s",
+                        (name,),
+                    ).fetchone()[0],
+                ),
             )
 
     with ThreadPoolExecutor(4) as pool:
@@ -317,9 +391,17 @@ def test_a_store_has_few_connections(postgres: PostgresServer, schema: str, open
 # -- clocks and processes ----------------------------------------------------------------------------------------------------------
 
 
-def test_times_are_those_of_the_server(postgres: PostgresServer, schema: str, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_are_those_of_the_server(
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Q5: a machine whose clock is an hour wrong."""
-    store, other = settled(opened(postgres.dsn, schema=schema)), settled(opened(postgres.dsn, schema=schema, lease_s=29.0))
+    store, other = (
+        settled(opened(postgres.dsn, schema=schema)),
+        settled(opened(postgres.dsn, schema=schema, lease_s=29.0)),
+    )
     real = time.time()
     monkeypatch.setattr(time, "time", lambda: real + 3600)
     lease = store.create("r", program="P", head=HEAD)
@@ -372,7 +454,11 @@ else:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
-def test_the_child_of_a_fork_has_connections_and_a_name_of_its_own(postgres: PostgresServer, schema: str, opened: Any) -> None:
+def test_the_child_of_a_fork_has_connections_and_a_name_of_its_own(
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+) -> None:
     """Q9: it does not write under the leases of its parent, whose connections go on."""
     command = [sys.executable, "-c", FORKS, postgres.dsn, schema, HEAD]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -384,7 +470,10 @@ def test_the_child_of_a_fork_has_connections_and_a_name_of_its_own(postgres: Pos
 
 
 def test_a_fork_that_python_did_not_make_is_noticed(
-    postgres: PostgresServer, schema: str, opened: Any, monkeypatch: pytest.MonkeyPatch
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Q9: by the id of the process, before it uses a connection or its name."""
     import os
@@ -403,7 +492,10 @@ def test_a_fork_that_python_did_not_make_is_noticed(
 
 
 @pytest.fixture
-def process(postgres: PostgresServer, schema: str) -> Iterator[Callable[[float], subprocess.Popen[str]]]:
+def process(
+    postgres: PostgresServer,
+    schema: str,
+) -> Iterator[Callable[[float], subprocess.Popen[str]]]:
     """Another process, which leases the run "r" and appends the lines that it reads."""
     started: list[subprocess.Popen[str]] = []
 
@@ -437,7 +529,10 @@ def taken(store: PostgresStore) -> bool:
 
 
 def test_a_process_that_was_stopped_for_longer_than_its_lease_writes_nothing_any_more(
-    postgres: PostgresServer, schema: str, opened: Any, process: Any
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+    process: Any,
 ) -> None:
     """Q4: its session and its lock are there all the time."""
     store = settled(opened(postgres.dsn, schema=schema))
@@ -449,12 +544,19 @@ def test_a_process_that_was_stopped_for_longer_than_its_lease_writes_nothing_any
     assert store.load("r").entries == ["mine"]
 
 
-def test_a_process_that_was_stopped_for_less_keeps_its_runs(postgres: PostgresServer, schema: str, opened: Any, process: Any) -> None:
+def test_a_process_that_was_stopped_for_less_keeps_its_runs(
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+    process: Any,
+) -> None:
     """Q4."""
     store = settled(opened(postgres.dsn, schema=schema))
     child = process(600.0)
     child.send_signal(signal.SIGSTOP)
-    store.transaction(lambda db: db.execute(f"UPDATE {schema}.owners SET seen_at = seen_at - 60"))  # silent for long, but its lock is held
+    store.transaction(
+        lambda db: db.execute(f"UPDATE {schema}.owners SET seen_at = seen_at - 60"),
+    )  # silent for long, but its lock is held
     assert not taken(store)
     assert not taken(store)
     child.send_signal(signal.SIGCONT)
@@ -462,7 +564,10 @@ def test_a_process_that_was_stopped_for_less_keeps_its_runs(postgres: PostgresSe
 
 
 def test_the_runs_of_a_process_that_was_killed_are_free_before_its_lease_ends(
-    postgres: PostgresServer, schema: str, opened: Any, process: Any
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+    process: Any,
 ) -> None:
     """Q9: its lock is free, and it is silent for five seconds."""
     store = settled(opened(postgres.dsn, schema=schema))
@@ -472,16 +577,27 @@ def test_the_runs_of_a_process_that_was_killed_are_free_before_its_lease_ends(
     assert time.monotonic() - begun < 600
 
 
-def test_two_that_look_at_a_dead_owner_at_once_both_see_it_dead(postgres: PostgresServer, schema: str, opened: Any) -> None:
+def test_two_that_look_at_a_dead_owner_at_once_both_see_it_dead(
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+) -> None:
     """Q9: each would hold an exclusive lock against the other."""
     import psycopg
 
     store = settled(opened(postgres.dsn, schema=schema))
-    values = f"INSERT INTO {schema}.owners VALUES ('dead', 4711, extract(epoch FROM now()) - 20, 600)"
+    values = (
+        f"INSERT INTO {schema}.owners VALUES ('dead', 4711, extract(epoch FROM now()) - 20, 600)"
+    )
     store.transaction(lambda db: db.execute(values))
-    ask = LEASE_ENDS.replace("FROM owners", f"FROM {schema}.owners").replace("name = owner", "name = 'dead'")
+    ask = LEASE_ENDS.replace("FROM owners", f"FROM {schema}.owners").replace(
+        "name = owner",
+        "name = 'dead'",
+    )
     with psycopg.connect(postgres.dsn) as one, psycopg.connect(postgres.dsn) as two:
-        found = [each.execute(f"SELECT {ask}").fetchone() for each in (one, two)]  # both transactions are open
+        found = [
+            each.execute(f"SELECT {ask}").fetchone() for each in (one, two)
+        ]  # both transactions are open
     assert found == [(0,), (0,)]
     assert store.live_owners() == set()
 
@@ -489,14 +605,23 @@ def test_two_that_look_at_a_dead_owner_at_once_both_see_it_dead(postgres: Postgr
 @pytest.mark.parametrize("how", ["is new", "was silent"])
 @pytest.mark.parametrize("act", ["take", "cancel"])
 def test_who_waited_for_the_row_of_a_run_sees_that_its_owner_is_alive(
-    postgres: PostgresServer, schema: str, opened: Any, act: str, how: str
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+    act: str,
+    how: str,
 ) -> None:
     """Q3, Q9: a statement that waits for a lock sees the other tables as they were before. The run of a living process was taken over."""
-    store, owner = settled(opened(postgres.dsn, schema=schema)), settled(opened(postgres.dsn, schema=schema, lease_s=29.0))
+    store, owner = (
+        settled(opened(postgres.dsn, schema=schema)),
+        settled(opened(postgres.dsn, schema=schema, lease_s=29.0)),
+    )
     store.release(store.create("r", program="P", head=HEAD), status="waiting", head=HEAD)
     if how == "was silent":
         owner._presence.show()
-        store.transaction(lambda db: db.execute(f"UPDATE {schema}.owners SET seen_at = seen_at - 1000"))
+        store.transaction(
+            lambda db: db.execute(f"UPDATE {schema}.owners SET seen_at = seen_at - 1000"),
+        )
         owner._presence._seen_at -= 1000
     waits = "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE NOT granted AND query LIKE %s"
     with ThreadPoolExecutor(1) as threads:
@@ -504,10 +629,21 @@ def test_who_waited_for_the_row_of_a_run_sees_that_its_owner_is_alive(
         def work(db: Any) -> Any:
             """Take the run for `owner`, as its own process does, while the other one waits for its row."""
             db.execute(f"SELECT id FROM {schema}.runs FOR UPDATE")
-            late = threads.submit((lambda: store.take("r", after=0)) if act == "take" else (lambda: store.cancel("r")))
-            until(lambda: store.transaction(lambda other: other.execute(waits, (f"%{schema}%",)).fetchone()[0]))
+            late = threads.submit(
+                (lambda: store.take("r", after=0))
+                if act == "take"
+                else (lambda: store.cancel("r")),
+            )
+            until(
+                lambda: store.transaction(
+                    lambda other: other.execute(waits, (f"%{schema}%",)).fetchone()[0],
+                ),
+            )
             owner._presence.show()
-            db.execute(f"UPDATE {schema}.runs SET status = 'running', token = token + 1, owner = %s", (owner.owner,))
+            db.execute(
+                f"UPDATE {schema}.runs SET status = 'running', token = token + 1, owner = %s",
+                (owner.owner,),
+            )
             return late
 
         late = owner.transaction(work)
@@ -516,22 +652,37 @@ def test_who_waited_for_the_row_of_a_run_sees_that_its_owner_is_alive(
                 late.result(60)
         else:
             late.result(60)
-            [[found]] = store.transaction(lambda db: db.execute(f"SELECT (owner, cancelled)::text FROM {schema}.runs").fetchall())
+            [[found]] = store.transaction(
+                lambda db: db.execute(
+                    f"SELECT (owner, cancelled)::text FROM {schema}.runs",
+                ).fetchall(),
+            )
             assert found == f'("{owner.owner}",t)'
 
 
 @pytest.mark.parametrize("what", ["Postgres began", "a connection broke"])
 def test_who_comes_back_takes_the_run_of_no_other(
-    postgres: PostgresServer, schema: str, opened: Any, monkeypatch: pytest.MonkeyPatch, what: str
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
 ) -> None:
     """Q9: after a restart of Postgres all locks are free, and living owners may not be back yet."""
-    monkeypatch.setattr("ferrule.runs.store.postgres.server._UPTIME", f"SELECT {0.5 if what == 'Postgres began' else 1000.5}::float8")
+    monkeypatch.setattr(
+        "ferrule.runs.store.postgres.server._UPTIME",
+        f"SELECT {0.5 if what == 'Postgres began' else 1000.5}::float8",
+    )
     store = opened(postgres.dsn, schema=schema)
     store.setup()
     if what == "a connection broke":
         assert store._server.reachable_s() > 1000
         store._server._drop(store._server._lend(), broke=True)
-    store.transaction(lambda db: db.execute(f"INSERT INTO {schema}.owners VALUES ('other', 4712, extract(epoch FROM now()) - 20, 600)"))
+    store.transaction(
+        lambda db: db.execute(
+            f"INSERT INTO {schema}.owners VALUES ('other', 4712, extract(epoch FROM now()) - 20, 600)",
+        ),
+    )
     row = f"INSERT INTO {schema}.runs (id, program, status, created_at, updated_at, owner, questions, head) VALUES ('r', 'P', 'running', 0, 0, 'other', '[]', %s)"
     store.transaction(lambda db: db.execute(row, (HEAD,)))
     with pytest.raises(RunTakenError, match="Another process is at work"):
@@ -543,7 +694,10 @@ def test_who_comes_back_takes_the_run_of_no_other(
 
 
 def test_a_new_process_takes_over_at_once_where_postgres_is_up(
-    postgres: PostgresServer, schema: str, opened: Any, monkeypatch: pytest.MonkeyPatch
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Q9: else workers that are killed every few seconds and replaced would never take up a run of the dead."""
     monkeypatch.setattr("ferrule.runs.store.postgres.server._UPTIME", "SELECT 1000.5::float8")
@@ -552,9 +706,16 @@ def test_a_new_process_takes_over_at_once_where_postgres_is_up(
     assert store._presence.settles_s() == 0
 
 
-def test_a_worker_that_joins_is_alive_without_a_run(postgres: PostgresServer, schema: str, opened: Any) -> None:
+def test_a_worker_that_joins_is_alive_without_a_run(
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+) -> None:
     """Q9: until it leaves."""
-    store, other = opened(postgres.dsn, schema=schema), settled(opened(postgres.dsn, schema=schema, lease_s=29.0))
+    store, other = (
+        opened(postgres.dsn, schema=schema),
+        settled(opened(postgres.dsn, schema=schema, lease_s=29.0)),
+    )
     store.join()
     assert other.live_owners() == {store.owner}
     store.leave()
@@ -563,9 +724,16 @@ def test_a_worker_that_joins_is_alive_without_a_run(postgres: PostgresServer, sc
     until(lambda: other.live_owners() == set())
 
 
-def test_a_worker_forgets_owners_that_are_gone_for_long(postgres: PostgresServer, schema: str, opened: Any) -> None:
+def test_a_worker_forgets_owners_that_are_gone_for_long(
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+) -> None:
     """Q9: else each look at who is alive would try the locks of all processes that ever were."""
-    store, other = settled(opened(postgres.dsn, schema=schema)), opened(postgres.dsn, schema=schema, lease_s=29.0)
+    store, other = (
+        settled(opened(postgres.dsn, schema=schema)),
+        opened(postgres.dsn, schema=schema, lease_s=29.0),
+    )
     ages = {"gone": 7200, "silent": 600, "long lease": 7200}
     for at, (name, age) in enumerate(ages.items()):
         values = (name, at, age, 86_400 if name == "long lease" else 30)
@@ -573,11 +741,23 @@ def test_a_worker_forgets_owners_that_are_gone_for_long(postgres: PostgresServer
         store.transaction(lambda db, values=values, sql=sql: db.execute(sql, values))
 
     def known() -> set[str]:
-        return {row[0] for row in store.transaction(lambda db: db.execute(f"SELECT name FROM {schema}.owners").fetchall())}
+        return {
+            row[0]
+            for row in store.transaction(
+                lambda db: db.execute(f"SELECT name FROM {schema}.owners").fetchall(),
+            )
+        }
 
-    store.create("r", program="P", head=HEAD)  # a process that only executes a run leaves that to workers
+    store.create(
+        "r",
+        program="P",
+        head=HEAD,
+    )  # a process that only executes a run leaves that to workers
     assert known() == {*ages, store.owner}
-    other._server._drop(other._server.connect(), broke=True)  # after an outage, the others may not be back yet
+    other._server._drop(
+        other._server.connect(),
+        broke=True,
+    )  # after an outage, the others may not be back yet
     other.join()
     assert known() >= {*ages}
     store.join()
@@ -586,7 +766,11 @@ def test_a_worker_forgets_owners_that_are_gone_for_long(postgres: PostgresServer
         each.leave()
 
 
-def test_the_tables_are_made_once_by_ten_at_once(postgres: PostgresServer, schema: str, opened: Any) -> None:
+def test_the_tables_are_made_once_by_ten_at_once(
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+) -> None:
     """Q7."""
     stores = [opened(postgres.dsn, schema=schema, lease_s=30.0 + k) for k in range(10)]
     ready = threading.Barrier(10)
@@ -600,14 +784,27 @@ def test_the_tables_are_made_once_by_ten_at_once(postgres: PostgresServer, schem
     assert len(stores[0].list()) == 10
 
 
-def test_newer_tables_are_refused_by_their_number(postgres: PostgresServer, schema: str, opened: Any) -> None:
+def test_newer_tables_are_refused_by_their_number(
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+) -> None:
     """Q7: and not touched."""
-    opened(postgres.dsn, schema=schema).transaction(lambda db: db.execute(f"UPDATE {schema}.version SET number = 9"))
-    with pytest.raises(StoreError, match=r"has schema 9; this ferrule knows schemas up to 2\. Use a newer ferrule"):
+    opened(postgres.dsn, schema=schema).transaction(
+        lambda db: db.execute(f"UPDATE {schema}.version SET number = 9"),
+    )
+    with pytest.raises(
+        StoreError,
+        match=r"has schema 9; this ferrule knows schemas up to 2\. Use a newer ferrule",
+    ):
         opened(postgres.dsn, schema=schema, lease_s=29.0).list()
 
 
-def test_tables_of_an_older_ferrule_get_what_they_lack(postgres: PostgresServer, schema: str, opened: Any) -> None:
+def test_tables_of_an_older_ferrule_get_what_they_lack(
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+) -> None:
     """Q7: once by ten at once, and the process that is at work with them goes on."""
     older = opened(postgres.dsn, schema=schema)
     lease = older.create("r", program="P", head=HEAD)
@@ -615,8 +812,8 @@ def test_tables_of_an_older_ferrule_get_what_they_lack(postgres: PostgresServer,
     older.transaction(
         lambda db: db.execute(
             f"ALTER TABLE {schema}.runs DROP COLUMN queue, DROP COLUMN expires_at; ALTER TABLE {schema}.owners DROP COLUMN queue; "
-            f"UPDATE {schema}.version SET number = 1"
-        )
+            f"UPDATE {schema}.version SET number = 1",
+        ),
     )
     stores = [opened(postgres.dsn, schema=schema, lease_s=31.0 + k) for k in range(10)]
     with ThreadPoolExecutor(10) as pool:
@@ -624,14 +821,21 @@ def test_tables_of_an_older_ferrule_get_what_they_lack(postgres: PostgresServer,
     assert older.append(lease, "x")
     older.release(lease, status="done", head=HEAD)
     assert {each.status for each in stores[0].list()} == {"running", "done"}
-    assert stores[0].transaction(lambda db: db.execute(f"SELECT number FROM {schema}.version").fetchall()) == [(2,)]
+    assert stores[0].transaction(
+        lambda db: db.execute(f"SELECT number FROM {schema}.version").fetchall(),
+    ) == [(2,)]
 
 
 # -- the server --------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["fast", "immediate"])
-def test_a_run_outlives_a_restart_of_its_server(schema: str, opened: Any, postgres: PostgresServer, how: str) -> None:
+def test_a_run_outlives_a_restart_of_its_server(
+    schema: str,
+    opened: Any,
+    postgres: PostgresServer,
+    how: str,
+) -> None:
     """Q15: what was confirmed is there, the lease stays, and the next write waits until the server is back."""
     server = PostgresServer()
     try:
@@ -653,7 +857,11 @@ def test_a_run_outlives_a_restart_of_its_server(schema: str, opened: Any, postgr
         server.close()
 
 
-def test_a_server_that_may_lose_what_it_confirmed_is_refused(postgres: PostgresServer, schema: str, opened: Any) -> None:
+def test_a_server_that_may_lose_what_it_confirmed_is_refused(
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+) -> None:
     """Q2: unless that is wanted."""
     dsn = f"{postgres.dsn}?options=-c%20synchronous_commit%3Doff"
     with pytest.raises(StoreError, match=r"`synchronous_commit = off`.*full_sync=False"):
@@ -662,7 +870,12 @@ def test_a_server_that_may_lose_what_it_confirmed_is_refused(postgres: PostgresS
 
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
-def test_a_database_that_cannot_hold_any_text_is_refused(postgres: PostgresServer, schema: str, opened: Any, encoding: str) -> None:
+def test_a_database_that_cannot_hold_any_text_is_refused(
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+    encoding: str,
+) -> None:
     """Q1: before a run is lost in it."""
     import psycopg
 
@@ -673,7 +886,11 @@ def test_a_database_that_cannot_hold_any_text_is_refused(postgres: PostgresServe
         opened(postgres.dsn.replace("/postgres", f"/{name}")).setup()
 
 
-def test_text_of_every_kind_comes_back_whatever_the_client_is_set_to(postgres: PostgresServer, schema: str, opened: Any) -> None:
+def test_text_of_every_kind_comes_back_whatever_the_client_is_set_to(
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+) -> None:
     """Q1: NUL, a lone surrogate and many megabytes too."""
     store = opened(f"{postgres.dsn}?client_encoding=latin1", schema=schema)
     texts = ["€ 日本", "a\0b", "a\ud800b", "x" * 20_000_000]
@@ -683,7 +900,10 @@ def test_text_of_every_kind_comes_back_whatever_the_client_is_set_to(postgres: P
         """Look."""
         return texts[at]
 
-    script = [*({"name": "look", "args": {"at": at}} for at in range(len(texts))), {"name": "finish", "args": {"answer": "x"}}]
+    script = [
+        *({"name": "look", "args": {"at": at}} for at in range(len(texts))),
+        {"name": "finish", "args": {"answer": "x"}},
+    ]
     agent = ReAct("task -> answer", [look])
     with context(lm=ScriptedLM(script)):
         assert agent.start(task="t", store=store, run_id="r").status == "done"
@@ -692,7 +912,12 @@ def test_text_of_every_kind_comes_back_whatever_the_client_is_set_to(postgres: P
 
 
 @pytest.mark.parametrize("exists", [False, True])
-def test_a_role_without_permission_is_told_what_it_lacks(postgres: PostgresServer, schema: str, opened: Any, exists: bool) -> None:
+def test_a_role_without_permission_is_told_what_it_lacks(
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+    exists: bool,
+) -> None:
     """Q7: to make the tables, or to use them."""
     if exists:
         opened(postgres.dsn, schema=schema).setup()
@@ -703,7 +928,10 @@ def test_a_role_without_permission_is_told_what_it_lacks(postgres: PostgresServe
         admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'")
         if exists:
             admin.execute(f'GRANT USAGE ON SCHEMA "{schema}" TO {role}')
-    with pytest.raises(StoreError, match=f"permission denied for {'table version' if exists else 'database postgres'}"):
+    with pytest.raises(
+        StoreError,
+        match=f"permission denied for {'table version' if exists else 'database postgres'}",
+    ):
         opened(postgres.dsn.replace("//ferrule:", f"//{role}:"), schema=schema).list()
 
 
@@ -717,7 +945,11 @@ def pooler(postgres: PostgresServer) -> Iterator[Pooler]:
     made.close()
 
 
-def test_a_store_works_through_a_pooler_that_shares_sessions(pooler: Pooler, schema: str, opened: Any) -> None:
+def test_a_store_works_through_a_pooler_that_shares_sessions(
+    pooler: Pooler,
+    schema: str,
+    opened: Any,
+) -> None:
     """Q6: no statement is prepared, no lock is a session's, and the heartbeat alone tells who is alive."""
     store = settled(opened(pooler.dsn, schema=schema, liveness="heartbeat"))
     leases = [store.create(f"r{k}", program="P", head=HEAD) for k in range(6)]
@@ -725,7 +957,9 @@ def test_a_store_works_through_a_pooler_that_shares_sessions(pooler: Pooler, sch
         list(pool.map(lambda lease: [store.append(lease, str(at)) for at in range(20)], leases))
     assert [len(store.load(f"r{k}").entries) for k in range(6)] == [20] * 6
     assert store.live_owners() == {store.owner}
-    assert store.transact(leases[0], lambda db: db.execute("SELECT %s::int", (7,)).fetchone()) == (7,)
+    assert store.transact(leases[0], lambda db: db.execute("SELECT %s::int", (7,)).fetchone()) == (
+        7,
+    )
     other = settled(opened(pooler.dsn, schema=schema, liveness="heartbeat", lease_s=29.0))
     with pytest.raises(RunTakenError):
         other.take("r0", after=0)
@@ -737,13 +971,22 @@ def test_a_store_works_through_a_pooler_that_shares_sessions(pooler: Pooler, sch
 # -- passwords and names -----------------------------------------------------------------------------------------------------------
 
 
-def test_no_message_holds_the_password(postgres: PostgresServer, schema: str, opened: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_message_holds_the_password(
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Q23: neither of the store, nor of an error and its causes, nor of a log."""
     caplog.set_level(logging.DEBUG)
     store = opened(postgres.dsn, schema=schema)
     texts = [repr(store), str(store), store.owner]
     wrong = postgres.dsn.replace(PASSWORD, "wr0ng-s3cret")
-    for dsn in (wrong, f"postgresql://ferrule:wr0ng-s3cret@127.0.0.1:{free_port()}/postgres", "postgresql://u:wr0ng-s3cret bad@h/db"):
+    for dsn in (
+        wrong,
+        f"postgresql://ferrule:wr0ng-s3cret@127.0.0.1:{free_port()}/postgres",
+        "postgresql://u:wr0ng-s3cret bad@h/db",
+    ):
         with pytest.raises((StoreError, ConfigurationError)) as raised:
             opened(dsn, schema=schema).list()
         error: BaseException | None = raised.value
@@ -752,14 +995,21 @@ def test_no_message_holds_the_password(postgres: PostgresServer, schema: str, op
             error = error.__cause__
     texts.append(caplog.text)
     assert not [text for text in texts if "s3cret" in text]
-    assert texts[0] == f"PostgresStore('postgresql://127.0.0.1:{postgres.port}/postgres', schema='{schema}')"
+    assert (
+        texts[0]
+        == f"PostgresStore('postgresql://127.0.0.1:{postgres.port}/postgres', schema='{schema}')"
+    )
 
 
 @pytest.mark.parametrize(
     ("dsn", "warned"),
     [
         pytest.param("postgresql://db.example.com/x", True, id="far"),
-        pytest.param("host=10.0.0.7,localhost dbname=x sslmode=prefer", True, id="one of two hosts"),
+        pytest.param(
+            "host=10.0.0.7,localhost dbname=x sslmode=prefer",
+            True,
+            id="one of two hosts",
+        ),
         pytest.param("postgresql://db.example.com/x?sslmode=require", False, id="required"),
         pytest.param("postgresql://localhost/x", False, id="loopback"),
         pytest.param("host=/run/postgresql dbname=x", False, id="socket"),
@@ -767,7 +1017,10 @@ def test_no_message_holds_the_password(postgres: PostgresServer, schema: str, op
     ],
 )
 def test_a_connection_that_may_be_unencrypted_is_warned_of(
-    dsn: str, warned: bool, monkeypatch: pytest.MonkeyPatch, postgres: PostgresServer
+    dsn: str,
+    warned: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    postgres: PostgresServer,
 ) -> None:
     """Q23: off this machine."""
     for name in ("PGHOST", "PGSSLMODE"):
@@ -775,14 +1028,23 @@ def test_a_connection_that_may_be_unencrypted_is_warned_of(
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         PostgresStore(dsn, lease_s=28.0)
-    assert [f"{each.category.__name__} in {Path(each.filename).name}" for each in found] == ["RuntimeWarning in test_store.py"] * warned
+    assert [f"{each.category.__name__} in {Path(each.filename).name}" for each in found] == [
+        "RuntimeWarning in test_store.py",
+    ] * warned
 
 
 def test_without_psycopg_the_extra_is_named() -> None:
     """In another process: here the heartbeats of earlier stores use it."""
     code = "import sys; sys.modules['psycopg'] = None; import ferrule; ferrule.PostgresStore('dbname=x')"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert ended.stderr.splitlines()[-1].endswith("`PostgresStore` needs psycopg: pip install 'ferrule[postgres]'.")
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.stderr.splitlines()[-1].endswith(
+        "`PostgresStore` needs psycopg: pip install 'ferrule[postgres]'.",
+    )
 
 
 @pytest.mark.parametrize("wrong", [None, 3, Path("runs.db"), "postgres:/nowhere ="], ids=repr)
@@ -793,11 +1055,17 @@ def test_anything_but_a_dsn_is_refused_without_showing_it(wrong: Any) -> None:
 
 
 def test_liveness_is_one_of_two_words() -> None:
-    with pytest.raises(ConfigurationError, match="`liveness` is 'session' or 'heartbeat'; found 'lock'"):
+    with pytest.raises(
+        ConfigurationError,
+        match="`liveness` is 'session' or 'heartbeat'; found 'lock'",
+    ):
         PostgresStore("", liveness="lock")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["Runs", "a-b", 'a"; DROP TABLE runs; --', "1a", "", "é", "x" * 64, "ferrule\n"])
+@pytest.mark.parametrize(
+    "name",
+    ["Runs", "a-b", 'a"; DROP TABLE runs; --', "1a", "", "é", "x" * 64, "ferrule\n"],
+)
 def test_the_name_of_a_schema_needs_no_escapes(name: str) -> None:
     """Q24."""
     with pytest.raises(ConfigurationError, match="`schema` is a name of"):
@@ -816,7 +1084,12 @@ def test_values_are_no_sql(postgres: PostgresServer, schema: str, opened: Any) -
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_a_run_waits_and_goes_on(postgres: PostgresServer, schema: str, opened: Any, is_async: bool) -> None:
+def test_a_run_waits_and_goes_on(
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+    is_async: bool,
+) -> None:
     """Q1: the same program as with a file."""
     store = opened(postgres.dsn, schema=schema)
 
@@ -825,8 +1098,16 @@ def test_a_run_waits_and_goes_on(postgres: PostgresServer, schema: str, opened: 
         return f"paid {euros}"
 
     agent = ReAct("task -> answer", [pay])
-    with context(lm=ScriptedLM([{"name": "pay", "args": {"euros": 3}}, {"name": "finish", "args": {"answer": "x"}}])):
-        run = asyncio.run(agent.astart(task="t", store=store, run_id="r")) if is_async else agent.start(task="t", store=store, run_id="r")
+    with context(
+        lm=ScriptedLM(
+            [{"name": "pay", "args": {"euros": 3}}, {"name": "finish", "args": {"answer": "x"}}],
+        ),
+    ):
+        run = (
+            asyncio.run(agent.astart(task="t", store=store, run_id="r"))
+            if is_async
+            else agent.start(task="t", store=store, run_id="r")
+        )
         assert run.status == "waiting"
         loaded = Run.load(store, "r", agent)
         store.decide("r", loaded.pending[0].approve())
@@ -835,7 +1116,11 @@ def test_a_run_waits_and_goes_on(postgres: PostgresServer, schema: str, opened: 
     assert store.summary("r").status == "done"
 
 
-def test_a_tool_writes_with_its_result_or_not_at_all(postgres: PostgresServer, schema: str, opened: Any) -> None:
+def test_a_tool_writes_with_its_result_or_not_at_all(
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+) -> None:
     """Q1, R6: `ctx.db` is a transaction of this Postgres."""
     store, table = opened(postgres.dsn, schema=schema), f"paid_{schema}"
     store.transaction(lambda db: db.execute(f"CREATE TABLE {table} (n integer PRIMARY KEY)"))
@@ -852,16 +1137,29 @@ def test_a_tool_writes_with_its_result_or_not_at_all(postgres: PostgresServer, s
         return "paid"
 
     calls = [f"INSERT INTO {table} VALUES (1)", "SELECT 1; COMMIT", "COMMIT", "SELECT ';'"]
-    script = [*({"name": "pay", "args": {"sql": each}} for each in calls), {"name": "finish", "args": {"answer": "x"}}]
+    script = [
+        *({"name": "pay", "args": {"sql": each}} for each in calls),
+        {"name": "finish", "args": {"answer": "x"}},
+    ]
     with context(lm=ScriptedLM(script)):
         run = ReAct("task -> answer", [pay]).start(task="t", store=store, run_id="r")
-    said = [json.loads(each)["value"] for each in store.load("r").entries if '"result"' in each and '"pay"' in each]
+    said = [
+        json.loads(each)["value"]
+        for each in store.load("r").entries
+        if '"result"' in each and '"pay"' in each
+    ]
     assert [bool(each.get("is_error")) for each in said] == [True, True, True, False]
     assert run.status == "done"
-    assert store.transaction(lambda db: db.execute(f"SELECT count(*) FROM {table}").fetchone()) == (2,)
+    assert store.transaction(lambda db: db.execute(f"SELECT count(*) FROM {table}").fetchone()) == (
+        2,
+    )
 
 
-def test_a_statement_is_ended_with_the_call_that_waits_for_it(postgres: PostgresServer, schema: str, opened: Any) -> None:
+def test_a_statement_is_ended_with_the_call_that_waits_for_it(
+    postgres: PostgresServer,
+    schema: str,
+    opened: Any,
+) -> None:
     """R6: its time is over; what it wrote is undone, and the run goes on."""
     store, table = opened(postgres.dsn, schema=schema), f"slow_{schema}"
     store.transaction(lambda db: db.execute(f"CREATE TABLE {table} (n integer)"))
@@ -872,8 +1170,12 @@ def test_a_statement_is_ended_with_the_call_that_waits_for_it(postgres: Postgres
         ctx.db.execute("SELECT pg_sleep(3600)")
         return "paid"
 
-    with context(lm=ScriptedLM([{"name": "pay", "args": {}}, {"name": "finish", "args": {"answer": "x"}}])):
+    with context(
+        lm=ScriptedLM([{"name": "pay", "args": {}}, {"name": "finish", "args": {"answer": "x"}}]),
+    ):
         run = ReAct("task -> answer", [pay]).start(task="t", store=store, run_id="r")
     assert run.status == "done"
     assert "0.2" in run.trajectory["observation_0"]
-    assert store.transaction(lambda db: db.execute(f"SELECT count(*) FROM {table}").fetchone()) == (0,)
+    assert store.transaction(lambda db: db.execute(f"SELECT count(*) FROM {table}").fetchone()) == (
+        0,
+    )

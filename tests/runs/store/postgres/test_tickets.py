@@ -43,14 +43,19 @@ class Table:
 
     def is_set_up(self, connection: Any) -> bool:
         if self.has_tables:
-            connection.execute(f"CREATE TABLE IF NOT EXISTS {self.table} (id text PRIMARY KEY, state text)")
+            connection.execute(
+                f"CREATE TABLE IF NOT EXISTS {self.table} (id text PRIMARY KEY, state text)",
+            )
         return self.has_tables
 
     def enqueue(self, connection: Any, ticket: str, argument: str, order: Any, queue: str) -> None:
         assert ticket.startswith(f"{argument}:")
         self.orders.append((ticket, order))
         self.queues.append(queue)
-        connection.execute(f"INSERT INTO {self.table} VALUES (%s, 'live') ON CONFLICT DO NOTHING", (ticket,))
+        connection.execute(
+            f"INSERT INTO {self.table} VALUES (%s, 'live') ON CONFLICT DO NOTHING",
+            (ticket,),
+        )
 
     def forget(self, connection: Any, tickets: Collection[str]) -> None:
         connection.execute(f"DELETE FROM {self.table} WHERE id = ANY(%s)", (list(tickets),))
@@ -73,7 +78,9 @@ def store(postgres: Any, schema: str, opened: Callable[..., PostgresStore]) -> P
 def sql(store: PostgresStore, text: str) -> Any:
     """What a statement finds, with the tables of the store by their names."""
     made = text.replace("tickets", store.engine.table).replace("runs", f"{store.schema}.runs")
-    return store.transaction(lambda db: found.fetchall() if (found := db.execute(made)).description else None)
+    return store.transaction(
+        lambda db: found.fetchall() if (found := db.execute(made)).description else None,
+    )
 
 
 def tickets(store: PostgresStore) -> dict[str, str]:
@@ -96,7 +103,9 @@ def test_a_ticket_is_made_with_the_run_and_none_for_one_that_waits(store: Postgr
         store.decide("r", store.summary("r").questions[0].approve())
         assert tickets(store) == {"r:1": "live", "r:2": "live"}
         assert advance(store, "r", waiting) == "done"
-    assert [(order.priority, order.queue_key) for _, order in store.engine.orders] == [(2, "ann")] * 2
+    assert [(order.priority, order.queue_key) for _, order in store.engine.orders] == [
+        (2, "ann"),
+    ] * 2
     store.delete("r")
     assert tickets(store) == {}
 
@@ -109,7 +118,9 @@ def test_a_submission_that_fails_leaves_no_ticket(store: PostgresStore) -> None:
     assert tickets(store) == {"r:1": "live"}
 
 
-def test_runs_that_were_submitted_before_the_queue_was_made_get_their_tickets_by_priority(store: PostgresStore) -> None:
+def test_runs_that_were_submitted_before_the_queue_was_made_get_their_tickets_by_priority(
+    store: PostgresStore,
+) -> None:
     """Q14, Q16: order and key are kept with the run until then; a delay cannot be."""
     store.engine.has_tables = False
     for name, priority in (("a", 9), ("b", None), ("c", 1)):
@@ -136,13 +147,19 @@ def test_a_run_whose_tickets_fail_again_and_again_is_parked(store: PostgresStore
         made.append(sweep(store))
     assert made == [1, 1, 1, 0, 0, 0]
     found = store.summary("r")
-    assert (found.status, found.error, found.recoveries) == ("failed", "crashed 4 times, and was marked as failed", 4)
+    assert (found.status, found.error, found.recoveries) == (
+        "failed",
+        "crashed 4 times, and was marked as failed",
+        4,
+    )
     assert store.summary("healthy").status == "queued"
     with context(lm=ScriptedLM([DONE])):
         assert advance(store, "r", agent) == "failed"
 
 
-def test_a_run_that_cannot_be_read_is_parked_as_well_and_stops_no_sweep(store: PostgresStore) -> None:
+def test_a_run_that_cannot_be_read_is_parked_as_well_and_stops_no_sweep(
+    store: PostgresStore,
+) -> None:
     """Q14: the tickets of others are made meanwhile."""
     for name in ("a", "b"):
         agent.submit(store=store, task="x", run_id=name)
@@ -153,7 +170,10 @@ def test_a_run_that_cannot_be_read_is_parked_as_well_and_stops_no_sweep(store: P
         sql(store, "UPDATE tickets SET state = 'failed' WHERE id LIKE 'a:%'")
         sql(store, "DELETE FROM tickets WHERE id LIKE 'b:%'")
         sweep(store)
-    assert [(each.id, each.status) for each in sorted(store.list(), key=lambda each: each.id)] == [("a", "failed"), ("b", "queued")]
+    assert [(each.id, each.status) for each in sorted(store.list(), key=lambda each: each.id)] == [
+        ("a", "failed"),
+        ("b", "queued"),
+    ]
     assert tickets(store)["b:5"] == "live"
 
 
@@ -170,13 +190,22 @@ def test_a_run_that_came_to_rest_in_between_starts_over(store: PostgresStore) ->
 
 
 @pytest.mark.parametrize("how", ["submitted", "started"])
-def test_a_run_stays_in_its_queue_whoever_decides(store: PostgresStore, postgres: Any, opened: Any, how: str) -> None:
+def test_a_run_stays_in_its_queue_whoever_decides(
+    store: PostgresStore,
+    postgres: Any,
+    opened: Any,
+    how: str,
+) -> None:
     """Q12, Q14: a command, or a sweeper of another queue, does not know it."""
     store.engine.queue = "slow"
     if how == "submitted":
         agent.submit(store=store, task="x", run_id="r")
     with context(lm=ScriptedLM([ASKED])):
-        assert advance(store, "r", agent) if how == "submitted" else agent.start(store=store, task="x", run_id="r")
+        assert (
+            advance(store, "r", agent)
+            if how == "submitted"
+            else agent.start(store=store, task="x", run_id="r")
+        )
     command = opened(postgres.dsn, schema=store.schema, engine=Table(store.schema), lease_s=29.0)
     command.decide("r", command.summary("r").questions[0].approve())
     assert command.engine.queues == ["slow"]
@@ -185,14 +214,24 @@ def test_a_run_stays_in_its_queue_whoever_decides(store: PostgresStore, postgres
     assert {*store.engine.queues, *command.engine.queues} == {"slow"}
 
 
-@pytest.mark.parametrize("lacks", ["", "a ticket", "a live ticket", "a worker", "a worker of its queue", "the queue"])
+@pytest.mark.parametrize(
+    "lacks",
+    ["", "a ticket", "a live ticket", "a worker", "a worker of its queue", "the queue"],
+)
 def test_a_run_waits_for_its_turn_only_if_a_worker_will_find_its_ticket(
-    store: PostgresStore, postgres: Any, opened: Callable[..., PostgresStore], lacks: str
+    store: PostgresStore,
+    postgres: Any,
+    opened: Callable[..., PostgresStore],
+    lacks: str,
 ) -> None:
     """Q14."""
     agent.submit(store=store, task="x", run_id="r")
     if lacks != "a worker":
-        worker = opened(postgres.dsn, schema=store.schema, engine=Table(store.schema, "slow" if "queue" in lacks else "ferrule"))
+        worker = opened(
+            postgres.dsn,
+            schema=store.schema,
+            engine=Table(store.schema, "slow" if "queue" in lacks else "ferrule"),
+        )
         worker.join()
     match lacks:
         case "a ticket":
@@ -207,10 +246,15 @@ def test_a_run_waits_for_its_turn_only_if_a_worker_will_find_its_ticket(
     store.leave()
 
 
-def test_a_decision_on_a_question_that_is_not_asked_any_more_makes_no_ticket(store: PostgresStore) -> None:
+def test_a_decision_on_a_question_that_is_not_asked_any_more_makes_no_ticket(
+    store: PostgresStore,
+) -> None:
     """V3, Q12, Q14: else a worker of another version would take the run up again and again."""
     first, second = [
-        ReAct("task -> answer", [tool(name="wait", description=text, require_confirmation=True)(lambda: "over")])
+        ReAct(
+            "task -> answer",
+            [tool(name="wait", description=text, require_confirmation=True)(lambda: "over")],
+        )
         for text in ("Wait.", "Go.")
     ]
     with context(lm=ScriptedLM([native_step("wait", "wait"), DONE])):
@@ -237,7 +281,9 @@ def test_runs_that_wait_or_are_queued_leave_nothing_in_a_process(store: Postgres
     assert sweep(store) == 0
     store._presence.tend()
     gc.collect()
-    left = [each for each in gc.get_objects() if isinstance(each, Run) and each.id.startswith("many-")]
+    left = [
+        each for each in gc.get_objects() if isinstance(each, Run) and each.id.startswith("many-")
+    ]
     assert (left, store._presence._lines, bool(store._leases)) == ([], {}, False)
 
 
@@ -248,9 +294,16 @@ def test_one_process_sweeps_at_a_time(store: PostgresStore, postgres: Any) -> No
     agent.submit(store=store, task="x", run_id="r")
     sql(store, "DELETE FROM tickets")
     with psycopg.connect(postgres.dsn) as other:
-        other.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key(f"ferrule sweep {store.schema}"),))
+        other.execute(
+            "SELECT pg_advisory_xact_lock(%s)",
+            (lock_key(f"ferrule sweep {store.schema}"),),
+        )
         assert sweep(store) == 0
-        waiting = threading.Thread(target=sweep, args=(store,), kwargs={"every": True})  # what a person asked for waits for its turn
+        waiting = threading.Thread(
+            target=sweep,
+            args=(store,),
+            kwargs={"every": True},
+        )  # what a person asked for waits for its turn
         waiting.start()
         other.rollback()
         waiting.join(60)
@@ -258,8 +311,14 @@ def test_one_process_sweeps_at_a_time(store: PostgresStore, postgres: Any) -> No
     assert tickets(store) == {"r:2": "live"}
 
 
-@pytest.mark.parametrize("how", ["the ticket was lost", "the ticket came too early", "the queue was made later"])
-def test_a_question_that_expired_is_work_if_its_ticket_is_gone(store: PostgresStore, how: str) -> None:
+@pytest.mark.parametrize(
+    "how",
+    ["the ticket was lost", "the ticket came too early", "the queue was made later"],
+)
+def test_a_question_that_expired_is_work_if_its_ticket_is_gone(
+    store: PostgresStore,
+    how: str,
+) -> None:
     """Q14, Q21: also one that a clock other than Postgres's called too early."""
     store.engine.has_tables = how != "the queue was made later"
     with context(lm=ScriptedLM([ASKED, DONE])):
@@ -268,7 +327,9 @@ def test_a_question_that_expired_is_work_if_its_ticket_is_gone(store: PostgresSt
             assert advance(store, "r", agent) == "waiting"
             sql(store, "UPDATE tickets SET state = 'SUCCESS'")
         elif store.engine.has_tables:
-            assert [(ticket, 3500 < order.delay_s <= 3600) for ticket, order in store.engine.orders] == [("r:1", True)]
+            assert [
+                (ticket, 3500 < order.delay_s <= 3600) for ticket, order in store.engine.orders
+            ] == [("r:1", True)]
             sql(store, "DELETE FROM tickets")
         store.engine.has_tables = True
         assert sweep(store) == 0
@@ -280,7 +341,9 @@ def test_a_question_that_expired_is_work_if_its_ticket_is_gone(store: PostgresSt
     assert sweep(store) == 0
 
 
-def test_a_question_without_expiry_after_one_that_expired_makes_no_tickets(store: PostgresStore) -> None:
+def test_a_question_without_expiry_after_one_that_expired_makes_no_tickets(
+    store: PostgresStore,
+) -> None:
     """Q21: the time belongs to the rest."""
     forms = [ASKED, native_step("later", "later"), DONE]
 
@@ -299,7 +362,11 @@ def test_a_question_without_expiry_after_one_that_expired_makes_no_tickets(store
 
 
 @pytest.mark.parametrize("hours", [-2, 2])
-def test_a_wrong_clock_neither_saves_nor_loses_a_question(store: PostgresStore, hours: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_clock_neither_saves_nor_loses_a_question(
+    store: PostgresStore,
+    hours: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Q5, Q21: its time begins and ends by Postgres's clock, wherever it is asked and looked at."""
     real = time.time
     for place in ("time.time", "ferrule.runs.driver.questions.time"):

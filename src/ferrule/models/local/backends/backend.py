@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ferrule.errors import ConfigurationError, shown
-from ferrule.values.record import Record
+from ferrule.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 PLAIN_TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n\n{% endfor %}assistant:"
 """The template for a model without its own, such as a base model."""
-_SYNONYMS = {"max_completion_tokens": "max_tokens", "max_output_tokens": "max_tokens", "max_new_tokens": "max_tokens"}
+_SYNONYMS = {
+    "max_completion_tokens": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "max_new_tokens": "max_tokens",
+}
 _IGNORED = frozenset({"parallel_tool_calls", "user", "metadata", "store"})
 """Settings that do not affect how a text is generated."""
 
@@ -47,10 +51,14 @@ class Sampling(Record):
                 raise ConfigurationError(f"A local model has no setting `{name}`. It has {names}.")
             known[own] = value
         if "stop" in known:
-            known["stop"] = (known["stop"],) if isinstance(known["stop"], str) else tuple(known["stop"])
+            known["stop"] = (
+                (known["stop"],) if isinstance(known["stop"], str) else tuple(known["stop"])
+            )
         most = known.get("max_tokens")
         if most is not None and (not isinstance(most, int) or most < 1):
-            raise ConfigurationError(f"`max_tokens` is a whole number of at least 1, found {shown(most)}.")
+            raise ConfigurationError(
+                f"`max_tokens` is a whole number of at least 1, found {shown(most)}.",
+            )
         return cls(**known)
 
 
@@ -67,14 +75,24 @@ class Backend(Protocol):
         """The model's tokens, for constraints; built on first use."""
         ...
 
-    def prompt(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, variables: Mapping[str, Any]) -> list[int]:
+    def prompt(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        variables: Mapping[str, Any],
+    ) -> list[int]:
         """The tokens of a conversation, through the model's chat template, up to where the answer begins.
 
         Raises `BadRequestError` if the template refuses the conversation.
         """
         ...
 
-    def generate(self, prompt: Sequence[int], sampling: Sampling, matcher: Matcher | None) -> Iterator[int]:
+    def generate(
+        self,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        matcher: Matcher | None,
+    ) -> Iterator[int]:
         """The tokens of one answer without the end token, at most `sampling.max_tokens`; closing the iterator stops the work.
 
         With a matcher, only tokens that it admits are chosen, and it gets each of them.

@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from ferrule.models.local.backends.backend import Sampling
     from ferrule.models.local.matcher import Matcher
 
-_DEFAULTS = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "repetition_penalty": 1.0}
+_DEFAULTS = {
+    "temperature": 0.8,
+    "top_k": 40,
+    "top_p": 0.95,
+    "min_p": 0.05,
+    "repetition_penalty": 1.0,
+}
 """The defaults of llama.cpp."""
 _LONGEST_PIECE = 256
 
@@ -32,7 +38,12 @@ class LlamaBackend:
             raise ConfigurationError(msg) from error
         self._library = found
         try:
-            self.model: Any = found.Llama(path, n_ctx=context_tokens, n_gpu_layers=gpu_layers, verbose=False)
+            self.model: Any = found.Llama(
+                path,
+                n_ctx=context_tokens,
+                n_gpu_layers=gpu_layers,
+                verbose=False,
+            )
         except ValueError as error:
             raise ConfigurationError(f"The model {path!r} could not be loaded: {error}") from error
         self._vocab: Any = found.llama_model_get_vocab(self.model.model)
@@ -50,13 +61,25 @@ class LlamaBackend:
             bos_token=self._bos,
         )
 
-    def prompt(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, variables: Mapping[str, Any]) -> list[int]:
+    def prompt(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        variables: Mapping[str, Any],
+    ) -> list[int]:
         """See `Backend`."""
         try:
             text: str = self._format(messages=messages, tools=tools, **variables).prompt
-        except (ValueError, import_module("jinja2").TemplateError) as error:  # its `raise_exception` raises `ValueError`
+        except (
+            ValueError,
+            import_module("jinja2").TemplateError,
+        ) as error:  # its `raise_exception` raises `ValueError`
             raise BadRequestError(f"the chat template refuses the conversation: {error}") from error
-        return self.model.tokenize(text.encode(), add_bos=not (self._bos and text.startswith(self._bos)), special=True)
+        return self.model.tokenize(
+            text.encode(),
+            add_bos=not (self._bos and text.startswith(self._bos)),
+            special=True,
+        )
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -75,7 +98,12 @@ class LlamaBackend:
         """See `Backend`."""
         return b"".join(map(self._piece, tokens)).decode(errors="replace")
 
-    def generate(self, prompt: Sequence[int], sampling: Sampling, matcher: Matcher | None) -> Iterator[int]:
+    def generate(
+        self,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        matcher: Matcher | None,
+    ) -> Iterator[int]:
         """See `Backend`. The context keeps the last tokens, so the beginning that a new prompt shares with them is not evaluated again."""
         chance: Any = import_module("numpy").random.default_rng(sampling.seed)
         tokens = list(prompt)
@@ -102,7 +130,10 @@ class LlamaBackend:
         self.model.eval(tokens[same:])
         self._tokens = list(tokens)
         numpy: Any = import_module("numpy")
-        return numpy.ctypeslib.as_array(self._library.llama_get_logits_ith(self.model.ctx, -1), shape=(self.model.n_vocab(),)).copy()
+        return numpy.ctypeslib.as_array(
+            self._library.llama_get_logits_ith(self.model.ctx, -1),
+            shape=(self.model.n_vocab(),),
+        ).copy()
 
     def _piece(self, token: int) -> bytes:
         import ctypes
@@ -115,18 +146,25 @@ class LlamaBackend:
 def _choose(scores: Any, tokens: list[int], sampling: Sampling, chance: Any) -> int:
     """Choose the next token from the scores."""
     numpy: Any = import_module("numpy")
-    wanted = {name: default if getattr(sampling, name) is None else getattr(sampling, name) for name, default in _DEFAULTS.items()}
+    wanted = {
+        name: default if getattr(sampling, name) is None else getattr(sampling, name)
+        for name, default in _DEFAULTS.items()
+    }
     if wanted["repetition_penalty"] != 1.0:
         seen = sorted(set(tokens))
         scores[seen] = numpy.where(
-            scores[seen] > 0, scores[seen] / wanted["repetition_penalty"], scores[seen] * wanted["repetition_penalty"]
+            scores[seen] > 0,
+            scores[seen] / wanted["repetition_penalty"],
+            scores[seen] * wanted["repetition_penalty"],
         )
     if wanted["temperature"] == 0:
         return int(scores.argmax())
     order: Any = numpy.argsort(-scores, kind="stable")[: wanted["top_k"] or None]
     weights: Any = numpy.exp((scores[order] - scores[order[0]]).astype(numpy.float64))
     shares = weights / weights.sum()
-    kept: Any = (numpy.cumsum(shares) - shares < wanted["top_p"]) & (shares >= wanted["min_p"] * shares[0])
+    kept: Any = (numpy.cumsum(shares) - shares < wanted["top_p"]) & (
+        shares >= wanted["min_p"] * shares[0]
+    )
     kept[0] = True
     order, weights = order[kept], weights[kept] ** (1 / wanted["temperature"])
     return int(chance.choice(order, p=weights / weights.sum()))

@@ -38,22 +38,40 @@ class TransformersBackend:
             self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(source)
             self.model: Any = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
         except (OSError, ValueError, KeyError) as error:
-            raise ConfigurationError(f"The model {source!r} could not be loaded: {str(error).strip()}") from error
+            raise ConfigurationError(
+                f"The model {source!r} could not be loaded: {str(error).strip()}",
+            ) from error
         self.model.to(device or _best_device(torch)).eval()
         self._lock = Lock()
         self._vocabulary: Vocabulary | None = None
         self._width: int = self.model.config.get_text_config().vocab_size
         self._defaults = self.model.generation_config
         self.ends = _ends(self._defaults, self.tokenizer)
-        self.window: int | None = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        self.window: int | None = getattr(
+            self.model.config.get_text_config(),
+            "max_position_embeddings",
+            None,
+        )
         self._plain = None if self.tokenizer.chat_template else PLAIN_TEMPLATE
         if self._plain:
-            _log.warning("The tokenizer of %s has no chat template: its prompts are plain text.", source)
-        self.reads_tools = self._plain is None and "tools" in self.tokenizer.get_chat_template(tools=[{}])
+            _log.warning(
+                "The tokenizer of %s has no chat template: its prompts are plain text.",
+                source,
+            )
+        self.reads_tools = self._plain is None and "tools" in self.tokenizer.get_chat_template(
+            tools=[{}],
+        )
 
-    def prompt(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, variables: Mapping[str, Any]) -> list[int]:
+    def prompt(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        variables: Mapping[str, Any],
+    ) -> list[int]:
         """See `Backend`."""
-        template_error: Any = import_module("jinja2").TemplateError  # transformers needs it for templates
+        template_error: Any = import_module(
+            "jinja2",
+        ).TemplateError  # transformers needs it for templates
         try:
             return self.tokenizer.apply_chat_template(
                 messages,
@@ -80,9 +98,18 @@ class TransformersBackend:
 
     def text(self, tokens: Sequence[int]) -> str:
         """See `Backend`."""
-        return self.tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return self.tokenizer.decode(
+            tokens,
+            skip_special_tokens=False,
+            clean_up_tokenization_spaces=False,
+        )
 
-    def generate(self, prompt: Sequence[int], sampling: Sampling, matcher: Matcher | None) -> Iterator[int]:
+    def generate(
+        self,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        matcher: Matcher | None,
+    ) -> Iterator[int]:
         """See `Backend`. Each answer has its own random generator: a seed gives the same answer even when other threads generate."""
         torch = self._torch
         seen = torch.tensor([list(prompt)], device=self.model.device)
@@ -92,14 +119,26 @@ class TransformersBackend:
         chance.seed() if sampling.seed is None else chance.manual_seed(sampling.seed)
         for _ in range(sampling.max_tokens or 1):
             with self._lock, torch.inference_mode():
-                found = self.model(input_ids=fed, past_key_values=cache, use_cache=True, logits_to_keep=1)
+                found = self.model(
+                    input_ids=fed,
+                    past_key_values=cache,
+                    use_cache=True,
+                    logits_to_keep=1,
+                )
                 cache, scores = found.past_key_values, found.logits[:, -1].float()
-                scores[:, len(self.tokenizer) :] = -torch.inf  # rows that only pad the matrix are not tokens
+                scores[
+                    :,
+                    len(self.tokenizer) :,
+                ] = -torch.inf  # rows that only pad the matrix are not tokens
                 if matcher is not None:
                     matcher.apply(scores[0])
                 for warp in warpers:
                     scores = warp(seen, scores)
-                fed = scores.argmax(-1, keepdim=True) if is_greedy else torch.multinomial(scores.softmax(-1), 1, generator=chance)
+                fed = (
+                    scores.argmax(-1, keepdim=True)
+                    if is_greedy
+                    else torch.multinomial(scores.softmax(-1), 1, generator=chance)
+                )
                 seen = torch.cat((seen, fed), dim=-1)
             token = int(fed)
             if matcher is not None:
@@ -118,7 +157,10 @@ class TransformersBackend:
         is_greedy = given["temperature"] == 0
         if given["temperature"] is None and own.do_sample is False:
             is_greedy = all(given[name] is None for name in names[1:4])
-        values: dict[str, Any] = {name: getattr(own, name, None) if value is None else value for name, value in given.items()}
+        values: dict[str, Any] = {
+            name: getattr(own, name, None) if value is None else value
+            for name, value in given.items()
+        }
         warpers: list[Any] = []
         if values["repetition_penalty"] not in {None, 1.0}:
             warpers.append(made.RepetitionPenaltyLogitsProcessor(values["repetition_penalty"]))

@@ -1,7 +1,7 @@
 """Finds the shortest text that completes an unfinished value, for when the budget of tokens runs out.
 
-The text is read along the schema of the grammar. Where the schema leaves a choice, such as between tools, all readings that fit are
-followed.
+The text is read along the schema of the grammar. Where the schema leaves a choice, such as between
+tools, all readings that fit are followed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ferrule.models.local.decoding.scalars import compact, rest_of_character
-from ferrule.values.schema.nodes import Schema, members
+from ferrule.schema.nodes import Schema, members
 
 if TYPE_CHECKING:
     from ferrule.models.local.decoding.shortest import Shortest
@@ -105,9 +105,20 @@ class _Reader:
         if "pattern" in node:
             self.in_pattern = self.in_pattern or found is None
             ending = self._shortest.scalars.ending(node, whole)
-            return _NONE if ending is None else (frozenset([found.end()]), None) if found else (frozenset(), ending)
+            return (
+                _NONE
+                if ending is None
+                else (frozenset([found.end()]), None)
+                if found
+                else (frozenset(), ending)
+            )
         rest = b"" if found else rest_of_character(whole)
-        size = len(json.loads((whole if found else whole + rest + b'"').decode(errors="replace"), strict=False))
+        size = len(
+            json.loads(
+                (whole if found else whole + rest + b'"').decode(errors="replace"),
+                strict=False,
+            ),
+        )
         least, most = node.get("minLength", 0), node.get("maxLength", size)
         if size > most or (found and size < least):
             return _NONE
@@ -132,7 +143,11 @@ class _Reader:
 
         def tail(i: int) -> bytes | None:
             rest = [shortest.of(item(each)) for each in range(i, least)]
-            return b"".join(b"," + each for each in rest if each is not None) + b"]" if None not in rest else None
+            return (
+                b"".join(b"," + each for each in rest if each is not None) + b"]"
+                if None not in rest
+                else None
+            )
 
         waiting, seen = [(0, at)], {(0, at)}
         while waiting:
@@ -145,15 +160,27 @@ class _Reader:
             start = here if i == 0 else here + 1
             if here == len(text):
                 after, own = tail(i + 1), shortest.of(item(i))
-                endings.append((b"," if i else b"") + own + after if own is not None and after is not None else None)
-            elif (i == 0 or text[here : here + 1] == b",") and (most is None or i < most) and isinstance(item(i), dict):
+                endings.append(
+                    (b"," if i else b"") + own + after
+                    if own is not None and after is not None
+                    else None,
+                )
+            elif (
+                (i == 0 or text[here : here + 1] == b",")
+                and (most is None or i < most)
+                and isinstance(item(i), dict)
+            ):
                 ends, rest = self.value(item(i), start)
                 after = tail(i + 1) if rest is not None else None
                 endings.append(rest + after if rest is not None and after is not None else None)
                 fresh = {(i + 1, each) for each in ends} - seen
                 seen |= fresh
                 waiting += fresh
-        return frozenset(done), min((each for each in endings if each is not None), key=len, default=None)
+        return frozenset(done), min(
+            (each for each in endings if each is not None),
+            key=len,
+            default=None,
+        )
 
     def _object(self, node: Schema, at: int) -> Reading:
         return _ObjectReading(self, self._shortest, node, self._text).read(at)
@@ -167,9 +194,13 @@ class _ObjectReading:
         self._named, self._rests = shortest.properties(node)
         self._least = node.get("minProperties", 0)
         patterns = members(node, "patternProperties")
-        pattern, value = next(iter(patterns.items())) if patterns else (None, node.get("additionalProperties"))
+        pattern, value = (
+            next(iter(patterns.items())) if patterns else (None, node.get("additionalProperties"))
+        )
         self._open: Any = value if isinstance(value, dict) else None
-        self._key: Schema = {"type": "string"} if pattern is None else {"type": "string", "pattern": pattern}
+        self._key: Schema = (
+            {"type": "string"} if pattern is None else {"type": "string", "pattern": pattern}
+        )
         self._done: set[int] = set()
         self._endings: list[bytes | None] = []
         self._waiting: list[tuple[int, int, bool]] = []
@@ -193,7 +224,11 @@ class _ObjectReading:
             else:
                 if self._open is not None:
                     self._open_field(here, is_first=is_first)
-        return frozenset(self._done), min((each for each in self._endings if each is not None), key=len, default=None)
+        return frozenset(self._done), min(
+            (each for each in self._endings if each is not None),
+            key=len,
+            default=None,
+        )
 
     def _go_on(self, k: int, at: int, *, is_first: bool = False) -> None:
         if (k, at, is_first) not in self._seen:
@@ -210,7 +245,11 @@ class _ObjectReading:
                 self._go_on(k, each)
         elif literal.startswith(found):
             own = self._shortest.of(value)
-            self._endings.append(literal[len(found) :] + own + rest if own is not None and rest is not None else None)
+            self._endings.append(
+                literal[len(found) :] + own + rest
+                if own is not None and rest is not None
+                else None,
+            )
             self._reader.in_pattern = True
 
     def _open_field(self, at: int, *, is_first: bool) -> None:
@@ -220,11 +259,19 @@ class _ObjectReading:
             at += 1
         own = self._shortest.of(self._open)
         if at == len(self._text):
-            key = b'""' if "pattern" not in self._key else self._shortest.scalars.ending(self._key, b"")
-            self._endings.append(key + b":" + own + b"}" if key is not None and own is not None else None)
+            key = (
+                b'""'
+                if "pattern" not in self._key
+                else self._shortest.scalars.ending(self._key, b"")
+            )
+            self._endings.append(
+                key + b":" + own + b"}" if key is not None and own is not None else None,
+            )
             return
         ends, ending = self._reader.key(self._key, at)
-        self._endings.append(ending + b":" + own + b"}" if ending is not None and own is not None else None)
+        self._endings.append(
+            ending + b":" + own + b"}" if ending is not None and own is not None else None,
+        )
         for each in ends:
             self._field(b":", self._open, each, len(self._named), is_first=True)
 

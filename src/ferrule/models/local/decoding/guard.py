@@ -17,9 +17,11 @@ _MOST_TRIED = 16
 class BudgetGuard:
     """Counts the tokens left, and knows an ending that fits in them.
 
-    While many are left, no ending is computed: it grows by a known number of tokens at most, and only where the writer has a choice. When
-    it could have grown too long, it is computed anew. When one token could make it too long, each possible token is tried; if there are
-    too many, only some single-byte ones are, and otherwise only tokens that certainly do not, and the first of the ending, are admitted.
+    While many are left, no ending is computed: it grows by a known number of tokens at most, and
+    only where the writer has a choice. When it could have grown too long, it is computed anew. When
+    one token could make it too long, each possible token is tried; if there are too many, only some
+    single-byte ones are, and otherwise only tokens that certainly do not, and the first of the
+    ending, are admitted.
     """
 
     def __init__(self, plans: Plans, budget: int) -> None:
@@ -46,7 +48,11 @@ class BudgetGuard:
         if self._plan and self._plan[0] == token:
             self._plan, self._longest, self._is_free = self._plan[1:], self._longest - 1, False
         elif token in self._tried:
-            self._plan, self._longest, self._is_free = self._tried[token], len(self._tried[token]), False
+            self._plan, self._longest, self._is_free = (
+                self._tried[token],
+                len(self._tried[token]),
+                False,
+            )
         else:
             self._plan = None
             if not (self._is_free and self._plans.plain >> token & 1):
@@ -66,7 +72,9 @@ class BudgetGuard:
             return mask
         plan = self._plan or []
         if len(plan) > self.left:
-            raise ConstraintError(f"The answer cannot be ended within its budget: {len(plan)} tokens are needed, and {self.left} are left.")
+            raise ConstraintError(
+                f"The answer cannot be ended within its budget: {len(plan)} tokens are needed, and {self.left} are left.",
+            )
         made = 1 << (plan[0] if plan else eos)
         few = admitted.bit_count() <= _MOST_TRIED
         if self._is_free and not few and len(plan) < self.left:
@@ -84,7 +92,10 @@ class BudgetGuard:
         return (made & admitted).to_bytes(len(mask), "little")
 
     def _after(self, token: int) -> list[int] | None:
-        return self._plans.remaining([*self._tokens, token], self._text + self._plans.text_of(token))[0]
+        return self._plans.remaining(
+            [*self._tokens, token],
+            self._text + self._plans.text_of(token),
+        )[0]
 
     def _make_plan(self, engine: Any, eos: int) -> None:
         """Compute the ending, which the engine must accept; keep the rest of the previous one if that is shorter."""
@@ -94,7 +105,9 @@ class BudgetGuard:
             found = None
         best = min((each for each in (kept, found) if each is not None), key=len, default=None)
         if best is None:
-            raise ConstraintError("No ending is known for what was written so far, and the budget is running out.")
+            raise ConstraintError(
+                "No ending is known for what was written so far, and the budget is running out.",
+            )
         self._plan, self._longest = best, len(best)
 
 

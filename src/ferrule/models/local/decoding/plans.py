@@ -35,7 +35,10 @@ class Plans:
         self.jump = len(vocabulary.encode(self._shortest.longest_choice)) + 4
         """How many tokens one choice can add to an ending, at most."""
         start = self._opener[:1] if self._form.prose_chars else b""
-        most, self.plain, self.single = _KINDS.get((vocabulary, start), lambda: _kinds(vocabulary, start))
+        most, self.plain, self.single = _KINDS.get(
+            (vocabulary, start),
+            lambda: _kinds(vocabulary, start),
+        )
         self.largest_jump = self.jump * (1 + min(_MOST_STRUCTURE, most))
         """How many tokens any one token can add to an ending, at most."""
 
@@ -57,7 +60,9 @@ class Plans:
             return self._of_value(text)
         if opener_id is not None:
             if opener_id in tokens:
-                return self._of_value(self._vocabulary.decode(tokens[tokens.index(opener_id) + 1 :]))
+                return self._of_value(
+                    self._vocabulary.decode(tokens[tokens.index(opener_id) + 1 :]),
+                )
         elif self._opener in text:
             return self._of_value(text.partition(self._opener)[2])
         if not self._form.call:
@@ -66,7 +71,11 @@ class Plans:
         if value is None:
             return None, True
         if opener_id is not None:
-            return [*self._vocabulary.encode(rest_of_utf8(text)), opener_id, *self._vocabulary.encode(value + self._closer)], True
+            return [
+                *self._vocabulary.encode(rest_of_utf8(text)),
+                opener_id,
+                *self._vocabulary.encode(value + self._closer),
+            ], True
         begun = next(n for n in range(len(self._opener), -1, -1) if text.endswith(self._opener[:n]))
         rest = rest_of_utf8(text) if not begun else b""
         return self._vocabulary.encode(rest + self._opener[begun:] + value + self._closer), True
@@ -79,7 +88,11 @@ class Plans:
 def _kinds(vocabulary: Vocabulary, start: bytes) -> tuple[int, int, int]:
     """The most marks in a token; the tokens that change no ending where any character but `start` may follow; the single-byte tokens."""
     plain = vocabulary.bits(lambda token: _is_plain(token) and (not start or start not in token))
-    return max(map(_marks, vocabulary.tokens), default=1), plain, vocabulary.bits(lambda token: len(token) == 1)
+    return (
+        max(map(_marks, vocabulary.tokens), default=1),
+        plain,
+        vocabulary.bits(lambda token: len(token) == 1),
+    )
 
 
 def _marks(token: bytes) -> int:
@@ -89,7 +102,7 @@ def _marks(token: bytes) -> int:
 def _is_plain(token: bytes) -> bool:
     """Whether a token consists of whole characters that need no escape in a JSON string."""
     others = token.translate(None, _PLAIN)
-    if any(byte < 0x80 for byte in others):  # noqa: PLR2004  a control character, a quote or a backslash
+    if any(byte < 0x80 for byte in others):
         return False
     try:
         token.decode()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule.models.local.vocabulary import BYTES, make_matcher
 
 if TYPE_CHECKING:
-    from ferrule.values.schema.nodes import Schema
+    from ferrule.schema.nodes import Schema
 
 _CUT_ESCAPE = re.compile(rb"(?<!\\)(?:\\\\)*(\\(?:u[0-9a-fA-F]{0,3})?)$")
 _MOST_KEPT, _MOST_LEVELS, _MOST_STATES = 3_000, 120, 40
@@ -25,7 +25,10 @@ class Scalars:
 
     def ending(self, node: Schema, begun: bytes) -> bytes | None:
         """The shortest text that completes a scalar; None if the scalar cannot begin like this."""
-        return self._ending(json.dumps({**node, "x-guidance": {"whitespace_flexible": False}}), begun)
+        return self._ending(
+            json.dumps({**node, "x-guidance": {"whitespace_flexible": False}}),
+            begun,
+        )
 
     def _ending(self, body: str, begun: bytes) -> bytes | None:
         key = body, begun
@@ -37,7 +40,10 @@ class Scalars:
 
     def _search(self, body: str, begun: bytes) -> bytes | None:
         if body not in self._starts:
-            self._starts[body] = make_matcher(BYTES.tokenizer, f"%llguidance {{}}\nstart: %json {body}\n")
+            self._starts[body] = make_matcher(
+                BYTES.tokenizer,
+                f"%llguidance {{}}\nstart: %json {body}\n",
+            )
         first = self._starts[body].deep_copy()
         if first.is_error() or (begun and first.try_consume_tokens(list(begun)) < len(begun)):
             return None
@@ -71,7 +77,8 @@ def _ends_with(matcher: Any, rest: bytes) -> bool:
 def _short_ending(first: Any, wanted: bytes) -> bytes | None:
     """Search breadth-first for an accepted text. Only one of several states that look equal is followed, so that the search ends.
 
-    States look equal if they admit the same next bytes and, if any bytes are `wanted`, were reached by the same one of them.
+    States look equal if they admit the same next bytes and, if any bytes are `wanted`, were reached
+    by the same one of them.
     """
     level: list[tuple[bytes, Any]] = [(b"", first)]
     for _ in range(_MOST_LEVELS):
@@ -80,7 +87,12 @@ def _short_ending(first: Any, wanted: bytes) -> bytes | None:
             if matcher.is_accepting():
                 return text
             mask: bytes = matcher.compute_bitmask()[:32]
-            for byte in dict.fromkeys([*(each for each in b'"' + wanted if mask[each // 8] >> each % 8 & 1), *_edges(mask)]):
+            for byte in dict.fromkeys(
+                [
+                    *(each for each in b'"' + wanted if mask[each // 8] >> each % 8 & 1),
+                    *_edges(mask),
+                ],
+            ):
                 after = matcher.deep_copy()
                 if after.consume_token(byte):
                     key = after.compute_bitmask(), byte if byte in wanted else 0
@@ -117,13 +129,13 @@ def rest_of_utf8(text: bytes) -> bytes:
     """The bytes that complete a multibyte character cut off at the end of a text."""
     for back in range(1, min(4, len(text)) + 1):
         byte = text[-back]
-        if byte >= 0xC0:  # noqa: PLR2004  the first byte of a character of several
-            size = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4  # noqa: PLR2004
+        if byte >= 0xC0:
+            size = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
             if back >= size:
                 return b""
             second = {0xE0: b"\xa0", 0xF0: b"\x90"}.get(byte, b"\x80")
             return (second if back == 1 else b"\x80") + b"\x80" * (size - back - 1)
-        if byte < 0x80:  # noqa: PLR2004  ASCII
+        if byte < 0x80:
             return b""
     return b""
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from ferrule.models.local.decoding.scalars import Scalars, compact
-from ferrule.values.schema.nodes import Schema, find_pointer, is_object, members
+from ferrule.schema.nodes import Schema, find_pointer, is_object, members
 
 
 class Shortest:
@@ -24,10 +24,16 @@ class Shortest:
             changes = False
             for key, node in self._nodes.items():
                 made = self._shortest_of(node)
-                if made is not None and (key not in self._shortest or len(made) < len(self._shortest[key])):
+                if made is not None and (
+                    key not in self._shortest or len(made) < len(self._shortest[key])
+                ):
                     self._shortest[key] = made
                     changes = True
-        self.longest_choice = max((each for node in self._nodes.values() for each in self._choices(node)), key=len, default=b"")
+        self.longest_choice = max(
+            (each for node in self._nodes.values() for each in self._choices(node)),
+            key=len,
+            default=b"",
+        )
         """Of all choices, the one whose shortest text is longest: it lengthens an ending most."""
 
     def _collect(self, schema: Any) -> None:
@@ -39,7 +45,12 @@ class Shortest:
             self._nodes[id(node)] = node
             for key in ("properties", "patternProperties", "$defs"):
                 waiting += members(node, key).values()
-            waiting += [*(node.get("anyOf") or ()), *(node.get("prefixItems") or ()), node.get("items"), node.get("additionalProperties")]
+            waiting += [
+                *(node.get("anyOf") or ()),
+                *(node.get("prefixItems") or ()),
+                node.get("items"),
+                node.get("additionalProperties"),
+            ]
 
     def of(self, node: Any) -> bytes | None:
         """The shortest value of a schema within this one; None if it has none, or none is known yet."""
@@ -49,7 +60,10 @@ class Shortest:
         """The key, schema and `required` of each named property of an object; and for each, the shortest text from there to the end."""
         if id(node) not in self._properties:
             required = node.get("required") or ()
-            named = [(compact(name) + b":", each, name in required) for name, each in members(node, "properties").items()]
+            named = [
+                (compact(name) + b":", each, name in required)
+                for name, each in members(node, "properties").items()
+            ]
             rests: list[bytes | None] = [b"}"]
             for key, each, is_required in reversed(named):
                 rest, own = rests[-1], self.of(each)
@@ -65,9 +79,22 @@ class Shortest:
 
     def _choices(self, node: Schema) -> list[bytes]:
         """The shortest text of each choice that a writer has at this node."""
-        found = [self.of(each) for each in node.get("anyOf") or ()] + [compact(each) for each in node.get("enum") or ()]
-        found += [b"," + compact(name) + b":" + (self.of(each) or b"") for name, each in members(node, "properties").items()]
-        return [each for each in [*found, self.of(node.get("items")), self.of(node.get("additionalProperties"))] if each is not None]
+        found = [self.of(each) for each in node.get("anyOf") or ()] + [
+            compact(each) for each in node.get("enum") or ()
+        ]
+        found += [
+            b"," + compact(name) + b":" + (self.of(each) or b"")
+            for name, each in members(node, "properties").items()
+        ]
+        return [
+            each
+            for each in [
+                *found,
+                self.of(node.get("items")),
+                self.of(node.get("additionalProperties")),
+            ]
+            if each is not None
+        ]
 
     def _shortest_of(self, node: Schema) -> bytes | None:
         if "$ref" in node:
@@ -75,14 +102,25 @@ class Shortest:
         if "enum" in node:
             return min(map(compact, node["enum"]), key=len, default=None)
         if "anyOf" in node:
-            return min((each for branch in node["anyOf"] if (each := self.of(branch)) is not None), key=len, default=None)
+            return min(
+                (each for branch in node["anyOf"] if (each := self.of(branch)) is not None),
+                key=len,
+                default=None,
+            )
         match node.get("type"):
             case "object":
                 return self._shortest_object(node)
             case "array":
                 places = node.get("prefixItems") or ()
-                items = [self.of(places[i] if i < len(places) else node.get("items")) for i in range(node.get("minItems", 0))]
-                return b"[" + b",".join(each for each in items if each is not None) + b"]" if None not in items else None
+                items = [
+                    self.of(places[i] if i < len(places) else node.get("items"))
+                    for i in range(node.get("minItems", 0))
+                ]
+                return (
+                    b"[" + b",".join(each for each in items if each is not None) + b"]"
+                    if None not in items
+                    else None
+                )
             case "string" if "pattern" not in node:
                 return b'"' + b"a" * node.get("minLength", 0) + b'"'
             case "boolean":
@@ -94,11 +132,20 @@ class Shortest:
 
     def _shortest_object(self, node: Schema) -> bytes | None:
         named = members(node, "properties")
-        fields = [(name, self.of(named[name])) for name in named if name in (node.get("required") or ())]
+        fields = [
+            (name, self.of(named[name])) for name in named if name in (node.get("required") or ())
+        ]
         if not fields and node.get("minProperties", 0):
-            each = [(name, made) for name, value in named.items() if (made := self.of(value)) is not None]
+            each = [
+                (name, made)
+                for name, value in named.items()
+                if (made := self.of(value)) is not None
+            ]
             for pattern, value in members(node, "patternProperties").items():
-                key, made = self.scalars.ending({"type": "string", "pattern": pattern}, b""), self.of(value)
+                key, made = (
+                    self.scalars.ending({"type": "string", "pattern": pattern}, b""),
+                    self.of(value),
+                )
                 each += [(json.loads(key), made)] if key is not None and made is not None else []
             more = self.of(node.get("additionalProperties"))
             each += [("", more)] if more is not None else []
@@ -107,4 +154,8 @@ class Shortest:
                 return None
         if any(made is None for _, made in fields):
             return None
-        return b"{" + b",".join(compact(name) + b":" + made for name, made in fields if made is not None) + b"}"
+        return (
+            b"{"
+            + b",".join(compact(name) + b":" + made for name, made in fields if made is not None)
+            + b"}"
+        )

@@ -34,14 +34,21 @@ def kind(block: Json) -> str:
 def content_blocks(content: Content, place: str) -> list[Json]:
     """Content as blocks, without blank text, which the provider refuses."""
     parts = (Text(text=content),) if isinstance(content, str) else content
-    return [_block(part, place) for part in parts if not isinstance(part, Text) or part.text.strip()]
+    return [
+        _block(part, place) for part in parts if not isinstance(part, Text) or part.text.strip()
+    ]
 
 
 def plain_text(message: Message, place: str) -> str:
     """The content of a message that may hold only text."""
     if isinstance(message.content, str):
         return message.content
-    return "\n".join([part.text if isinstance(part, Text) else placeholder(part, WIRE, place) for part in message.content])
+    return "\n".join(
+        [
+            part.text if isinstance(part, Text) else placeholder(part, WIRE, place)
+            for part in message.content
+        ],
+    )
 
 
 def result_block(message: Message) -> Json:
@@ -60,8 +67,14 @@ def assistant_blocks(message: Message) -> list[Json]:
     """The blocks of an answer to send back: the provider's own if it needs them, with the message's current calls."""
     text = plain_text(message, "answers")
     calls = [(call.id, call_block(call)) for call in message.tool_calls]
-    came = [block for each in list_of(mapping((message.extra or {}).get(WIRE)).get("content")) if (block := mapping(each))]
-    if text != "".join([text_of(block.get("text")) or "" for block in came if kind(block) == "text"]):
+    came = [
+        block
+        for each in list_of(mapping((message.extra or {}).get(WIRE)).get("content"))
+        if (block := mapping(each))
+    ]
+    if text != "".join(
+        [text_of(block.get("text")) or "" for block in came if kind(block) == "text"],
+    ):
         # The text was edited: only the signed thoughts among the provider's blocks are still valid.
         came = [block for block in came if kind(block) in {"thinking", "redacted_thinking"}]
         came += [{"type": "text", "text": text}]
@@ -78,19 +91,27 @@ def assistant_blocks(message: Message) -> list[Json]:
     return [*blocks, *[block for _, block in calls]]
 
 
-def read_blocks(blocks: Sequence[Json]) -> tuple[str | None, str | None, tuple[ToolCall, ...], Json | None]:
+def read_blocks(
+    blocks: Sequence[Json],
+) -> tuple[str | None, str | None, tuple[ToolCall, ...], Json | None]:
     """The text, thoughts and calls of an answer, and the blocks to send back with it, for `Message.extra`.
 
-    An answer with more than plain text and calls (signed thoughts, the provider's own tools, citations) is sent back with all its blocks in
-    order, except the arguments of calls, which the message holds.
+    An answer with more than plain text and calls (signed thoughts, the provider's own tools,
+    citations) is sent back with all its blocks in order, except the arguments of calls, which the
+    message holds.
     """
     texts = [text_of(block.get("text")) or "" for block in blocks if kind(block) == "text"]
-    thoughts = [text_of(block.get("thinking")) or "" for block in blocks if kind(block) == "thinking"]
+    thoughts = [
+        text_of(block.get("thinking")) or "" for block in blocks if kind(block) == "thinking"
+    ]
     uses = [block for block in blocks if kind(block) == "tool_use"]
     calls = tuple([call_in(block, index) for index, block in enumerate(uses)])
     extra: Json | None = None
     if any(kind(block) not in {"text", "tool_use"} or block.get("citations") for block in blocks):
-        as_sent = [{k: v for k, v in block.items() if k != "input"} if kind(block) == "tool_use" else block for block in blocks]
+        as_sent = [
+            {k: v for k, v in block.items() if k != "input"} if kind(block) == "tool_use" else block
+            for block in blocks
+        ]
         extra = {WIRE: {"content": as_sent}}
     return "".join(texts) if texts else None, "".join(thoughts) or None, calls, extra
 
@@ -98,7 +119,12 @@ def read_blocks(blocks: Sequence[Json]) -> tuple[str | None, str | None, tuple[T
 def call_block(call: ToolCall) -> Json:
     """The block of a call. Arguments other than a JSON object are wrapped in one; characters not allowed in a name are replaced."""
     arguments: Json = {UNREADABLE: call.arguments_text} if call.fault else call.args
-    return {"type": "tool_use", "id": safe_id(call.id), "name": safe_name(call.name), "input": arguments}
+    return {
+        "type": "tool_use",
+        "id": safe_id(call.id),
+        "name": safe_name(call.name),
+        "input": arguments,
+    }
 
 
 def call_in(block: Json, index: int) -> ToolCall:
@@ -125,16 +151,34 @@ def _media(part: Image | File) -> Json | None:
         source: Json = {"type": "url", "url": part.url}
         if isinstance(part, Image):
             return {"type": "image", "source": source}
-        is_document = media_type in {"application/pdf", "application/octet-stream"}  # the second is the default type of a file
+        is_document = media_type in {
+            "application/pdf",
+            "application/octet-stream",
+        }  # the second is the default type of a file
         return {"type": "document", "source": source, **title} if is_document else None
     if media_type in _PICTURES:
-        return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
+        return {
+            "type": "image",
+            "source": {"type": "base64", "media_type": media_type, "data": data},
+        }
     if media_type == "application/pdf":
-        return {"type": "document", "source": {"type": "base64", "media_type": media_type, "data": data}, **title}
+        return {
+            "type": "document",
+            "source": {"type": "base64", "media_type": media_type, "data": data},
+            **title,
+        }
     if not _READABLE.fullmatch(media_type):
         return None
     try:
         text = b64decode(data, validate=True).decode()
     except (binascii.Error, ValueError):
         return None
-    return {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": text}, **title} if text.strip() else None
+    return (
+        {
+            "type": "document",
+            "source": {"type": "text", "media_type": "text/plain", "data": text},
+            **title,
+        }
+        if text.strip()
+        else None
+    )

@@ -1,11 +1,13 @@
 """Anthropic's Messages API as pure functions: `Request` to body bytes, answer to `Response`.
 
-Format: platform.claude.com, "Messages" of the API reference, November 2026. Messages come last, after tools and system, so that each
-body begins with the previous one, except for its end and the cache markers.
+Format: platform.claude.com, "Messages" of the API reference, November 2026. Messages come last,
+after tools and system, so that each body begins with the previous one, except for its end and the
+cache markers.
 
-Markers make the provider cache prompts: `cache_control` is on the last tool, on the last block of the system prompt, and in conversations
-on the last message and on the last message of the previous request. `prompt_cache=False` sends no markers, `prompt_cache="1h"` asks for
-the longer lifetime, whose writes cost more.
+Markers make the provider cache prompts: `cache_control` is on the last tool, on the last block of
+the system prompt, and in conversations on the last message and on the last message of the previous
+request. `prompt_cache=False` sends no markers, `prompt_cache="1h"` asks for the longer lifetime,
+whose writes cost more.
 """
 
 from __future__ import annotations
@@ -13,13 +15,30 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from ferrule.encoding.encode import json_bytes
 from ferrule.errors import ConfigurationError, MissingContentError, RefusalError, shown
-from ferrule.models.http.errors import payload_error
 from ferrule.models.providers import Dialect
-from ferrule.models.wires.anthropic.blocks import WIRE, assistant_blocks, content_blocks, kind, plain_text, read_blocks, result_block
-from ferrule.models.wires.payload import Json, count_of, list_of, mapping, no_answer, opened, refuse_settings, text_of
+from ferrule.models.wires.anthropic.blocks import (
+    WIRE,
+    assistant_blocks,
+    content_blocks,
+    kind,
+    plain_text,
+    read_blocks,
+    result_block,
+)
+from ferrule.models.wires.payload import (
+    Json,
+    count_of,
+    list_of,
+    mapping,
+    no_answer,
+    opened,
+    refuse_settings,
+    text_of,
+)
+from ferrule.net.errors import payload_error
 from ferrule.values.conversation.exchange import Declarations, Request, Response, Usage
-from ferrule.values.encoding.encode import json_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +46,18 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.exchange import Shape
     from ferrule.values.conversation.message import Message
 
-OURS = frozenset({"model", "messages", "system", "tools", "tool_choice", "parallel_tool_calls", "response_format", "stream"})
+OURS = frozenset(
+    {
+        "model",
+        "messages",
+        "system",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "response_format",
+        "stream",
+    },
+)
 """Fields of the body (here or in OpenAI's form) that settings may not set, because the `Request` or the model does."""
 MAX_TOKENS = 16_000
 """The default limit of an answer: the field is required. A thinking budget is added to it, because thoughts count too."""
@@ -44,7 +74,14 @@ _REASONS = {
 }
 
 
-def render(request: Request, *, model: str, settings: Mapping[str, Any], stream: bool = False, dialect: Dialect = _PLAIN) -> bytes:
+def render(
+    request: Request,
+    *,
+    model: str,
+    settings: Mapping[str, Any],
+    stream: bool = False,
+    dialect: Dialect = _PLAIN,
+) -> bytes:
     """The body of a request. Settings of the request override the model's `settings`; None omits a setting."""
     said = {**settings, **request.settings}
     mark = _mark(said)
@@ -52,8 +89,15 @@ def render(request: Request, *, model: str, settings: Mapping[str, Any], stream:
     if request.tools:
         body += b',"tools":' + _tools(request.tools)[:-2] + mark + b"}]"
     messages = list(request.messages)
-    begin = next((place for place, message in enumerate(messages) if message.role != "system"), len(messages))
-    system = [block for message in messages[:begin] if (block := message.rendered(f"{WIRE}+system", _system))]
+    begin = next(
+        (place for place, message in enumerate(messages) if message.role != "system"),
+        len(messages),
+    )
+    system = [
+        block
+        for message in messages[:begin]
+        if (block := message.rendered(f"{WIRE}+system", _system))
+    ]
     if system:
         body += b',"system":[' + b",".join(system)[:-1] + mark + b"}]"
     # A single question is not sent again, and writing it to the cache would cost a quarter more.
@@ -65,7 +109,10 @@ def _head(request: Request, model: str, settings: Json, stream: bool, dialect: D
     extra: Json = settings.pop("extra", None) or {}
     if found := OURS.intersection(settings):
         refuse_settings(found)
-    head: Json = {"model": model, "max_tokens": MAX_TOKENS + count_of(mapping(settings.get("thinking")).get("budget_tokens"))}
+    head: Json = {
+        "model": model,
+        "max_tokens": MAX_TOKENS + count_of(mapping(settings.get("thinking")).get("budget_tokens")),
+    }
     for name, value in settings.items():
         match name:
             case _ if value is None:
@@ -77,7 +124,9 @@ def _head(request: Request, model: str, settings: Json, stream: bool, dialect: D
             case "reasoning_effort":
                 head["output_config"] = {**mapping(head.get("output_config")), "effort": value}
             case "metadata" | "output_config":
-                head[name] = {**value, **mapping(head.get(name))} if isinstance(value, dict) else value
+                head[name] = (
+                    {**value, **mapping(head.get(name))} if isinstance(value, dict) else value
+                )
             case _:
                 head[dialect.names.get(name) or _NAMES.get(name, name)] = value
     if request.tools and (choice := _choice(request.tool_choice, request.parallel)):
@@ -113,10 +162,17 @@ def _format(shape: Shape) -> Json | None:
     """The format of an answer, if the provider can enforce it: not for an arbitrary object, nor for every schema."""
     if shape.kind == "json_object" or shape.schema is None or "properties" not in shape.schema:
         return None
-    from ferrule.values.schema.lowering.lower import lower_schema
+    from ferrule.schema.lowering.lower import lower_schema
 
-    lowered = lower_schema(shape.schema, "anthropic")  # but a list in place of a dictionary would not be converted back
-    return {"type": "json_schema", "schema": lowered.schema} if lowered.is_strict and not lowered.pairs else None
+    lowered = lower_schema(
+        shape.schema,
+        "anthropic",
+    )  # but a list in place of a dictionary would not be converted back
+    return (
+        {"type": "json_schema", "schema": lowered.schema}
+        if lowered.is_strict and not lowered.pairs
+        else None
+    )
 
 
 @lru_cache(maxsize=64)
@@ -135,7 +191,8 @@ def _tools(declarations: Declarations) -> bytes:
     return json_bytes(tools)
 
 
-# -- messages ---------------------------------------------------------------------------------------------------
+# -- messages
+# ---------------------------------------------------------------------------------------------------
 
 
 def _joined(messages: Sequence[Message], mark: bytes) -> bytes:
@@ -149,7 +206,9 @@ def _joined(messages: Sequence[Message], mark: bytes) -> bytes:
             continue
         is_result = message.role == "tool"
         if place in marked:
-            end = -1 if is_result else -3  # before `}` of the result, or `}]}` of the message's last block
+            end = (
+                -1 if is_result else -3
+            )  # before `}` of the result, or `}]}` of the message's last block
             made = made[:end] + mark + made[end:]
         if in_results:
             pieces.append(b"," if is_result else b"]},")
@@ -167,8 +226,9 @@ def _joined(messages: Sequence[Message], mark: bytes) -> bytes:
 def _stations(messages: Sequence[Message]) -> tuple[int, ...]:
     """The positions of the last messages in the user's last two turns, where the markers go.
 
-    The earlier one ended the previous request, and so is where the cache was written. It needs its own marker: the provider searches only
-    twenty blocks before a marker (platform.claude.com, "Prompt caching", November 2026), and a turn of many calls has more.
+    The earlier one ended the previous request, and so is where the cache was written. It needs its
+    own marker: the provider searches only twenty blocks before a marker (platform.claude.com,
+    "Prompt caching", November 2026), and a turn of many calls has more.
     """
     found: list[int] = []
     answered = True
@@ -178,7 +238,7 @@ def _stations(messages: Sequence[Message]) -> tuple[int, ...]:
         elif answered:
             found.append(place)
             answered = False
-            if len(found) == 2:  # noqa: PLR2004  with tools and system that is four markers, which is all there may be
+            if len(found) == 2:
                 break
     return tuple(found)
 
@@ -189,14 +249,18 @@ def _mark(settings: Json) -> bytes:
     match wish:
         case False:
             return b""
-        case None | True if "cache_control" in settings or "cache_control" in mapping(settings.get("extra")):
+        case None | True if "cache_control" in settings or "cache_control" in mapping(
+            settings.get("extra"),
+        ):
             return b""  # `cache_control` at the top of the body: the provider places the markers
         case None | True:
             return b',"cache_control":{"type":"ephemeral"}'
         case "5m" | "1h":
             return b',"cache_control":{"type":"ephemeral","ttl":"%b"}' % wish.encode()
         case _:
-            raise ConfigurationError(f'`prompt_cache` is True, False, "5m" or "1h", found {shown(wish)}.')
+            raise ConfigurationError(
+                f'`prompt_cache` is True, False, "5m" or "1h", found {shown(wish)}.',
+            )
 
 
 def _system(message: Message) -> bytes:
@@ -210,10 +274,16 @@ def _message(message: Message) -> bytes:
         case "tool":
             return json_bytes(result_block(message))
         case "assistant":
-            blocks = [block for block in assistant_blocks(message) if kind(block) != "text" or str(block.get("text")).strip()]
+            blocks = [
+                block
+                for block in assistant_blocks(message)
+                if kind(block) != "text" or str(block.get("text")).strip()
+            ]
             return json_bytes({"role": "assistant", "content": blocks}) if blocks else b""
         case _:  # also a later system message: only some models accept that role here, and at the top it would change the cached prompt
-            blocks = content_blocks(message.content, "messages") or [{"type": "text", "text": "(empty)"}]
+            blocks = content_blocks(message.content, "messages") or [
+                {"type": "text", "text": "(empty)"},
+            ]
             return json_bytes({"role": "user", "content": blocks})
 
 
@@ -225,16 +295,22 @@ def path(model: str, *, stream: bool = False) -> str:
 
 def headers(key: str | None) -> dict[str, str]:
     """The headers with the key and the protocol's version."""
-    return {"anthropic-version": _VERSION} if key is None else {"anthropic-version": _VERSION, "x-api-key": key}
+    return (
+        {"anthropic-version": _VERSION}
+        if key is None
+        else {"anthropic-version": _VERSION, "x-api-key": key}
+    )
 
 
-# -- answers ----------------------------------------------------------------------------------------------------
+# -- answers
+# ----------------------------------------------------------------------------------------------------
 
 
 def read(payload: Json | bytes) -> Response:
     """The answer in a body.
 
-    Raises `BadRequestError` if there is none, `MissingContentError` if it has no content, `RefusalError` if it was withheld.
+    Raises `BadRequestError` if there is none, `MissingContentError` if it has no content,
+    `RefusalError` if it was withheld.
     """
     body, raw = opened(payload)
     if body.get("error") or body.get("type") == "error":
@@ -244,19 +320,41 @@ def read(payload: Json | bytes) -> Response:
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
     if not isinstance(content, list) or not (content or reason):
-        raise MissingContentError(no_answer("no content", body), request_id=text_of(body.get("id")), raw=body)
+        raise MissingContentError(
+            no_answer("no content", body),
+            request_id=text_of(body.get("id")),
+            raw=body,
+        )
     blocks = [block for each in list_of(content) if (block := mapping(each))]
     text, thoughts, calls, extra = read_blocks(blocks)
-    refusal = text_of(mapping(body.get("stop_details")).get("explanation")) if reason == "refusal" else None
+    refusal = (
+        text_of(mapping(body.get("stop_details")).get("explanation"))
+        if reason == "refusal"
+        else None
+    )
     if reason == "refusal" and not text and not calls and not refusal:
         raise RefusalError("the provider withheld the answer", request_id=text_of(body.get("id")))
     reason = _REASONS.get(reason, reason) if reason else None
     usage = _usage(mapping(body.get("usage")))
-    return Response(text, calls, thoughts, reason, refusal, usage, text_of(body.get("model")), None, extra, raw)
+    return Response(
+        text,
+        calls,
+        thoughts,
+        reason,
+        refusal,
+        usage,
+        text_of(body.get("model")),
+        None,
+        extra,
+        raw,
+    )
 
 
 def _usage(usage: Json) -> Usage:
-    cached, kept = count_of(usage.get("cache_read_input_tokens")), count_of(usage.get("cache_creation_input_tokens"))
+    cached, kept = (
+        count_of(usage.get("cache_read_input_tokens")),
+        count_of(usage.get("cache_creation_input_tokens")),
+    )
     # The provider's input tokens include neither cache reads nor cache writes.
     entered = count_of(usage.get("input_tokens")) + kept + cached
     thoughts = mapping(usage.get("output_tokens_details")).get("thinking_tokens")

@@ -1,7 +1,8 @@
 """A streamed Anthropic message: turns bytes into `Delta`s, and into the same `Response` as the unstreamed answer.
 
-Events are assembled into the body of an unstreamed answer, which `read` reads.
-Format: platform.claude.com, "Streaming messages", November 2026. Events of unknown types are ignored, as that page requires.
+Events are assembled into the body of an unstreamed answer, which `read` reads. Format:
+platform.claude.com, "Streaming messages", November 2026. Events of unknown types are ignored, as
+that page requires.
 """
 
 from __future__ import annotations
@@ -10,18 +11,23 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from ferrule.models.http.errors import payload_error
-from ferrule.models.http.sse import EventAssembly
+from ferrule.encoding.encode import json_text
+from ferrule.encoding.repair import strict_json
 from ferrule.models.wires.anthropic.codec import read
 from ferrule.models.wires.payload import Json, decode_event, mapping, text_of
+from ferrule.net.errors import payload_error
+from ferrule.net.sse import EventAssembly
 from ferrule.values.conversation.exchange import CallPiece, Delta, Response
-from ferrule.values.encoding.encode import json_text
-from ferrule.values.encoding.repair import strict_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_PIECES = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature", "input_json_delta": "partial_json"}
+_PIECES = {
+    "text_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "signature",
+    "input_json_delta": "partial_json",
+}
 
 
 @dataclass(slots=True)
@@ -46,7 +52,14 @@ class _Block:
 
     def piece(self, arguments: str) -> Delta:
         """The next piece of a call's arguments."""
-        return Delta(call=CallPiece(self.call or 0, text_of(self.start.get("id")) or "", text_of(self.start.get("name")) or "", arguments))
+        return Delta(
+            call=CallPiece(
+                self.call or 0,
+                text_of(self.start.get("id")) or "",
+                text_of(self.start.get("name")) or "",
+                arguments,
+            ),
+        )
 
     def whole(self) -> Json:
         block = dict(self.start)
@@ -121,12 +134,21 @@ class Assembly(EventAssembly):
 
     def _stopped(self, event: Json) -> Iterator[Delta]:
         block = self._blocks.get(_index(event))
-        if block is not None and block.call is not None and not block.pieces and (whole := block.start.get("input")):
-            yield block.piece(whole if isinstance(whole, str) else json_text(whole))  # from a server that sends calls whole
+        if (
+            block is not None
+            and block.call is not None
+            and not block.pieces
+            and (whole := block.start.get("input"))
+        ):
+            yield block.piece(
+                whole if isinstance(whole, str) else json_text(whole),
+            )  # from a server that sends calls whole
 
     def _count(self, usage: Any) -> None:
         """Take token counts: they are running totals, and a later event may omit some."""
-        self._usage.update({name: count for name, count in mapping(usage).items() if count is not None})
+        self._usage.update(
+            {name: count for name, count in mapping(usage).items() if count is not None},
+        )
 
 
 def _index(event: Json) -> int:

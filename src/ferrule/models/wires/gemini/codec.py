@@ -1,8 +1,9 @@
 """Gemini's generateContent as pure functions: `Request` to body bytes, answer to `Response`.
 
-The API of Google AI Studio, `v1beta`. A message's parts are rendered once; the results of one turn share one content, as the API requires.
-Contents come last, so that each body begins with the previous one, except for its end, and can be cached. Format: Gemini API reference,
-"Generating content", as of November 2026.
+The API of Google AI Studio, `v1beta`. A message's parts are rendered once; the results of one turn
+share one content, as the API requires. Contents come last, so that each body begins with the
+previous one, except for its end, and can be cached. Format: Gemini API reference, "Generating
+content", as of November 2026.
 """
 
 from __future__ import annotations
@@ -14,15 +15,30 @@ from urllib.parse import quote
 
 from pydantic_core import from_json
 
+from ferrule.encoding.encode import json_bytes
 from ferrule.errors import ConfigurationError, MissingContentError, RefusalError, shown
-from ferrule.models.http.errors import payload_error
 from ferrule.models.providers import Dialect
-from ferrule.models.wires.gemini.parts import WIRE, content_parts, read_parts, result_parts, turn_parts
-from ferrule.models.wires.payload import Json, count_of, list_of, mapping, no_answer, opened, refuse_settings, text_of
+from ferrule.models.wires.gemini.parts import (
+    WIRE,
+    content_parts,
+    read_parts,
+    result_parts,
+    turn_parts,
+)
+from ferrule.models.wires.payload import (
+    Json,
+    count_of,
+    list_of,
+    mapping,
+    no_answer,
+    opened,
+    refuse_settings,
+    text_of,
+)
+from ferrule.net.errors import payload_error
+from ferrule.schema.lowering.lower import lower_schema, lower_tools
 from ferrule.values.calls.call import CallFault, ToolCall
 from ferrule.values.conversation.exchange import Declarations, Request, Response, Usage
-from ferrule.values.encoding.encode import json_bytes
-from ferrule.values.schema.lowering.lower import lower_schema, lower_tools
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,11 +50,23 @@ OURS = frozenset({
     "responseMimeType", "responseSchema", "responseJsonSchema", "responseFormat", "stream", "streamOptions",
 })  # fmt: skip
 """Fields of the body, here or in chat completions, that settings may not set, because the `Request` or the model does."""
-_NAMES: Mapping[str, str] = {"max_tokens": "maxOutputTokens", "max_completion_tokens": "maxOutputTokens", "stop": "stopSequences"}
+_NAMES: Mapping[str, str] = {
+    "max_tokens": "maxOutputTokens",
+    "max_completion_tokens": "maxOutputTokens",
+    "stop": "stopSequences",
+}
 """Settings with a different name here; all others are converted from `snake_case` to `camelCase`."""
-_BESIDE = frozenset({"safetySettings", "cachedContent", "serviceTier", "labels", "store", "continuationToken"})
+_BESIDE = frozenset(
+    {"safetySettings", "cachedContent", "serviceTier", "labels", "store", "continuationToken"},
+)
 """Settings outside `generationConfig`; all others go into it."""
-_BUDGETS: Mapping[str, int] = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 24576}
+_BUDGETS: Mapping[str, int] = {
+    "none": 0,
+    "minimal": 1024,
+    "low": 1024,
+    "medium": 8192,
+    "high": 24576,
+}
 """Reasoning efforts in tokens, for models before Gemini 3 ("OpenAI compatibility", section "Thinking", as of June 2026)."""
 _SINCE_3 = re.compile(r"gemini-(?:[3-9]|[1-9][0-9]|(?:pro|flash)(?:-lite)?-latest)")
 """Models with thinking levels, signed calls, and media in results."""
@@ -48,7 +76,11 @@ _PLAIN = Dialect()
 
 def path(model: str, *, stream: bool = False) -> str:
     """The path for a model, below a base URL; `models/x` and `tunedModels/x` are names too."""
-    name = model if "/" in model and model.partition("/")[0] in {"models", "tunedModels"} else f"models/{model}"
+    name = (
+        model
+        if "/" in model and model.partition("/")[0] in {"models", "tunedModels"}
+        else f"models/{model}"
+    )
     return f"/{quote(name, safe='/:@')}:{'streamGenerateContent?alt=sse' if stream else 'generateContent'}"
 
 
@@ -57,7 +89,14 @@ def headers(key: str | None) -> dict[str, str]:
     return {} if key is None else {"x-goog-api-key": key}
 
 
-def render(request: Request, *, model: str, settings: Mapping[str, Any], stream: bool = False, dialect: Dialect = _PLAIN) -> bytes:
+def render(
+    request: Request,
+    *,
+    model: str,
+    settings: Mapping[str, Any],
+    stream: bool = False,
+    dialect: Dialect = _PLAIN,
+) -> bytes:
     """The body of a request. Settings of the request override the model's `settings`; None omits a setting.
 
     `request.parallel` is not sent: the API cannot limit the model to one call at a time.
@@ -65,7 +104,9 @@ def render(request: Request, *, model: str, settings: Mapping[str, Any], stream:
     del stream  # the path already says so
     is_since_3 = _SINCE_3.search(model) is not None
     head = _head(request, {**settings, **request.settings}, dialect, is_since_3)
-    tools: list[bytes] = [json_bytes(tool) for tool in list_of(head.pop("tools", None))]  # from `extra`: search, code and others
+    tools: list[bytes] = [
+        json_bytes(tool) for tool in list_of(head.pop("tools", None))
+    ]  # from `extra`: search, code and others
     if request.tools:
         tools.append(_functions(request.tools))
     leading = _leading_system(request.messages)
@@ -73,7 +114,9 @@ def render(request: Request, *, model: str, settings: Mapping[str, Any], stream:
     if tools:
         pieces.append(b'"tools":[' + b",".join(tools) + b"]")
     if leading and "systemInstruction" not in head:
-        system = b",".join([message.rendered(WIRE, _words) for message in request.messages[:leading]])
+        system = b",".join(
+            [message.rendered(WIRE, _words) for message in request.messages[:leading]],
+        )
         pieces.append(b'"systemInstruction":{"parts":[' + system + b"]}")
     if "contents" not in head:
         pieces.append(b'"contents":[' + _contents(request.messages, leading, is_since_3) + b"]")
@@ -109,7 +152,11 @@ def _head(request: Request, settings: Json, dialect: Dialect, is_since_3: bool) 
     if request.tools and request.tool_choice is not None:
         head["toolConfig"] = {"functionCallingConfig": _choice(request.tool_choice)}
     for name, value in extra.items():  # a `generationConfig` is merged with ours
-        head[name] = {**head[name], **value} if isinstance(head.get(name), dict) and isinstance(value, dict) else value
+        head[name] = (
+            {**head[name], **value}
+            if isinstance(head.get(name), dict) and isinstance(value, dict)
+            else value
+        )
     return head
 
 
@@ -122,9 +169,13 @@ def _choice(choice: str | Mapping[str, Any]) -> Json:
         return {"mode": _MODES[choice]}
     if not isinstance(choice, str) and "mode" in choice:
         return dict(choice)  # in Gemini's own form
-    name = choice if isinstance(choice, str) else text_of(mapping(choice.get("function")).get("name"))
+    name = (
+        choice if isinstance(choice, str) else text_of(mapping(choice.get("function")).get("name"))
+    )
     if not name:
-        raise ConfigurationError(f'`tool_choice` is "auto", "none", "required" or names one tool, found {shown(choice)}.')
+        raise ConfigurationError(
+            f'`tool_choice` is "auto", "none", "required" or names one tool, found {shown(choice)}.',
+        )
     return {"mode": "ANY", "allowedFunctionNames": [name]}
 
 
@@ -148,11 +199,17 @@ def _lowered(schema: bytes) -> Json:
     return lower_schema(from_json(schema), "gemini").schema
 
 
-# -- messages ---------------------------------------------------------------------------------------------------
+# -- messages
+# ---------------------------------------------------------------------------------------------------
 
 _OPENINGS: Mapping[str, bytes] = {
     role: b']},{"role":"%b","parts":[' % there
-    for role, there in (("user", b"user"), ("system", b"user"), ("tool", b"user"), ("assistant", b"model"))
+    for role, there in (
+        ("user", b"user"),
+        ("system", b"user"),
+        ("tool", b"user"),
+        ("assistant", b"model"),
+    )
 }
 
 
@@ -177,7 +234,10 @@ def _contents(messages: Messages, start: int, is_since_3: bool) -> bytes:
             parts = message.rendered(wire, _signed_turn if is_since_3 else _turn)
         elif role == "tool":
             name = message.name if message.name is not None else _name_of(messages, index)
-            parts = message.rendered(f"{wire}:{name}", lambda it, name=name: _joined(result_parts(it, name=name, media=is_since_3)))
+            parts = message.rendered(
+                f"{wire}:{name}",
+                lambda it, name=name: _joined(result_parts(it, name=name, media=is_since_3)),
+            )
         else:
             parts = message.rendered(WIRE, _words)
         pieces += (b"," if role == before and role != "user" else _OPENINGS[role], parts)
@@ -211,13 +271,28 @@ def _words(message: Message) -> bytes:
     return _joined(content_parts(message.content))
 
 
-# -- answers ----------------------------------------------------------------------------------------------------
+# -- answers
+# ----------------------------------------------------------------------------------------------------
 
 _REASONS: Mapping[str, str] = {
     "STOP": "stop",
     "MAX_TOKENS": "length",
-    **dict.fromkeys(["SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR", "ESCALATION"], "content_filter"),
-    **dict.fromkeys(["IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"], "content_filter"),
+    **dict.fromkeys(
+        [
+            "SAFETY",
+            "RECITATION",
+            "BLOCKLIST",
+            "PROHIBITED_CONTENT",
+            "SPII",
+            "MODEL_ARMOR",
+            "ESCALATION",
+        ],
+        "content_filter",
+    ),
+    **dict.fromkeys(
+        ["IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"],
+        "content_filter",
+    ),
 }
 _BAD_CALLS = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"})
 
@@ -225,12 +300,15 @@ _BAD_CALLS = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"})
 def read(payload: Json | bytes) -> Response:
     """The answer in a body.
 
-    Raises `BadRequestError` if there is none, `MissingContentError` if it is empty, `RefusalError` if it was withheld.
+    Raises `BadRequestError` if there is none, `MissingContentError` if it is empty, `RefusalError`
+    if it was withheld.
     """
     body, raw = opened(payload)
     if body.get("error"):
         raise payload_error(body)
-    candidate = mapping(next(iter(list_of(body.get("candidates"))), None))  # only the first answer is read
+    candidate = mapping(
+        next(iter(list_of(body.get("candidates"))), None),
+    )  # only the first answer is read
     turn = read_parts(list_of(mapping(candidate.get("content")).get("parts")))
     calls = turn.calls
     word = finish_of(candidate)
@@ -242,7 +320,18 @@ def read(payload: Json | bytes) -> Response:
     if not turn.text and not calls and reason not in {"stop", "length"}:
         raise _nothing(body, candidate, word)
     usage, model = _usage(mapping(body.get("usageMetadata"))), text_of(body.get("modelVersion"))
-    return Response(turn.text, calls, turn.reasoning, reason, None, usage, model, None, turn.extra, raw)
+    return Response(
+        turn.text,
+        calls,
+        turn.reasoning,
+        reason,
+        None,
+        usage,
+        model,
+        None,
+        turn.extra,
+        raw,
+    )
 
 
 def finish_of(candidate: Json) -> str | None:
@@ -258,14 +347,26 @@ def block_of(body: Json) -> str | None:
 
 def _nothing(body: Json, candidate: Json, word: str | None) -> MissingContentError | RefusalError:
     request_id = text_of(body.get("responseId"))
-    said_of_it = text_of(candidate.get("finishMessage")) or text_of(mapping(body.get("promptFeedback")).get("blockReasonMessage"))
+    said_of_it = text_of(candidate.get("finishMessage")) or text_of(
+        mapping(body.get("promptFeedback")).get("blockReasonMessage"),
+    )
     why = f": {said_of_it}" if said_of_it else ""
     if word is None and block_of(body) is not None:
-        return RefusalError(f"the provider blocked the question ({block_of(body)}){why}", request_id=request_id, raw=body)
+        return RefusalError(
+            f"the provider blocked the question ({block_of(body)}){why}",
+            request_id=request_id,
+            raw=body,
+        )
     if word is not None and _REASONS.get(word) == "content_filter":
-        return RefusalError(f"the provider withheld the answer ({word}){why}", request_id=request_id)
+        return RefusalError(
+            f"the provider withheld the answer ({word}){why}",
+            request_id=request_id,
+        )
     if word is not None:
-        return MissingContentError(f"the provider gave up before any answer ({word}){why}", request_id=request_id)
+        return MissingContentError(
+            f"the provider gave up before any answer ({word}){why}",
+            request_id=request_id,
+        )
     found = "a candidate without content" if candidate else "no candidates"
     return MissingContentError(no_answer(found, body), request_id=request_id, raw=body)
 
@@ -273,7 +374,15 @@ def _nothing(body: Json, candidate: Json, word: str | None) -> MissingContentErr
 def _bad_call(word: str, candidate: Json) -> ToolCall:
     """A call with a fault, for one that the provider could not read, with its message: the model can correct it."""
     reason = f"the provider could not read the call ({word})"
-    return ToolCall(name="", fault=CallFault("invalid_tool_call", reason, text_of(candidate.get("finishMessage")) or "", 0))
+    return ToolCall(
+        name="",
+        fault=CallFault(
+            "invalid_tool_call",
+            reason,
+            text_of(candidate.get("finishMessage")) or "",
+            0,
+        ),
+    )
 
 
 def _usage(usage: Json) -> Usage:

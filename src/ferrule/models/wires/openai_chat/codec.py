@@ -1,7 +1,8 @@
 """OpenAI's chat completions as pure functions: `Request` to body bytes, answer to `Response`.
 
-vLLM, llama.cpp, Ollama, OpenRouter, Groq, Mistral, DeepSeek and most others speak it too; all their variants of an answer are read.
-Messages and tools are rendered once. Messages come last, so that each body begins with the previous one, except for its end.
+vLLM, llama.cpp, Ollama, OpenRouter, Groq, Mistral, DeepSeek and most others speak it too; all their
+variants of an answer are read. Messages and tools are rendered once. Messages come last, so that
+each body begins with the previous one, except for its end.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from ferrule.encoding.encode import json_bytes, json_text
 from ferrule.errors import MissingContentError, RefusalError, shown
-from ferrule.models.http.errors import payload_error
 from ferrule.models.providers import Dialect
 from ferrule.models.wires.payload import (
     Json,
@@ -25,25 +26,47 @@ from ferrule.models.wires.payload import (
     refuse_settings,
     text_of,
 )
+from ferrule.net.errors import payload_error
+from ferrule.record import replace
 from ferrule.values.calls.call import CallFault, ToolCall, call_at
 from ferrule.values.conversation.exchange import Declarations, Request, Response, Shape, Usage
 from ferrule.values.conversation.message import Message, openai_content, safe_id, sent_message
-from ferrule.values.encoding.encode import json_bytes, json_text
-from ferrule.values.record import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-OURS = frozenset({"model", "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "stream", "stream_options"})
+OURS = frozenset(
+    {
+        "model",
+        "messages",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "response_format",
+        "stream",
+        "stream_options",
+    },
+)
 """Fields of the body that settings may not set, because the `Request` or the model does."""
 WIRE = "openai_chat"
 _PLAIN = Dialect()
 
 
-def render(request: Request, *, model: str, settings: Mapping[str, Any], stream: bool = False, dialect: Dialect = _PLAIN) -> bytes:
+def render(
+    request: Request,
+    *,
+    model: str,
+    settings: Mapping[str, Any],
+    stream: bool = False,
+    dialect: Dialect = _PLAIN,
+) -> bytes:
     """The body of a request. Settings of the request override the model's `settings`; None omits a setting."""
     head = json_bytes(_head(request, model, {**settings, **request.settings}, stream, dialect))
-    tools = b',"tools":' + request.tools.kept(WIRE, lambda: _tools(request.tools)) if request.tools else b""
+    tools = (
+        b',"tools":' + request.tools.kept(WIRE, lambda: _tools(request.tools))
+        if request.tools
+        else b""
+    )
     wire = f"{WIRE}+reasoning" if dialect.wants_reasoning else WIRE
     wire = wire if dialect.longest_id is None else f"{wire}<{dialect.longest_id}"
     messages = request.messages.joined(wire, lambda added: _conversation(added, wire, dialect))
@@ -51,7 +74,9 @@ def render(request: Request, *, model: str, settings: Mapping[str, Any], stream:
 
 
 def _tools(declarations: Declarations) -> bytes:
-    return json_bytes([{**each, "function": openai_function(each["function"])} for each in declarations])
+    return json_bytes(
+        [{**each, "function": openai_function(each["function"])} for each in declarations],
+    )
 
 
 def _head(request: Request, model: str, settings: Json, stream: bool, dialect: Dialect) -> Json:
@@ -135,10 +160,17 @@ def _sent(message: Message, dialect: Dialect) -> bytes:
 def _with_short_ids(message: Message, longest: int | None) -> Message:
     """The message, with long ids from other providers shortened."""
     found, calls = message.tool_call_id, message.tool_calls
-    if longest is None or ((found is None or len(found) <= longest) and all(call.id is None or len(call.id) <= longest for call in calls)):
+    if longest is None or (
+        (found is None or len(found) <= longest)
+        and all(call.id is None or len(call.id) <= longest for call in calls)
+    ):
         return message
     short = [call if call.id is None else call.with_id(safe_id(call.id, longest)) for call in calls]
-    return replace(message, tool_call_id=None if found is None else safe_id(found, longest), tool_calls=tuple(short))
+    return replace(
+        message,
+        tool_call_id=None if found is None else safe_id(found, longest),
+        tool_calls=tuple(short),
+    )
 
 
 _USER = b'{"role":"user","content":[%b]}'
@@ -149,7 +181,10 @@ def _text_alone(message: Message) -> bytes:
     from ferrule.values.content.parts import Text
 
     parts = [
-        part if isinstance(part, Text) else Text(text=f"[{part!r}: see the message after the tool results]") for part in message.content
+        part
+        if isinstance(part, Text)
+        else Text(text=f"[{part!r}: see the message after the tool results]")
+        for part in message.content
     ]
     return json_bytes(sent_message(replace(message, content=tuple(parts))))
 
@@ -161,7 +196,9 @@ def _media(message: Message) -> bytes:
     parts = [part for part in message.content if not isinstance(part, (str, Text))]
     if not parts:
         return b""
-    heading = Text(text=f"From the result of `{message.name or 'the tool'}` (call {message.tool_call_id}):")
+    heading = Text(
+        text=f"From the result of `{message.name or 'the tool'}` (call {message.tool_call_id}):",
+    )
     return json_bytes(openai_content((heading, *parts)))[1:-1]
 
 
@@ -180,7 +217,9 @@ def _with_reasoning(message: Message) -> bytes:
     """A message with `reasoning_content`, even null: DeepSeek reportedly refuses calls without it (deepseek-harness, discussion 1850)."""
     if not message.tool_calls:
         return _with_extra(message) if message.extra else message.json
-    return _with_extra(message)[:-1] + b',"reasoning_content":' + json_bytes(message.reasoning) + b"}"
+    return (
+        _with_extra(message)[:-1] + b',"reasoning_content":' + json_bytes(message.reasoning) + b"}"
+    )
 
 
 def path(model: str, *, stream: bool = False) -> str:
@@ -194,7 +233,8 @@ def headers(key: str | None) -> dict[str, str]:
     return {} if key is None else {"authorization": f"Bearer {key}"}
 
 
-# -- answers ----------------------------------------------------------------------------------------------------
+# -- answers
+# ----------------------------------------------------------------------------------------------------
 
 
 _REASONS = {"function_call": "tool_calls", "model_length": "length"}
@@ -206,16 +246,23 @@ _THOUGHTS = ("thinking", "reasoning")
 def read(payload: Json | bytes) -> Response:
     """The answer in a body.
 
-    Raises `BadRequestError` if there is none, `MissingContentError` if there is no message, `RefusalError` if it was withheld.
+    Raises `BadRequestError` if there is none, `MissingContentError` if there is no message,
+    `RefusalError` if it was withheld.
     """
     body, raw = opened(payload)
-    if body.get("error") or body.get("object") == "error":  # the second is the form of FastChat and vLLM
+    if (
+        body.get("error") or body.get("object") == "error"
+    ):  # the second is the form of FastChat and vLLM
         raise payload_error(body)
     choice = mapping(next(iter(list_of(body.get("choices"))), None))
     if choice.get("error"):  # OpenRouter, if the provider behind it fails
         raise payload_error(choice)
     message = mapping(choice.get("message"))
-    request_id, model, reason = text_of(body.get("id")), text_of(body.get("model")), text_of(choice.get("finish_reason"))
+    request_id, model, reason = (
+        text_of(body.get("id")),
+        text_of(body.get("model")),
+        text_of(choice.get("finish_reason")),
+    )
     if not message:
         found = "a choice without a message" if choice else "no choices"
         raise MissingContentError(no_answer(found, body), request_id=request_id, raw=body)
@@ -225,24 +272,54 @@ def read(payload: Json | bytes) -> Response:
     extra = _extra(message)
     calls = _calls(message)
     if reason == "content_filter" and not text and not calls and not refusal:
-        raise RefusalError("the provider's content filter withheld the answer", request_id=request_id)
+        raise RefusalError(
+            "the provider's content filter withheld the answer",
+            request_id=request_id,
+        )
     reason = _REASONS.get(reason, reason) if reason else None
-    return Response(text, calls, reasoning or thought, reason, refusal, _usage(counts), model, cost_of(counts), extra, raw)
+    return Response(
+        text,
+        calls,
+        reasoning or thought,
+        reason,
+        refusal,
+        _usage(counts),
+        model,
+        cost_of(counts),
+        extra,
+        raw,
+    )
 
 
 def _usage(counts: Json) -> Usage:
     details = mapping(counts.get("prompt_tokens_details"))
     cached = details.get("cached_tokens") or counts.get("prompt_cache_hit_tokens")
-    entered, written = count_of(counts.get("prompt_tokens")), count_of(counts.get("completion_tokens"))
+    entered, written = (
+        count_of(counts.get("prompt_tokens")),
+        count_of(counts.get("completion_tokens")),
+    )
     reasoning = count_of(mapping(counts.get("completion_tokens_details")).get("reasoning_tokens"))
-    if reasoning and counts.get("total_tokens") == entered + written + reasoning:  # xAI does not count thoughts in the answer
+    if (
+        reasoning and counts.get("total_tokens") == entered + written + reasoning
+    ):  # xAI does not count thoughts in the answer
         written += reasoning
-    return Usage(entered, written, count_of(cached), 1, reasoning, count_of(details.get("cache_write_tokens")))
+    return Usage(
+        entered,
+        written,
+        count_of(cached),
+        1,
+        reasoning,
+        count_of(details.get("cache_write_tokens")),
+    )
 
 
 def reasoning_of(message: Json) -> str | None:
     """The reasoning next to the content of a message or chunk, as named by DeepSeek, by OpenRouter and vLLM, and by GitHub Copilot."""
-    return text_of(message.get("reasoning_content")) or text_of(message.get("reasoning")) or text_of(message.get("reasoning_text"))
+    return (
+        text_of(message.get("reasoning_content"))
+        or text_of(message.get("reasoning"))
+        or text_of(message.get("reasoning_text"))
+    )
 
 
 def content_of(content: Any) -> tuple[str | None, str | None]:
@@ -266,10 +343,17 @@ def content_of(content: Any) -> tuple[str | None, str | None]:
 def _calls(message: Json) -> tuple[ToolCall, ...]:
     entries = message.get("tool_calls")
     if isinstance(entries, list) and entries:
-        return tuple([call_at(entry, index) for index, entry in enumerate(cast("list[Any]", entries))])
-    if entries and not isinstance(entries, list):  # becomes a call with a fault, which the program reports to the model
+        return tuple(
+            [call_at(entry, index) for index, entry in enumerate(cast("list[Any]", entries))],
+        )
+    if entries and not isinstance(
+        entries,
+        list,
+    ):  # becomes a call with a fault, which the program reports to the model
         reason = f"the calls must be a list of calls, found {shown(entries)}"
-        return (ToolCall(name="", fault=CallFault("invalid_tool_calls", reason, json_text(entries))),)
+        return (
+            ToolCall(name="", fault=CallFault("invalid_tool_calls", reason, json_text(entries))),
+        )
     function = message.get("function_call")  # deprecated since 2023, still sent by some gateways
     return (call_at(function, 0),) if isinstance(function, dict) else ()
 
@@ -281,7 +365,12 @@ def _extra(message: Json) -> Json | None:
         kept["message"] = {"reasoning_details": message["reasoning_details"]}
     entries = message.get("tool_calls")
     if isinstance(entries, list):
-        found = [cast("Json", entry).get("extra_content") if isinstance(entry, dict) else None for entry in cast("list[Any]", entries)]
+        found = [
+            cast("Json", entry).get("extra_content") if isinstance(entry, dict) else None
+            for entry in cast("list[Any]", entries)
+        ]
         if any(found):
-            kept["calls"] = {str(index): {"extra_content": each} for index, each in enumerate(found) if each}
+            kept["calls"] = {
+                str(index): {"extra_content": each} for index, each in enumerate(found) if each
+            }
     return {WIRE: kept} if kept else None

@@ -1,7 +1,7 @@
 """Reads requests and messages in OpenAI's chat form.
 
-Used for conversations that users write as dicts, for adapters whose `request` returns a body, and by `ferrule.testing.serve`. Raises
-`InputError` that names the place of the problem.
+Used for conversations that users write as dicts, for adapters whose `request` returns a body, and
+by `ferrule.testing.serve`. Raises `InputError` that names the place of the problem.
 """
 
 from __future__ import annotations
@@ -21,8 +21,26 @@ if TYPE_CHECKING:
 
 Json = Mapping[str, Any]
 
-_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool", "function": "tool"}
-_FIELDS = frozenset({"model", "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "stream", "stream_options"})
+_ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+_FIELDS = frozenset(
+    {
+        "model",
+        "messages",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "response_format",
+        "stream",
+        "stream_options",
+    },
+)
 
 
 def read_request(body: object) -> Request:
@@ -44,8 +62,12 @@ def read_request(body: object) -> Request:
 def read_messages(entries: Any) -> Messages:
     """A conversation from `Message`s and dicts in OpenAI's form."""
     if isinstance(entries, (str, bytes, Mapping)) or not isinstance(entries, Iterable):
-        raise InputError(f"`messages` is a list of messages, found {shown(cast('object', entries))}")
-    messages = [read_message(entry, place) for place, entry in enumerate(cast("Iterable[Any]", entries))]
+        raise InputError(
+            f"`messages` is a list of messages, found {shown(cast('object', entries))}",
+        )
+    messages = [
+        read_message(entry, place) for place, entry in enumerate(cast("Iterable[Any]", entries))
+    ]
     if not messages:
         raise InputError("`messages` is empty: a model needs something to answer")
     return Messages(messages)
@@ -60,7 +82,9 @@ def read_message(entry: object, place: int = 0) -> Message:
     fields = cast("Json", entry)
     role = _ROLES.get(str(fields.get("role")))
     if role is None:
-        raise InputError(f"messages[{place}] has the role {shown(fields.get('role'))}; roles are {', '.join(_ROLES)}")
+        raise InputError(
+            f"messages[{place}] has the role {shown(fields.get('role'))}; roles are {', '.join(_ROLES)}",
+        )
     calls = fields.get("tool_calls") or ()
     if not isinstance(calls, (list, tuple)):
         raise InputError(f"messages[{place}]: `tool_calls` is a list, found {shown(calls)}")
@@ -71,8 +95,16 @@ def read_message(entry: object, place: int = 0) -> Message:
     content = _content(fields.get("content"), place)
     call_id, name = fields.get("tool_call_id"), fields.get("name")
     if role == "tool" and not isinstance(call_id, str) and fields.get("role") == "tool":
-        raise InputError(f"messages[{place}] is a tool result and needs the `tool_call_id` of its call")
-    return Message(cast("Any", role), content, read, call_id, name if isinstance(name, str) else None)
+        raise InputError(
+            f"messages[{place}] is a tool result and needs the `tool_call_id` of its call",
+        )
+    return Message(
+        cast("Any", role),
+        content,
+        read,
+        call_id,
+        name if isinstance(name, str) else None,
+    )
 
 
 def _content(content: object, place: int) -> Content:
@@ -81,7 +113,9 @@ def _content(content: object, place: int) -> Content:
     if isinstance(content, str):
         return content
     if not isinstance(content, (list, tuple)):
-        raise InputError(f"messages[{place}]: `content` is text or a list of parts, found {shown(content)}")
+        raise InputError(
+            f"messages[{place}]: `content` is text or a list of parts, found {shown(content)}",
+        )
     return tuple([_part(part, place) for part in cast("list[Any]", content)])
 
 
@@ -117,4 +151,6 @@ def _shape(form: Any) -> Shape | None:
             wanted = mapping(fields["json_schema"])
             return Shape("json_schema", wanted["schema"], text_of(wanted.get("name")) or "answer")
         case _:
-            raise InputError(f"`response_format` is {shown(form)}; known types are text, json_object, json_schema (with its schema)")
+            raise InputError(
+                f"`response_format` is {shown(form)}; known types are text, json_object, json_schema (with its schema)",
+            )

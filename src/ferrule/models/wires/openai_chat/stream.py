@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.models.http.errors import payload_error
-from ferrule.models.http.sse import EventAssembly
+from ferrule.encoding.encode import json_text
+from ferrule.encoding.repair import strict_json
 from ferrule.models.wires.openai_chat.codec import content_of, read, reasoning_of
 from ferrule.models.wires.payload import Json, count_of, decode_event, mapping, text_of
+from ferrule.net.errors import payload_error
+from ferrule.net.sse import EventAssembly
 from ferrule.values.conversation.exchange import CallPiece, Delta, Response
-from ferrule.values.encoding.encode import json_text
-from ferrule.values.encoding.repair import strict_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,14 +35,27 @@ class _Call:
 
     def take(self, entry: Json) -> Delta:
         function = mapping(entry.get("function"))
-        call_id, name, arguments = entry.get("id"), text_of(function.get("name")), function.get("arguments")
+        call_id, name, arguments = (
+            entry.get("id"),
+            text_of(function.get("name")),
+            function.get("arguments"),
+        )
         repeated = isinstance(call_id, str) and call_id != "" and call_id == self.id
         if isinstance(call_id, str) and call_id:
             self.id = call_id
-        # A name may come in pieces; but servers that repeat the id in every chunk, or send it once, may also repeat the whole name.
+        # A name may come in pieces; but servers that repeat the id in every chunk, or send it once,
+        # may also repeat the whole name.
         if name is not None and not ((repeated or any(self.arguments)) and name == self.name):
-            self.names = [name] if any(self.arguments) and name in self.names else [*self.names, name]
-        piece = "" if arguments is None else arguments if isinstance(arguments, str) else json_text(arguments)
+            self.names = (
+                [name] if any(self.arguments) and name in self.names else [*self.names, name]
+            )
+        piece = (
+            ""
+            if arguments is None
+            else arguments
+            if isinstance(arguments, str)
+            else json_text(arguments)
+        )
         if piece:
             self.arguments.append(piece)
         self.extra = entry.get("extra_content") or self.extra
@@ -58,7 +71,11 @@ class _Call:
         if call_id and self.id:
             return call_id != self.id
         name = text_of(function.get("name"))
-        return name is not None and (name not in {self.name, *self.names} or bool(function.get("arguments"))) and self._is_whole()
+        return (
+            name is not None
+            and (name not in {self.name, *self.names} or bool(function.get("arguments")))
+            and self._is_whole()
+        )
 
     def _is_whole(self) -> bool:
         try:
@@ -67,7 +84,10 @@ class _Call:
             return False
 
     def whole(self) -> Json:
-        shape: Json = {"type": "function", "function": {"name": self.name, "arguments": "".join(self.arguments)}}
+        shape: Json = {
+            "type": "function",
+            "function": {"name": self.name, "arguments": "".join(self.arguments)},
+        }
         head = {"id": self.id} if self.id else {}
         return {**head, **shape, **({"extra_content": self.extra} if self.extra else {})}
 
@@ -101,10 +121,17 @@ class Assembly(EventAssembly):
             "refusal": "".join(self._refusal),
             "reasoning_details": self._details,
         }
-        message["tool_calls"] = [call.whole() for call in sorted(self._calls, key=lambda call: call.index)] or self._no_calls
+        message["tool_calls"] = [
+            call.whole() for call in sorted(self._calls, key=lambda call: call.index)
+        ] or self._no_calls
         if self._function is not None:
             message["function_call"] = self._function.whole()["function"]
-        return read({**self._body, "choices": [{"index": 0, "message": message, "finish_reason": self._reason}]})
+        return read(
+            {
+                **self._body,
+                "choices": [{"index": 0, "message": message, "finish_reason": self._reason}],
+            },
+        )
 
     def _event(self, data: bytes) -> Iterator[Delta]:
         chunk = decode_event(data)

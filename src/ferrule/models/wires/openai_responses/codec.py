@@ -1,9 +1,10 @@
 """OpenAI's Responses API as pure functions: `Request` to body bytes, answer to `Response`.
 
-The provider stores nothing: `store` is false, each request holds the whole conversation, and reasoning comes encrypted and is sent back
-(unless settings say otherwise). A message becomes one or more items, rendered once. Items come last, so that each body begins with the
-previous one, except for its end, and providers can cache it. Format: OpenAI's API reference, "Create a model response", as of
-November 2026.
+The provider stores nothing: `store` is false, each request holds the whole conversation, and
+reasoning comes encrypted and is sent back (unless settings say otherwise). A message becomes one or
+more items, rendered once. Items come last, so that each body begins with the previous one, except
+for its end, and providers can cache it. Format: OpenAI's API reference, "Create a model response",
+as of November 2026.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from ferrule.encoding.encode import json_bytes
 from ferrule.errors import LMError, MissingContentError, RefusalError
-from ferrule.models.http.errors import payload_error
 from ferrule.models.providers import Dialect
 from ferrule.models.wires.payload import (
     Json,
@@ -28,10 +29,10 @@ from ferrule.models.wires.payload import (
     refuse_settings,
     text_of,
 )
+from ferrule.net.errors import payload_error
 from ferrule.values.calls.call import call_at
 from ferrule.values.conversation.exchange import Declarations, Request, Response, Shape, Usage
 from ferrule.values.conversation.message import safe_id, safe_name
-from ferrule.values.encoding.encode import json_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -72,17 +73,36 @@ def headers(key: str | None) -> dict[str, str]:
     return {} if key is None else {"authorization": f"Bearer {key}"}
 
 
-def render(request: Request, *, model: str, settings: Mapping[str, Any], stream: bool = False, dialect: Dialect = _PLAIN) -> bytes:
+def render(
+    request: Request,
+    *,
+    model: str,
+    settings: Mapping[str, Any],
+    stream: bool = False,
+    dialect: Dialect = _PLAIN,
+) -> bytes:
     """The body of a request. Settings of the request override the model's `settings`; None omits a setting."""
     del dialect  # only for chat completions
     head = json_bytes(_head(request, model, (settings, request.settings), stream))
     tools = b',"tools":' + _tools(request.tools) if request.tools else b""
-    items = request.messages.joined(WIRE, lambda added: [message.rendered(WIRE, _rendered) for message in added])
+    items = request.messages.joined(
+        WIRE,
+        lambda added: [message.rendered(WIRE, _rendered) for message in added],
+    )
     return b"".join((head[:-1], tools, b',"input":[', items, b"]}"))
 
 
-def _head(request: Request, model: str, layers: tuple[Mapping[str, Any], ...], stream: bool) -> Json:
-    head: Json = {"model": model, "store": False, **({} if _THOUGHTLESS.search(model) else {"include": _INCLUDED})}
+def _head(
+    request: Request,
+    model: str,
+    layers: tuple[Mapping[str, Any], ...],
+    stream: bool,
+) -> Json:
+    head: Json = {
+        "model": model,
+        "store": False,
+        **({} if _THOUGHTLESS.search(model) else {"include": _INCLUDED}),
+    }
     extra: Json = {}
     for settings in layers:
         if found := OURS.intersection(settings):
@@ -108,7 +128,11 @@ def _put(head: Json, name: str, key: str, value: Any) -> None:
     """Set a field, or one key of it; None removes it."""
     within = mapping(head.get(name))
     if key:
-        value = {**within, key: value} if value is not None else {each: within[each] for each in within if each != key} or None
+        value = (
+            {**within, key: value}
+            if value is not None
+            else {each: within[each] for each in within if each != key} or None
+        )
     elif within and isinstance(value, dict):
         value = {**within, **mapping(value)}
     if value is None:
@@ -119,7 +143,11 @@ def _put(head: Json, name: str, key: str, value: Any) -> None:
 
 def _choice(choice: str | Mapping[str, Any]) -> Any:
     if isinstance(choice, str):
-        return choice if choice in {"auto", "none", "required"} else {"type": "function", "name": choice}
+        return (
+            choice
+            if choice in {"auto", "none", "required"}
+            else {"type": "function", "name": choice}
+        )
     function = choice.get("function")
     return {"type": "function", "name": mapping(function).get("name")} if function else choice
 
@@ -132,11 +160,18 @@ def _format(shape: Shape) -> Json:
 
 @lru_cache(maxsize=64)
 def _tools(declarations: Declarations) -> bytes:
-    # Without `strict`, OpenAI makes the schema strict, and so every optional argument required (guide "Function calling").
-    return json_bytes([{"type": "function", "strict": False, **openai_function(declaration["function"])} for declaration in declarations])
+    # Without `strict`, OpenAI makes the schema strict, and so every optional argument required
+    # (guide "Function calling").
+    return json_bytes(
+        [
+            {"type": "function", "strict": False, **openai_function(declaration["function"])}
+            for declaration in declarations
+        ],
+    )
 
 
-# -- messages ---------------------------------------------------------------------------------------------------
+# -- messages
+# ---------------------------------------------------------------------------------------------------
 
 
 def _rendered(message: Message) -> bytes:
@@ -149,18 +184,33 @@ def _items(message: Message) -> list[Json]:
         head = {"type": "function_call_output"} | _id(message.tool_call_id)
         return [{**head, "output": _content(message.content, "tool results")}]
     if message.role != "assistant":
-        return [{"type": "message", "role": message.role, "content": _content(message.content, "messages")}]
+        return [
+            {
+                "type": "message",
+                "role": message.role,
+                "content": _content(message.content, "messages"),
+            },
+        ]
     kept = _kept_items(message)
     if kept:
         return kept
     text = message.content if isinstance(message.content, str) else _in_words(message.content)
-    said: list[Json] = [{"type": "message", "role": "assistant", "content": text}] if text or not message.tool_calls else []
+    said: list[Json] = (
+        [{"type": "message", "role": "assistant", "content": text}]
+        if text or not message.tool_calls
+        else []
+    )
     return [*said, *map(call_item, message.tool_calls)]
 
 
 def call_item(call: ToolCall) -> Json:
     """A call as an item."""
-    return {"type": "function_call", "name": safe_name(call.name), "arguments": call.arguments_text, **_id(call.id)}
+    return {
+        "type": "function_call",
+        "name": safe_name(call.name),
+        "arguments": call.arguments_text,
+        **_id(call.id),
+    }
 
 
 def _id(call_id: str | None) -> Json:
@@ -182,28 +232,49 @@ def _part(part: Part, place: str) -> Json:
         case File():
             return {"type": "input_file", "filename": part.name, "file_data": part.address}
         case _:
-            return {"type": "input_text", "text": part.text if isinstance(part, Text) else placeholder(part, WIRE, place)}
+            return {
+                "type": "input_text",
+                "text": part.text if isinstance(part, Text) else placeholder(part, WIRE, place),
+            }
 
 
 def _in_words(parts: Iterable[Part]) -> str:
     from ferrule.values.content.parts import Text
 
-    return "\n".join([part.text if isinstance(part, Text) else placeholder(part, WIRE, "answers") for part in parts])
+    return "\n".join(
+        [
+            part.text if isinstance(part, Text) else placeholder(part, WIRE, "answers")
+            for part in parts
+        ],
+    )
 
 
 def _kept_items(message: Message) -> list[Json]:
     """The original items of the answer, if the message still has the same text and as many calls; otherwise none."""
-    kept = [mapping(item) for item in list_of(mapping((message.extra or {}).get(WIRE)).get("output"))]
+    kept = [
+        mapping(item) for item in list_of(mapping((message.extra or {}).get(WIRE)).get("output"))
+    ]
     calls = [item for item in kept if item.get("type") == "function_call"]
-    if not kept or len(calls) != len(message.tool_calls) or (text_in(kept)[0] or "") != message.text:
+    if (
+        not kept
+        or len(calls) != len(message.tool_calls)
+        or (text_in(kept)[0] or "") != message.text
+    ):
         return []  # for example, a program dropped calls: reasoning without the item after it is refused
     own = iter(message.tool_calls)
-    return [_kept_call(item, next(own)) if item.get("type") == "function_call" else _with_list(item) for item in kept]
+    return [
+        _kept_call(item, next(own)) if item.get("type") == "function_call" else _with_list(item)
+        for item in kept
+    ]
 
 
 def _with_list(item: Json) -> Json:
     """A reasoning item with a `content` list, even an empty one: it is optional at OpenAI, but other servers require it."""
-    return {**item, "content": []} if item.get("type") == "reasoning" and "content" not in item else item
+    return (
+        {**item, "content": []}
+        if item.get("type") == "reasoning" and "content" not in item
+        else item
+    )
 
 
 def _kept_call(item: Json, call: ToolCall) -> Json:
@@ -213,13 +284,15 @@ def _kept_call(item: Json, call: ToolCall) -> Json:
     return {**item, **made, "arguments": item["arguments"] if is_same else made["arguments"]}
 
 
-# -- answers ----------------------------------------------------------------------------------------------------
+# -- answers
+# ----------------------------------------------------------------------------------------------------
 
 
 def read(payload: Json | bytes) -> Response:
     """The answer in a body.
 
-    Raises `BadRequestError` if there is none, `MissingContentError` if it is empty, `RefusalError` if it was withheld.
+    Raises `BadRequestError` if there is none, `MissingContentError` if it is empty, `RefusalError`
+    if it was withheld.
     """
     body, raw = opened(payload)
     if body.get("error") or body.get("status") == "failed":
@@ -227,21 +300,41 @@ def read(payload: Json | bytes) -> Response:
     items = [item for each in list_of(body.get("output")) if (item := mapping(each))]
     status = text_of(body.get("status")) or "completed"
     if not items and status != "incomplete":
-        raise MissingContentError(no_answer(f"no output (its status is {status!r})", body), request_id=text_of(body.get("id")), raw=body)
+        raise MissingContentError(
+            no_answer(f"no output (its status is {status!r})", body),
+            request_id=text_of(body.get("id")),
+            raw=body,
+        )
     text, refusal = text_in(items)
     calls = calls_in(items)
     reason = _reason(status, body, is_calling=bool(calls))
     if reason == "content_filter" and not text and not calls and not refusal:
-        raise RefusalError("the provider's content filter withheld the answer", request_id=text_of(body.get("id")))
+        raise RefusalError(
+            "the provider's content filter withheld the answer",
+            request_id=text_of(body.get("id")),
+        )
     counts, extra = mapping(body.get("usage")), extra_of(items, is_stored=body.get("store") is True)
     model = text_of(body.get("model"))
-    return Response(text, calls, reasoning_in(items), reason, refusal, _usage(counts), model, cost_of(counts), extra, raw)
+    return Response(
+        text,
+        calls,
+        reasoning_in(items),
+        reason,
+        refusal,
+        _usage(counts),
+        model,
+        cost_of(counts),
+        extra,
+        raw,
+    )
 
 
 def error_of(error: Any) -> LMError:
     """The error in a body with a success status, or in an event of a stream."""
     code = text_of(mapping(error).get("code")) or ""
-    if "policy" in code:  # bio_policy, misalignment_policy_violation, image_content_policy_violation
+    if (
+        "policy" in code
+    ):  # bio_policy, misalignment_policy_violation, image_content_policy_violation
         error = {**error, "type": "content_policy_violation"}
     elif "image" in code:  # empty_image_file, image_too_large, ...: a retry does not help
         error = {**error, "status": 400}
@@ -250,14 +343,23 @@ def error_of(error: Any) -> LMError:
 
 def text_in(items: Iterable[Json]) -> tuple[str | None, str | None]:
     """The text and the refusal in the items of an answer; None for one that is missing."""
-    parts = [part for item in items if item.get("type") == "message" for part in _parts(item.get("content"))]
+    parts = [
+        part
+        for item in items
+        if item.get("type") == "message"
+        for part in _parts(item.get("content"))
+    ]
     texts = [part.get("text") for part in parts if part.get("type") in ("output_text", "text")]
     refusals = [part.get("refusal") for part in parts if part.get("type") == "refusal"]
     return _joined(texts), _joined(refusals) or None
 
 
 def _parts(content: Any) -> list[Json]:
-    return [{"type": "output_text", "text": content}] if isinstance(content, str) else [mapping(part) for part in list_of(content)]
+    return (
+        [{"type": "output_text", "text": content}]
+        if isinstance(content, str)
+        else [mapping(part) for part in list_of(content)]
+    )
 
 
 def _joined(pieces: list[Any]) -> str | None:
@@ -267,13 +369,25 @@ def _joined(pieces: list[Any]) -> str | None:
 
 def calls_in(items: Iterable[Json]) -> tuple[ToolCall, ...]:
     """The calls among items of an answer."""
-    return tuple([call_at(item, index) for index, item in enumerate(each for each in items if each.get("type") == "function_call")])
+    return tuple(
+        [
+            call_at(item, index)
+            for index, item in enumerate(
+                each for each in items if each.get("type") == "function_call"
+            )
+        ],
+    )
 
 
 def reasoning_in(items: Iterable[Json]) -> str | None:
     """The reasoning in the items of an answer: summaries (OpenAI), or the full text (models with open weights)."""
     thoughts = [item for item in items if item.get("type") == "reasoning"]
-    pieces = [mapping(part).get("text") for item in thoughts for key in ("summary", "content") for part in list_of(item.get(key))]
+    pieces = [
+        mapping(part).get("text")
+        for item in thoughts
+        for key in ("summary", "content")
+        for part in list_of(item.get(key))
+    ]
     return "\n\n".join([piece for piece in pieces if isinstance(piece, str) and piece]) or None
 
 
@@ -309,11 +423,21 @@ _PLAIN_ITEMS: Mapping[str, frozenset[str]] = {
 def extra_of(items: Iterable[Json], *, is_stored: bool) -> Json | None:
     """The items to send back with the message: all of the answer, in order, if a `Message` cannot express one of them.
 
-    Reasoning that is neither encrypted nor open can only be sent by its id, which a provider knows only if it stored the answer. Reasoning
-    at the end, as in an answer that was cut off, is left out: the provider refuses it.
+    Reasoning that is neither encrypted nor open can only be sent by its id, which a provider knows
+    only if it stored the answer. Reasoning at the end, as in an answer that was cut off, is left
+    out: the provider refuses it.
     """
-    kept = [item for item in items if item.get("type") != "reasoning" or item.get("encrypted_content") or item.get("content") or is_stored]
+    kept = [
+        item
+        for item in items
+        if item.get("type") != "reasoning"
+        or item.get("encrypted_content")
+        or item.get("content")
+        or is_stored
+    ]
     while kept and kept[-1].get("type") == "reasoning":
         del kept[-1]
-    is_plain = all(set(item) <= _PLAIN_ITEMS.get(str(item.get("type")), frozenset()) for item in kept)
+    is_plain = all(
+        set(item) <= _PLAIN_ITEMS.get(str(item.get("type")), frozenset()) for item in kept
+    )
     return None if is_plain else {WIRE: {"output": kept}}

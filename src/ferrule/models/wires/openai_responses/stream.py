@@ -1,7 +1,8 @@
 """A streamed OpenAI response: turns bytes into `Delta`s, and into the same `Response` as the unstreamed answer.
 
-The last event carries the whole body, which `read` reads. Some servers omit its output: then the items are assembled from the earlier
-events. Format: OpenAI's API reference, "Streaming events" of responses, as of November 2026.
+The last event carries the whole body, which `read` reads. Some servers omit its output: then the
+items are assembled from the earlier events. Format: OpenAI's API reference, "Streaming events" of
+responses, as of November 2026.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ferrule.models.http.sse import EventAssembly
 from ferrule.models.wires.openai_responses.codec import error_of, read
 from ferrule.models.wires.payload import Json, decode_event, list_of, mapping, text_of
+from ferrule.net.sse import EventAssembly
 from ferrule.values.conversation.exchange import CallPiece, Delta, Response
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ class _Item:
 
     place: int
     fields: Json = field(default_factory=dict[str, Any])
-    parts: dict[tuple[str, int], list[str]] = field(default_factory=dict[tuple[str, int], "list[str]"])
+    parts: dict[tuple[str, int], list[str]] = field(
+        default_factory=dict[tuple[str, int], "list[str]"],
+    )
     """The pieces of each part, by event name and index."""
     is_whole: bool = False
     call: int | None = None
@@ -48,7 +51,14 @@ class _Item:
     def piece(self, arguments: str) -> Delta:
         """The next piece of a call's arguments."""
         call_id = text_of(self.fields.get("call_id")) or text_of(self.fields.get("id")) or ""
-        return Delta(call=CallPiece(self.call or 0, call_id, text_of(self.fields.get("name")) or "", arguments))
+        return Delta(
+            call=CallPiece(
+                self.call or 0,
+                call_id,
+                text_of(self.fields.get("name")) or "",
+                arguments,
+            ),
+        )
 
     def whole(self) -> Json:
         if self.is_whole:
@@ -78,7 +88,15 @@ class Assembly(EventAssembly):
         self._check_ended(self.is_done, self._items)
         if list_of(self._body.get("output")):
             return read(self._body)
-        return read({**self._body, "output": [item.whole() for item in sorted(self._items.values(), key=lambda item: item.place)]})
+        return read(
+            {
+                **self._body,
+                "output": [
+                    item.whole()
+                    for item in sorted(self._items.values(), key=lambda item: item.place)
+                ],
+            },
+        )
 
     def _event(self, data: bytes) -> Iterator[Delta]:
         event = decode_event(data)
@@ -90,7 +108,11 @@ class Assembly(EventAssembly):
             self._body = {**self._body, **mapping(event.get("response"))}
             self.is_done = kind in _LAST
         elif name == "response.output_item":
-            yield from self._call(self._item(event), mapping(event.get("item")), is_whole=verb == "done")
+            yield from self._call(
+                self._item(event),
+                mapping(event.get("item")),
+                is_whole=verb == "done",
+            )
         elif name in _PIECES:
             yield from self._piece(event, name, verb)
 
@@ -126,7 +148,9 @@ class Assembly(EventAssembly):
 
     def _piece(self, event: Json, name: str, verb: str) -> Iterator[Delta]:
         item = self._item(event)
-        index = event.get("summary_index" if name == "response.reasoning_summary_text" else "content_index")
+        index = event.get(
+            "summary_index" if name == "response.reasoning_summary_text" else "content_index",
+        )
         part = (name, index if type(index) is int else 0)
         pieces = item.parts.setdefault(part, [])
         value = event.get("delta" if verb == "delta" else _PIECES[name][3])

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from ferrule.errors import ConfigurationError
-from ferrule.models.http.loopback import is_loopback
+from ferrule.net.loopback import is_loopback
 
 
 def load_psycopg() -> Any:
@@ -16,7 +16,9 @@ def load_psycopg() -> Any:
     try:
         return import_module("psycopg")
     except ImportError as error:
-        raise ConfigurationError("`PostgresStore` needs psycopg: pip install 'ferrule[postgres]'.") from error
+        raise ConfigurationError(
+            "`PostgresStore` needs psycopg: pip install 'ferrule[postgres]'.",
+        ) from error
 
 
 def check_dsn(dsn: str) -> None:
@@ -24,7 +26,9 @@ def check_dsn(dsn: str) -> None:
     given = given_by(dsn)
     hosts = (given.get("host") or os.environ.get("PGHOST") or "").split(",")
     mode = given.get("sslmode") or os.environ.get("PGSSLMODE") or "prefer"
-    far = [host for host in hosts if host and not host.startswith(("/", "@")) and not is_loopback(host)]
+    far = [
+        host for host in hosts if host and not host.startswith(("/", "@")) and not is_loopback(host)
+    ]
     if far and mode not in {"require", "verify-ca", "verify-full"}:
         msg = (
             f"The connection to Postgres on {far[0]} may be unencrypted (`sslmode={mode}`): add `sslmode=verify-full` to the DSN, or "
@@ -38,7 +42,11 @@ def given_by(dsn: str) -> dict[str, Any]:
     psycopg = load_psycopg()
     try:
         return dict(psycopg.conninfo.conninfo_to_dict(dsn))
-    except (psycopg.Error, ValueError, AttributeError):  # the last: None, for example from an unset variable
+    except (
+        psycopg.Error,
+        ValueError,
+        AttributeError,
+    ):  # the last: None, for example from an unset variable
         msg = "This is not a Postgres DSN: postgresql://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=verify-full, or 'host=... dbname=...'."
         raise ConfigurationError(msg) from None  # libpq's message may show the password
 
@@ -46,6 +54,8 @@ def given_by(dsn: str) -> dict[str, Any]:
 def place_of(dsn: str) -> str:
     """Host, port and database of a DSN, for messages: without user and password."""
     given = given_by(dsn)
-    host, port = (given.get(name) or os.environ.get(f"PG{name.upper()}") for name in ("host", "port"))
+    host, port = (
+        given.get(name) or os.environ.get(f"PG{name.upper()}") for name in ("host", "port")
+    )
     base = given.get("dbname") or os.environ.get("PGDATABASE") or ""
     return f"postgresql://{host or ''}{f':{port}' if port else ''}/{base}"

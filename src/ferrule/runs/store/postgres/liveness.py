@@ -1,9 +1,10 @@
 """Liveness of lease owners: while this process holds leases, it shows that it is alive by a session's lock and by a heartbeat.
 
-The lock is freed as soon as Postgres sees the end of the session: at once if the process was killed. But a session may end while its
-process lives on (Postgres restarted), so an owner counts as dead only if it is silent as well. Without heartbeats for `lease_s` it is
-dead in any case, because its process may be stopped. Its leases are then taken over, and its writes refused. The heartbeat has its own
-thread, so a program that blocks its event loop keeps its lease.
+The lock is freed as soon as Postgres sees the end of the session: at once if the process was
+killed. But a session may end while its process lives on (Postgres restarted), so an owner counts as
+dead only if it is silent as well. Without heartbeats for `lease_s` it is dead in any case, because
+its process may be stopped. Its leases are then taken over, and its writes refused. The heartbeat
+has its own thread, so a program that blocks its event loop keeps its lease.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ R = TypeVar("R")
 _EVERY_S = 2.0
 _FORGET_AFTER_S = 3600.0
 """Rows of owners silent for so long after their lease are deleted: they have no effect, but each check for live owners would read them."""
-_FORGET = f"DELETE FROM owners WHERE seen_at + lease_s < {NOW} - {_FORGET_AFTER_S}"  # noqa: S608  constants
-_LIVE = f"SELECT owner FROM (SELECT name AS owner FROM owners) AS known WHERE {LEASE_ENDS} > ?"  # noqa: S608
+_FORGET = f"DELETE FROM owners WHERE seen_at + lease_s < {NOW} - {_FORGET_AFTER_S}"  # noqa: RUF100, S608
+_LIVE = f"SELECT owner FROM (SELECT name AS owner FROM owners) AS known WHERE {LEASE_ENDS} > ?"  # noqa: RUF100, S608
 
 
 class Line:
@@ -113,7 +114,8 @@ class Presence:
         self._of_a_parent = self._sessions
         self._fresh()
 
-    # -- leases ----------------------------------------------------------------------------------------------------
+    # -- leases
+    # ----------------------------------------------------------------------------------------------------
 
     def hold(self, lease: Lease, written: int) -> None:
         """Count a lease as held; its run has `written` entries. Call it before the lease is committed."""
@@ -125,7 +127,8 @@ class Presence:
         """The line for the writers of a lease."""
         return self._lines.get((lease.run_id, lease.token)) or Line()
 
-    # -- the heartbeat ---------------------------------------------------------------------------------------------
+    # -- the heartbeat
+    # ---------------------------------------------------------------------------------------------
 
     def join(self, queue: str | None) -> None:
         """Count as alive until `leave`, even without leases; as a worker of `queue`, if given."""
@@ -142,14 +145,23 @@ class Presence:
     def show(self) -> None:
         """Make sure that other processes see this one as alive, before it leases a run."""
         with self._beating:
-            if self._seen_at is None or time.monotonic() - self._seen_at > self._every_s or (self._is_direct and not self._has_lock):
+            if (
+                self._seen_at is None
+                or time.monotonic() - self._seen_at > self._every_s
+                or (self._is_direct and not self._has_lock)
+            ):
                 self.server.persist(self._beat_or_drop)
 
     def start(self) -> None:
         """Start the heartbeat thread, which runs while there are leases."""
         with self._changing:
             if self._thread is None:
-                self._thread = threading.Thread(target=_keep, args=(ref(self),), name="ferrule-heartbeat", daemon=True)
+                self._thread = threading.Thread(
+                    target=_keep,
+                    args=(ref(self),),
+                    name="ferrule-heartbeat",
+                    daemon=True,
+                )
                 self._thread.start()
 
     def close(self) -> None:
@@ -164,7 +176,10 @@ class Presence:
 
     def live(self, db: Transaction) -> set[str]:
         """The names of all owners that are alive, or may be alive."""
-        return {row[0] for row in db.execute(_LIVE, (db.now if self.settles_s() == 0 else -1.0,)).fetchall()}
+        return {
+            row[0]
+            for row in db.execute(_LIVE, (db.now if self.settles_s() == 0 else -1.0,)).fetchall()
+        }
 
     def tend(self) -> bool:
         """One round of the thread: send a heartbeat, and give back leases that nothing holds. Returns whether another round will follow."""
@@ -175,7 +190,15 @@ class Presence:
                 if self.leases or self._joined:
                     self._beat_or_drop()
             for run_id, token in self.leases.left():
-                self.server.write(partial(give_back, owner=self.name, run_id=run_id, token=token, status="running"))
+                self.server.write(
+                    partial(
+                        give_back,
+                        owner=self.name,
+                        run_id=run_id,
+                        token=token,
+                        status="running",
+                    ),
+                )
                 self.leases.forget(run_id, token)
             for key in [key for key in list(self._lines) if self.leases.knows(*key) is None]:
                 del self._lines[key]
@@ -213,7 +236,10 @@ class Presence:
             [session] = self._sessions
             self._see(session)
             if not self._has_lock:
-                self._has_lock = session.execute("SELECT pg_try_advisory_lock(%s)", (self._key,)).fetchone()[0]
+                self._has_lock = session.execute(
+                    "SELECT pg_try_advisory_lock(%s)",
+                    (self._key,),
+                ).fetchone()[0]
         self._seen_at = time.monotonic()
 
     def _see(self, connection: Any) -> None:
@@ -225,14 +251,27 @@ class Presence:
             self._forgets_at = time.monotonic() + _FORGET_AFTER_S
 
 
-def shared_presence(dsn: str, *, schema: str, full_sync: bool, is_direct: bool, lease_s: float) -> Presence:
+def shared_presence(
+    dsn: str,
+    *,
+    schema: str,
+    full_sync: bool,
+    is_direct: bool,
+    lease_s: float,
+) -> Presence:
     """The presence of this process on a server: the same object for all callers with equal arguments."""
     check_dsn(dsn)
     with _sharing:
         key = (dsn, schema, full_sync, is_direct, lease_s)
         found = _SHARED.get(key)
         if found is None:
-            server = Server(dsn, schema=schema, full_sync=full_sync, is_direct=is_direct, patience_s=lease_s)
+            server = Server(
+                dsn,
+                schema=schema,
+                full_sync=full_sync,
+                is_direct=is_direct,
+                patience_s=lease_s,
+            )
             _SHARED[key] = found = Presence(server, lease_s=lease_s, is_direct=is_direct)
         return found
 
@@ -247,7 +286,7 @@ _sharing = threading.Lock()
 
 
 def _after_fork() -> None:
-    global _sharing  # noqa: PLW0603  a thread of the parent may have held it
+    global _sharing
     _sharing = threading.Lock()
     for presence in tuple(_SHARED.values()):
         presence.after_fork()

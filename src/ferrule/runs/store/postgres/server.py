@@ -1,8 +1,9 @@
 """The connections of this process to one Postgres store: transactions, and retries after a broken connection.
 
-A thread that needs a connection uses an idle one, or opens another. So there are as many as threads write at once; a few are kept. (A pool
-with its own threads reports an unreachable server as a timeout, without the reason.) After a break, Postgres says whether the
-transaction was committed; if not, it is repeated, for as long as a lease lasts.
+A thread that needs a connection uses an idle one, or opens another. So there are as many as threads
+write at once; a few are kept. (A pool with its own threads reports an unreachable server as a
+timeout, without the reason.) After a break, Postgres says whether the transaction was committed; if
+not, it is repeated, for as long as a lease lasts.
 """
 
 from __future__ import annotations
@@ -68,7 +69,15 @@ class Transaction:
 class Server:
     """One schema of one Postgres server. Safe in threads, and in the child of a fork."""
 
-    def __init__(self, dsn: str, *, schema: str, full_sync: bool, is_direct: bool, patience_s: float) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        schema: str,
+        full_sync: bool,
+        is_direct: bool,
+        patience_s: float,
+    ) -> None:
         self.name = place_of(dsn)
         """The address, without user and password."""
         self.schema = schema
@@ -109,18 +118,25 @@ class Server:
         """Close the idle connections. The next use opens others."""
         close_connections(self._idle)
 
-    # -- connections -----------------------------------------------------------------------------------------------
+    # -- connections
+    # -----------------------------------------------------------------------------------------------
 
     def connect(self) -> Any:
         """A new connection in autocommit. Raises psycopg's errors; `StoreError` if Postgres would confirm writes that it may lose."""
         psycopg = load_psycopg()
 
         given: Any = {**KEEPALIVE, **given_by(self._dsn), "client_encoding": "utf8"}
-        connection = psycopg.connect(autocommit=True, prepare_threshold=5 if self._is_direct else None, **given)
+        connection = psycopg.connect(
+            autocommit=True,
+            prepare_threshold=5 if self._is_direct else None,
+            **given,
+        )
         try:
             self._prepare(connection)
             if self._since is None:
-                self._since = time.monotonic() - (0.0 if self._broke else connection.execute(_UPTIME).fetchone()[0])
+                self._since = time.monotonic() - (
+                    0.0 if self._broke else connection.execute(_UPTIME).fetchone()[0]
+                )
         except BaseException:
             connection.close()
             raise
@@ -164,7 +180,8 @@ class Server:
             self._since, self._broke = None, True
         connection.close()
 
-    # -- work ------------------------------------------------------------------------------------------------------
+    # -- work
+    # ------------------------------------------------------------------------------------------------------
 
     def write(self, work: Callable[[Transaction], R]) -> R:
         """Call `work` in this thread's open transaction, or in a new one; again, if the connection broke before the commit."""
@@ -186,7 +203,9 @@ class Server:
 
         def first(db: Transaction) -> R:
             if begun:
-                raise StoreError(f"The connection to the store {self.name!r} broke. Nothing was written.")
+                raise StoreError(
+                    f"The connection to the store {self.name!r} broke. Nothing was written.",
+                )
             begun.append(True)
             return work(db)
 
@@ -214,7 +233,9 @@ class Server:
             except psycopg.Error as error:
                 again = _is_broken(error) or error.sqlstate in _AGAIN
                 if not again or not self._is_set_up or time.monotonic() > ends:
-                    raise StoreError(f"The store {self.name!r} failed: {_said(error)}. Nothing was written.") from error
+                    raise StoreError(
+                        f"The store {self.name!r} failed: {_said(error)}. Nothing was written.",
+                    ) from error
             time.sleep(next(pauses, _PAUSES_S[-1]))
 
     def _transact(self, begin: str, work: Callable[[Transaction], R]) -> R:
@@ -239,7 +260,10 @@ class Server:
             if isinstance(error, Exception) and not connection.closed:
                 with suppress(psycopg.Error):
                     connection.execute("ROLLBACK")
-            if connection.closed or not isinstance(error, Exception):  # after an interrupt, it may be in the middle of an answer
+            if connection.closed or not isinstance(
+                error,
+                Exception,
+            ):  # after an interrupt, it may be in the middle of an answer
                 self._drop(connection, broke=connection.closed)
             else:
                 self._return(connection)
@@ -249,13 +273,18 @@ class Server:
 
     def _was_committed(self, xid: str) -> bool:
         """Whether a transaction was committed whose `COMMIT` got no answer."""
-        ask = partial(self.on_connection, lambda db: db.execute("SELECT pg_xact_status(%s::xid8)", (xid,)).fetchone()[0])
+        ask = partial(
+            self.on_connection,
+            lambda db: db.execute("SELECT pg_xact_status(%s::xid8)", (xid,)).fetchone()[0],
+        )
         try:
-            while (status := self.persist(ask)) == "in progress":  # its session has not noticed the break yet
+            while (
+                status := self.persist(ask)
+            ) == "in progress":  # its session has not noticed the break yet
                 time.sleep(_PAUSES_S[0])
         except StoreError as error:
             raise StoreError(
-                f"The connection to the store {self.name!r} broke in a commit. It is not known whether the commit was made."
+                f"The connection to the store {self.name!r} broke in a commit. It is not known whether the commit was made.",
             ) from error
         return status == "committed"
 
@@ -292,7 +321,7 @@ writers = ThreadPool(_MOST_AT_ONCE)
 
 
 def _after_fork() -> None:
-    global writers  # noqa: PLW0603  threads do not survive a fork
+    global writers
     writers.is_forked = True
     writers = ThreadPool(_MOST_AT_ONCE)
     for server in tuple(_SERVERS):

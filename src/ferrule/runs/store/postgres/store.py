@@ -1,6 +1,7 @@
 """`PostgresStore`: runs in a schema of a Postgres database, for the processes of many machines.
 
-Every write is durable when it returns. All times come from Postgres, so the clocks of machines do not matter. Needs Postgres 13 or newer.
+Every write is durable when it returns. All times come from Postgres, so the clocks of machines do
+not matter. Needs Postgres 13 or newer.
 """
 
 from __future__ import annotations
@@ -18,7 +19,16 @@ from ferrule.runs.store.fencing import fence, park
 from ferrule.runs.store.lease import check_leasing
 from ferrule.runs.store.postgres import server
 from ferrule.runs.store.postgres.liveness import shared_presence
-from ferrule.runs.store.postgres.tables import APPEND, APPEND_AND_TAKE, LEASE_ENDS, NOW, STORED, WRITTEN, check_schema_name, dialect
+from ferrule.runs.store.postgres.tables import (
+    APPEND,
+    APPEND_AND_TAKE,
+    LEASE_ENDS,
+    NOW,
+    STORED,
+    WRITTEN,
+    check_schema_name,
+    dialect,
+)
 from ferrule.runs.store.postgres.tickets import call_worker, forget_tickets
 from ferrule.runs.store.sql_store import SQLStore
 
@@ -37,32 +47,45 @@ R = TypeVar("R")
 class PostgresStore(SQLStore):
     """Keeps runs in the tables of `schema`, which are created at first use.
 
-    `dsn` is libpq's: `postgresql://USER:PASSWORD@HOST/DATABASE?sslmode=verify-full`. `lease_s` is how long a process that is stopped or
-    disconnected keeps its runs; those of a dead process are free after five seconds. A run that killed its process more than
-    `max_recoveries` times is marked as failed. `liveness="heartbeat"` keeps no session open, for a pooler that shares sessions (PgBouncer's
-    transaction mode): then a dead process, too, keeps its runs for `lease_s`. `full_sync=False` allows a server that has
-    `synchronous_commit` off. `engine` queues the work of runs for workers. Raises `ConfigurationError` for a malformed DSN, and warns about
-    one that may send runs unencrypted.
+    `dsn` is libpq's: `postgresql://USER:PASSWORD@HOST/DATABASE?sslmode=verify-full`. `lease_s` is
+    how long a process that is stopped or disconnected keeps its runs; those of a dead process are
+    free after five seconds. A run that killed its process more than `max_recoveries` times is
+    marked as failed. `liveness="heartbeat"` keeps no session open, for a pooler that shares
+    sessions (PgBouncer's transaction mode): then a dead process, too, keeps its runs for `lease_s`.
+    `full_sync=False` allows a server that has `synchronous_commit` off. `engine` queues the work of
+    runs for workers. Raises `ConfigurationError` for a malformed DSN, and warns about one that may
+    send runs unencrypted.
     """
 
     _LOCK = " FOR UPDATE"
     _ALSO_AT_REST = ", expires_at = NULL"
     _UNTIL = LEASE_ENDS
-    _LEASED = "queue", "coalesce(queue, ?)"  # keeps the run's queue: a process that decides, such as a command, may name another
+    _LEASED = (
+        "queue",
+        "coalesce(queue, ?)",
+    )  # keeps the run's queue: a process that decides, such as a command, may name another
 
     def __init__(
         self, dsn: str, *, schema: str = "ferrule", lease_s: float = 30.0, max_recoveries: int = 5,
         liveness: Literal["session", "heartbeat"] = "session", full_sync: bool = True, engine: Any = None,
     ) -> None:  # fmt: skip
         if liveness not in {"session", "heartbeat"}:
-            raise ConfigurationError(f"`liveness` is 'session' or 'heartbeat'; found {shown(liveness)}.")
+            raise ConfigurationError(
+                f"`liveness` is 'session' or 'heartbeat'; found {shown(liveness)}.",
+            )
         check_schema_name(schema)
         check_leasing(lease_s, max_recoveries)
         self.schema = schema
         self.lease_s = lease_s
         self.max_recoveries = max_recoveries
         self.engine = engine
-        self._presence = shared_presence(dsn, schema=schema, full_sync=full_sync, is_direct=liveness == "session", lease_s=lease_s)
+        self._presence = shared_presence(
+            dsn,
+            schema=schema,
+            full_sync=full_sync,
+            is_direct=liveness == "session",
+            lease_s=lease_s,
+        )
         self._server = self._presence.server
         self._name = self._server.name
 
@@ -112,9 +135,17 @@ class PostgresStore(SQLStore):
         head, recoveries = self._row(db, run_id, "head, recoveries")
         park(db, run_id, head, recoveries)
 
-    # -- entries ---------------------------------------------------------------------------------------------------
+    # -- entries
+    # ---------------------------------------------------------------------------------------------------
 
-    def append(self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None) -> bool:
+    def append(
+        self,
+        lease: Lease,
+        entry: str,
+        *,
+        starts: bool = False,
+        consumes: str | None = None,
+    ) -> bool:
         """See `Store`. One statement; if its answer is lost, a retry with the same number finds the entry or writes it."""
         line = self._presence.line(lease)
         line.lock.acquire()
@@ -122,8 +153,22 @@ class PostgresStore(SQLStore):
         try:
             if inside is not None:
                 inside.on_end.append(line.lock.release)
-                return self._append(inside.connection, lease, line, entry, starts=starts, consumes=consumes)
-            write = partial(self._append, lease=lease, line=line, entry=entry, starts=starts, consumes=consumes)
+                return self._append(
+                    inside.connection,
+                    lease,
+                    line,
+                    entry,
+                    starts=starts,
+                    consumes=consumes,
+                )
+            write = partial(
+                self._append,
+                lease=lease,
+                line=line,
+                entry=entry,
+                starts=starts,
+                consumes=consumes,
+            )
             return self._server.persist(partial(self._server.on_connection, write))
         except BaseException:
             line.number = None  # unknown: the entry may have been written
@@ -132,8 +177,19 @@ class PostgresStore(SQLStore):
             if inside is None:
                 line.lock.release()
 
-    def _append(self, db: Any, lease: Lease, line: Line, entry: str, *, starts: bool, consumes: str | None) -> bool:
-        sql, more = (APPEND, ()) if consumes is None else (APPEND_AND_TAKE, (lease.run_id, consumes))
+    def _append(
+        self,
+        db: Any,
+        lease: Lease,
+        line: Line,
+        entry: str,
+        *,
+        starts: bool,
+        consumes: str | None,
+    ) -> bool:
+        sql, more = (
+            (APPEND, ()) if consumes is None else (APPEND_AND_TAKE, (lease.run_id, consumes))
+        )
         while True:
             if line.number is None:
                 line.number = self._at(db, lease)[0]
@@ -142,8 +198,14 @@ class PostgresStore(SQLStore):
             if row is not None:
                 line.number += 1
                 return not row[0]
-            written, cancelled, last = self._at(db, lease, line.number)  # raises if the lease is lost
-            if last == entry:  # an attempt whose answer was lost wrote it; nothing else writes this number
+            written, cancelled, last = self._at(
+                db,
+                lease,
+                line.number,
+            )  # raises if the lease is lost
+            if (
+                last == entry
+            ):  # an attempt whose answer was lost wrote it; nothing else writes this number
                 line.number += 1
                 return not cancelled
             if cancelled and starts:
@@ -154,14 +216,31 @@ class PostgresStore(SQLStore):
         """How many entries the run has, whether it was cancelled, and its entry at `number`. Raises `StoreError` if the lease was lost."""
         cancelled, first = fence(_Qualified(db, self.schema), lease, self.owner)
         sql = "SELECT written, (SELECT entry FROM entries WHERE place = ?) FROM runs WHERE id = ?"
-        written, last = db.execute(dialect(sql, self.schema), (first + number, lease.run_id)).fetchone()
+        written, last = db.execute(
+            dialect(sql, self.schema),
+            (first + number, lease.run_id),
+        ).fetchone()
         return written, cancelled, last
 
-    async def aappend(self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None) -> bool:
+    async def aappend(
+        self,
+        lease: Lease,
+        entry: str,
+        *,
+        starts: bool = False,
+        consumes: str | None = None,
+    ) -> bool:
         """See `Store`."""
         line = self._presence.line(lease)
-        write = partial(line.in_turn, next(line.turns), partial(self.append, lease, entry, starts=starts, consumes=consumes))
-        return await to_its_end(server.writers, write)  # every turn must be used, or later ones would wait for ever
+        write = partial(
+            line.in_turn,
+            next(line.turns),
+            partial(self.append, lease, entry, starts=starts, consumes=consumes),
+        )
+        return await to_its_end(
+            server.writers,
+            write,
+        )  # every turn must be used, or later ones would wait for ever
 
     def transact(self, lease: Lease, work: Callable[[Any], R]) -> R:
         """See `Store`. The row of the run is not locked during `work`; the lease is checked again at the end."""
@@ -181,10 +260,13 @@ class PostgresStore(SQLStore):
 
     def changes(self) -> int:
         """See `Store`. Writes to other databases of the server change it, too, and so do heartbeats."""
-        text = self._server.persist(partial(self._server.on_connection, lambda db: db.execute(_SNAPSHOT).fetchone()[0]))
+        text = self._server.persist(
+            partial(self._server.on_connection, lambda db: db.execute(_SNAPSHOT).fetchone()[0]),
+        )
         return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
 
-    # -- for the rules in `sql_store.py` ---------------------------------------------------------------------------
+    # -- for the rules in `sql_store.py`
+    # ---------------------------------------------------------------------------
 
     def _write(self, work: Callable[[Transaction], R]) -> R:
         return self._server.write(work)
@@ -192,7 +274,9 @@ class PostgresStore(SQLStore):
     def _look(self, work: Callable[[Any], R]) -> R:
         if self._server.current is not None:
             return work(self._server.current)
-        return self._server.persist(partial(self._server.on_connection, lambda db: work(_Qualified(db, self.schema))))
+        return self._server.persist(
+            partial(self._server.on_connection, lambda db: work(_Qualified(db, self.schema))),
+        )
 
     def _stored(self, db: Any, run_id: str, after: int) -> Stored:
         rows: list[Any] = []
@@ -229,7 +313,14 @@ class PostgresStore(SQLStore):
     def _is_alive(self, owner: str, until: float | None, now: float) -> bool:  # noqa: ARG002
         return until is not None and until > now
 
-    def _call_worker(self, db: Any, run_id: str, order: Order = Order(), *, after_s: float | None = None) -> None:  # noqa: B008  frozen
+    def _call_worker(
+        self,
+        db: Any,
+        run_id: str,
+        order: Order = Order(),  # noqa: B008  frozen
+        *,
+        after_s: float | None = None,
+    ) -> None:
         if self.engine is not None:
             call_worker(db, self.engine, run_id, order, after_s=after_s)
 
@@ -261,7 +352,11 @@ def _sorted_out(rows: Iterable[Any]) -> Written:
     """Entries, their times, and decisions, from the rows of `WRITTEN`."""
     rows = sorted(rows, key=itemgetter(0, 1, 2))
     entries = [row for row in rows if row[0] == 0]
-    return [row[3] for row in entries], [row[2] for row in entries], [row[3] for row in rows if row[0] == 1]
+    return (
+        [row[3] for row in entries],
+        [row[2] for row in entries],
+        [row[3] for row in rows if row[0] == 1],
+    )
 
 
 _SNAPSHOT = "SELECT pg_current_snapshot()::text"

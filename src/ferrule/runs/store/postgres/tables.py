@@ -1,7 +1,8 @@
 """The tables of a Postgres store, created once even if many processes start together; and the SQL that differs from SQLite's.
 
-Times are seconds since 1970 by Postgres's clock. The entries of run number `no` have the places from `no * 2**32` on, as in SQLite;
-`written` counts them. Text that is compared or sorted has the collation "C", which sorts like Python.
+Times are seconds since 1970 by Postgres's clock. The entries of run number `no` have the places
+from `no * 2**32` on, as in SQLite; `written` counts them. Text that is compared or sorted has the
+collation "C", which sorts like Python.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ UPDATE "{schema}".version SET number = {version};
 """Adds what the tables of version 1 may lack. Running processes with an older ferrule can still use them."""
 
 LEASE_ENDS = (
-    f"(SELECT CASE WHEN seen_at < {NOW} - {SILENT_S} AND pg_try_advisory_xact_lock_shared(lock_key) THEN 0 "  # noqa: S608  constants
+    f"(SELECT CASE WHEN seen_at < {NOW} - {SILENT_S} AND pg_try_advisory_xact_lock_shared(lock_key) THEN 0 "  # noqa: RUF100, S608
     "ELSE seen_at + lease_s END "
     "FROM owners WHERE name = owner)"
 )
@@ -62,12 +63,12 @@ LEASE_ENDS = (
 processes that try it at once would take each other for a live owner. Without a lock (NULL) only the heartbeat counts."""
 
 SEEN = (
-    f"INSERT INTO owners (name, lock_key, seen_at, lease_s, queue) VALUES (?, ?, {NOW}, ?, ?) "  # noqa: S608  constants
+    f"INSERT INTO owners (name, lock_key, seen_at, lease_s, queue) VALUES (?, ?, {NOW}, ?, ?) "  # noqa: RUF100, S608
     f"ON CONFLICT (name) DO UPDATE SET seen_at = {NOW}, lock_key = excluded.lock_key, lease_s = excluded.lease_s, queue = excluded.queue"
 )
 
 _APPEND = (
-    "WITH run AS (UPDATE runs SET written = written + 1 "  # noqa: S608  constants
+    "WITH run AS (UPDATE runs SET written = written + 1 "  # noqa: RUF100, S608
     "WHERE id = ? AND token = ? AND owner = ? AND written = ? AND NOT (cancelled AND ?) "
     "RETURNING no, written, cancelled){also} "
     f"INSERT INTO entries SELECT (no << 32) + written - 1, {NOW}, ? FROM run RETURNING (SELECT cancelled FROM run)"
@@ -75,17 +76,17 @@ _APPEND = (
 APPEND = _APPEND.format(also="")
 """Fence, number and entry in one statement. The writer gives the number that it expects, so a retry after a lost answer does no harm."""
 APPEND_AND_TAKE = _APPEND.format(
-    also=", taken AS (UPDATE decisions SET taken = TRUE FROM run WHERE decisions.run_id = ? AND decisions.question_id = ?)"
+    also=", taken AS (UPDATE decisions SET taken = TRUE FROM run WHERE decisions.run_id = ? AND decisions.question_id = ?)",
 )
 
 _PLACE = "((SELECT no FROM runs WHERE id = ?) << 32)"
 WRITTEN = (
-    "SELECT 0 AS part, place, written_at AS at, entry AS text, NULL AS status FROM entries "  # noqa: S608  constants
+    "SELECT 0 AS part, place, written_at AS at, entry AS text, NULL AS status FROM entries "  # noqa: RUF100, S608
     f"WHERE place >= {_PLACE} + ? AND place < {_PLACE} + (1::bigint << 32) "
     "UNION ALL SELECT 1, 0, decided_at, decision, NULL FROM decisions WHERE run_id = ? AND NOT taken"
 )
 """Everything that a run has besides its row, in one round trip: its entries from a number on, and the decisions that it has not used."""
-STORED = f"SELECT -1 AS part, no AS place, 0 AS at, head AS text, status FROM runs WHERE id = ? UNION ALL {WRITTEN}"  # noqa: S608
+STORED = f"SELECT -1 AS part, no AS place, 0 AS at, head AS text, status FROM runs WHERE id = ? UNION ALL {WRITTEN}"  # noqa: RUF100, S608
 """`WRITTEN` with the run's head and status: one statement is one snapshot."""
 
 
@@ -104,7 +105,11 @@ def lock_key(name: str) -> int:
 @lru_cache(maxsize=1024)
 def dialect(sql: str, schema: str) -> bytes:
     """Turn a shared SQL statement into one for Postgres: tables with their schema, `%s` for each `?`."""
-    qualified = re.sub(r"\b(FROM|INTO|UPDATE|JOIN) (runs|entries|decisions|owners|version)\b", rf'\1 "{schema}".\2', sql)
+    qualified = re.sub(
+        r"\b(FROM|INTO|UPDATE|JOIN) (runs|entries|decisions|owners|version)\b",
+        rf'\1 "{schema}".\2',
+        sql,
+    )
     return qualified.replace("?", "%s").encode()
 
 
@@ -116,14 +121,25 @@ def set_up(connection: Any, schema: str, name: str) -> None:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key(f"ferrule {schema}"),))
         found = _version(connection, schema)
         if found is None or found < _VERSION:
-            connection.execute((_TABLES if found is None else _FROM_1).format(schema=schema, version=_VERSION))
+            connection.execute(
+                (_TABLES if found is None else _FROM_1).format(schema=schema, version=_VERSION),
+            )
         connection.execute("COMMIT")
     if found is not None and found > _VERSION:
-        raise StoreError(f"The store {name!r} has schema {found}; this ferrule knows schemas up to {_VERSION}. Use a newer ferrule.")
+        raise StoreError(
+            f"The store {name!r} has schema {found}; this ferrule knows schemas up to {_VERSION}. Use a newer ferrule.",
+        )
 
 
 def _version(connection: Any, schema: str) -> int | None:
-    # Not `to_regclass`: within a transaction it may keep missing a table that another transaction has made meanwhile.
-    if connection.execute("SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'version'", (schema,)).fetchone() is None:
+    # Not `to_regclass`: within a transaction it may keep missing a table that another transaction
+    # has made meanwhile.
+    if (
+        connection.execute(
+            "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'version'",
+            (schema,),
+        ).fetchone()
+        is None
+    ):
         return None
-    return connection.execute(f'SELECT number FROM "{schema}".version').fetchone()[0]  # noqa: S608  the name was checked
+    return connection.execute(f'SELECT number FROM "{schema}".version').fetchone()[0]  # noqa: RUF100, S608

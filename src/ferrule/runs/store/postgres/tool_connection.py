@@ -20,7 +20,8 @@ class ToolConnection:
 
     def execute(self, sql: str, parameters: Any = ()) -> ToolCursor:
         """Run one statement."""
-        # Without parameters, psycopg would run a text of several statements, which could end the transaction; not if results are binary.
+        # Without parameters, psycopg would run a text of several statements, which could end the
+        # transaction; not if results are binary.
         several = not parameters and ";" in sql.rstrip().rstrip(";")
         return ToolCursor(self._connection.execute(sql, parameters or None, binary=several))
 

@@ -1,0 +1,317 @@
+"""Rules that decide about calls in place of a person: a `Policy` made beforehand, or a `Grant` given with a decision.
+
+They judge a tool's name and its validated arguments, as JSON, and allow, ask or deny. An impossible
+comparison counts against the call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from ferrule.encoding.encode import digest_of, json_text, jsonable
+from ferrule.errors import ConfigurationError, refuse_async, refuse_awaitable, shown
+from ferrule.record import Record, field
+from ferrule.schema.nodes import is_sequence
+
+if TYPE_CHECKING:
+    from ferrule.values.calls.call import ToolSpec
+
+Verdict = Literal["allow", "ask", "deny"]
+Condition = (
+    Callable[[Any], object] | object
+)  # any value; the function is named so that a type checker infers the parameter of a lambda
+_STRICTNESS: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
+
+
+class Compared(Record):
+    """A condition on the order of a number or a text: `gt(100)`. Call it with a value. Returns None if the two cannot be compared."""
+
+    sign: Literal[">", ">=", "<", "<="]
+    bound: Any
+
+    def __call__(self, value: Any) -> bool | None:
+        """Whether the value meets the condition."""
+        numbers = all(
+            isinstance(each, (int, float)) and not isinstance(each, bool)
+            for each in (value, self.bound)
+        )
+        if not numbers and not (isinstance(value, str) and isinstance(self.bound, str)):
+            return None
+        above, equal = value > self.bound, value == self.bound
+        if not (above or equal or value < self.bound):
+            return None  # not a number
+        return (
+            equal
+            if equal and "=" in self.sign
+            else (above if ">" in self.sign else not above) and not equal
+        )
+
+
+def gt(bound: Any) -> Compared:
+    """A condition of a rule: the argument is greater than `bound`."""
+    return Compared(">", bound)
+
+
+def ge(bound: Any) -> Compared:
+    """A condition of a rule: the argument is greater than `bound`, or equal to it."""
+    return Compared(">=", bound)
+
+
+def lt(bound: Any) -> Compared:
+    """A condition of a rule: the argument is less than `bound`."""
+    return Compared("<", bound)
+
+
+def le(bound: Any) -> Compared:
+    """A condition of a rule: the argument is less than `bound`, or equal to it."""
+    return Compared("<=", bound)
+
+
+class Rule(Record):
+    """A verdict on calls whose tool's name matches `tool` and whose arguments match `where`. Made by `allow`, `ask` and `deny`."""
+
+    verdict: Verdict
+    tool: str = "*"
+    """A name, or a pattern: `*` is any text, `?` any character, `[ab]` one of these. Case-sensitive."""
+    where: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """For each argument, a pattern for text, a value to equal, or a condition (`gt(100)`, any function of the value)."""
+    reason: str = ""
+    """Part of a denial's message to the model, and shown to observers."""
+    expires_s: float | None = None
+    """For `ask`: seconds after which an unanswered question counts as denied."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.tool, str):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass tools
+            raise ConfigurationError(
+                f"`{self.verdict}` takes a tool's name or a pattern, such as 'pay'; found {shown(self.tool)}.",
+            )
+        for name, wanted in self.where.items():
+            if callable(wanted) and not isinstance(wanted, Compared):
+                refuse_async(wanted, f"The condition on `{name}`")
+
+    def covers(self, tool: str, args: Mapping[str, Any]) -> bool:
+        """Whether the rule applies to this call. In doubt, `allow` does not apply, and the others do."""
+        if not fnmatchcase(tool, self.tool):
+            return False
+        return _all_fit(self.where, args, careful=self.verdict == "allow")
+
+    def __call__(self, args: Mapping[str, Any]) -> bool:
+        """Whether a person is asked, for `require_confirmation=ask(amount=gt(100))`."""
+        return self.verdict == "ask" and _all_fit(self.where, args, careful=False)
+
+    def __str__(self) -> str:
+        where = "".join(f", {name}={wanted!r}" for name, wanted in self.where.items())
+        return f"{self.verdict}({self.tool!r}{where})"
+
+
+def allow(
+    tool: str = "*",
+    /,
+    *,
+    reason: str = "",
+    where: Mapping[str, Any] | None = None,
+    **args: Condition,
+) -> Rule:
+    """A rule for a `Policy`: calls that match run without a question, even if their tool requires confirmation.
+
+    `tool` is a name or a pattern, such as `"search*"`. `args` are conditions by argument: a value
+    to equal, a pattern for text, a comparison such as `gt(100)`, or a sync function of the value.
+    `where` is for arguments that are named like a keyword here.
+    """
+    return Rule("allow", tool, {**args, **(where or {})}, reason)
+
+
+def check_expiry(expires_s: Any) -> None:
+    """Raise `ConfigurationError` for anything but a number of seconds, or None."""
+    if expires_s is not None and not (_is_finite(expires_s) and expires_s > 0):
+        raise ConfigurationError(
+            f"`expires_s` is a number of seconds above 0, found {expires_s!r}.",
+        )
+
+
+def ask(
+    tool: str = "*",
+    /,
+    *,
+    reason: str = "",
+    expires_s: float | None = None,
+    where: Mapping[str, Any] | None = None,
+    **args: Condition,
+) -> Rule:
+    """A rule: calls that match (see `allow`) need a person's decision. After `expires_s` seconds without one they count as denied."""
+    check_expiry(expires_s)
+    return Rule("ask", tool, {**args, **(where or {})}, reason, expires_s)
+
+
+def deny(
+    tool: str = "*",
+    /,
+    *,
+    reason: str = "",
+    where: Mapping[str, Any] | None = None,
+    **args: Condition,
+) -> Rule:
+    """A rule: calls that match (see `allow`) do not run; the model sees `reason`."""
+    return Rule("deny", tool, {**args, **(where or {})}, reason)
+
+
+class Policy(Record):
+    """Rules for an agent (`ReAct(..., policy=)`) or for all programs (`configure(policy=)`). Their order does not matter.
+
+    The strictest rule that matches a call wins: deny, then ask, then allow. `otherwise` is the
+    verdict on calls that no rule matches (`"allow"`, `"ask"` or `"deny"`); None leaves those to the
+    tool's own `require_confirmation`. If the settings and the agent both have a policy, the
+    stricter verdict wins.
+    """
+
+    rules: Sequence[Rule]
+    otherwise: Verdict | None = None
+
+    def __post_init__(self) -> None:
+        is_list = isinstance(self.rules, Iterable)  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
+        rules: list[Any] = [*self.rules] if is_list else [self.rules]
+        wrong = [each for each in rules if not (is_list and isinstance(each, Rule))]
+        if wrong:
+            raise ConfigurationError(
+                f"A policy is made of a list of `allow(...)`, `ask(...)` and `deny(...)`, found {shown(wrong[0])}.",
+            )
+        object.__setattr__(self, "rules", tuple(rules))  # a generator can be read only once
+        if self.otherwise is not None and self.otherwise not in _STRICTNESS:
+            raise ConfigurationError(
+                f"`otherwise` is 'allow', 'ask', 'deny' or None, found {self.otherwise!r}.",
+            )
+
+    def rule_for(self, tool: str, args: Mapping[str, Any]) -> Rule | None:
+        """The rule that applies to a call; None leaves the call to the tool's own rule."""
+        found = [each for each in self.rules if each.covers(tool, args)]
+        if found:
+            return strictest(found)
+        return Rule(self.otherwise) if self.otherwise is not None else None
+
+
+def rule_for(policies: Sequence[Policy], tool: ToolSpec, args: Mapping[str, Any]) -> Rule | None:
+    """The strictest rule of several policies for a call, or None if no policy has a rule for it.
+
+    Raises `ConfigurationError` for a rule about an argument that this tool does not have: an `ask`
+    would never ask.
+    """
+    for policy in policies:
+        for rule in policy.rules:
+            if rule.tool == tool.name:
+                check_arguments(rule, tool, args)
+    found = [rule for each in policies if (rule := each.rule_for(tool.name, args)) is not None]
+    return strictest(found) if found else None
+
+
+def check_arguments(rule: Rule, tool: ToolSpec, args: Mapping[str, Any]) -> None:
+    """Raise `ConfigurationError` for a rule about an argument that the tool does not have."""
+    if rule.where.keys() <= args.keys():
+        return
+    schema = tool.declaration["function"]["parameters"]
+    known = {**schema.get("properties", {}), **args}
+    unknown = [name for name in rule.where if name not in known]
+    if unknown and not schema.get("additionalProperties"):
+        names = ", ".join(f"`{name}`" for name in known)
+        raise ConfigurationError(
+            f"{rule} is about an argument `{unknown[0]}` that `{tool.name}` does not have. It has: {names or 'none'}.",
+        )
+
+
+def strictest(rules: Sequence[Rule]) -> Rule:
+    """The strictest of several rules; the first of equally strict ones."""
+    return max(rules, key=lambda each: _STRICTNESS[each.verdict])
+
+
+class Grant(Record):
+    """Consent to further calls of one tool in the same run: `question.approve(always=Grant(...))`. It can be revoked.
+
+    `args` selects the calls: `"same"` (the arguments of the question), `"any"`, or patterns and
+    values by argument. It ends with its run, after `calls` calls, at the time `until` (seconds
+    since 1970), when it is revoked, or when the tool's definition changes. It applies to the
+    program that asked, but not to an equal tool of an agent that this program calls as a tool.
+    """
+
+    args: Literal["same", "any"] | Mapping[str, Any] = "same"
+    """The calls that it covers: those with the same arguments, any, or those whose arguments match these patterns and values."""
+    calls: int | None = None
+    """The number of further calls; None for any number."""
+    until: float | None = None
+    """When the grant ends, in seconds since 1970; None for the end of the run."""
+    tool: str = ""
+    """The tool's name. This field and the next three are filled in when the grant is given."""
+    fingerprint: str = ""
+    inside: str = ""
+    """The nested program that asked (`Question.inside`): another agent's tool of the same name may do something else."""
+    same: str = ""
+    """The digest of the arguments in the question."""
+
+    def __post_init__(self) -> None:
+        args: Any = self.args
+        patterns = isinstance(args, Mapping) and all(
+            isinstance(name, str) for name in cast("Mapping[Any, Any]", args)
+        )
+        counts = self.calls is None or (type(self.calls) is int and self.calls > 0)
+        if not (patterns or (isinstance(args, str) and args in {"same", "any"})) or not counts:
+            msg = f"A grant is for the 'same' arguments, 'any', or patterns by name, and for 1 or more calls; found {self!r}."
+            raise ConfigurationError(msg)
+        if self.until is not None and not _is_finite(self.until):
+            raise ConfigurationError(
+                f"`until` of a grant is a time in seconds since 1970, or None; found {self.until!r}.",
+            )
+        if isinstance(self.args, Mapping) and any(callable(each) for each in self.args.values()):
+            raise ConfigurationError(
+                "A grant is stored with its run as JSON: its arguments are patterns and values, not functions.",
+            )
+
+    def covers(
+        self,
+        tool: str,
+        fingerprint: str,
+        args: Mapping[str, Any],
+        *,
+        inside: str = "",
+    ) -> bool:
+        """Whether the grant applies to this call, apart from `calls` and `until`."""
+        if (tool, fingerprint, inside) != (self.tool, self.fingerprint, self.inside):
+            return False
+        if self.args == "any":
+            return True
+        return (
+            arguments_digest(args) == self.same
+            if self.args == "same"
+            else _all_fit(self.args, args)
+        )
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def arguments_digest(args: Mapping[str, Any]) -> str:
+    """A digest of arguments that does not depend on their order."""
+    return digest_of(dict(sorted(args.items())), 20)
+
+
+def _all_fit(where: Mapping[str, Any], args: Mapping[str, Any], *, careful: bool = True) -> bool:
+    return all(
+        name in args and _fits(wanted, args[name], careful=careful)
+        for name, wanted in where.items()
+    )
+
+
+def _fits(wanted: Any, value: Any, *, careful: bool) -> bool:
+    """Whether a value meets a condition. With `careful`, all elements of a list must, and a value that cannot be compared does not."""
+    if is_sequence(value) and (
+        type(wanted) is Compared or not (callable(wanted) or is_sequence(wanted))
+    ):
+        each = [_fits(wanted, one, careful=careful) for one in value]
+        return bool(each) and all(each) if careful else any(each)
+    if callable(wanted):
+        answer: Any = refuse_awaitable(wanted(value), "A condition of a rule")
+        return not careful if answer is None else bool(answer)
+    if isinstance(wanted, str):
+        return fnmatchcase(value if isinstance(value, str) else json_text(value), wanted)
+    return jsonable(wanted) == value and isinstance(wanted, bool) == isinstance(value, bool)

@@ -1,0 +1,409 @@
+"""Questions to a person, their decisions, and the forms that a person fills in for an MCP server (elicitation).
+
+A question is bound to its content: its id depends on the run, the place in the run, the tool's
+definition and the arguments. A decision contains that id and the digest of what was shown, so that
+it never applies to another call.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from ferrule.encoding.encode import digest_of, json_text
+from ferrule.errors import DecisionError, shown
+from ferrule.record import Record, field, replace
+from ferrule.schema.nodes import is_list, is_object, members
+
+if TYPE_CHECKING:
+    from ferrule.approval.policy import Grant
+    from ferrule.values.calls.call import CheckedCall, ToolCall
+
+Form = Mapping[str, Any] | None
+"""The JSON Schema of an object with plain fields."""
+DecisionStatus = Literal["pending", "approved", "rejected", "edited", "feedback"]
+DECIDED = {
+    "approve": "approved",
+    "edit": "approved with changes",
+    "deny": "denied",
+    "reply": "answered",
+    "revoke": "revoked",
+}
+"""The person's decision in words, by its kind."""
+_YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
+_NUMBERED = r"[0-9]+\.[0-9]+|gather#[0-9.]+|once:[^/#]+#[0-9]+"
+"""The parts of a path that name a place instead of a program."""
+
+
+def names_of_programs(path: str) -> list[str]:
+    """The names of the nested programs in a path, outermost first."""
+    return [
+        each.partition(":")[0]
+        for each in path.split("/")
+        if each and not re.fullmatch(_NUMBERED, each)
+    ]
+
+
+class Question(Record):
+    """A question to a person. `approve`, `edit`, `deny`, `reply`, `fill` and `decide` make a `Decision` for `run.answer`."""
+
+    kind: Literal["confirm", "clarify", "unknown", "input", "migration"]
+    """`input`: an MCP server needs input before it continues a call; see `form` and `fill`. `migration`: the call waited or had begun, and
+    no longer fits the program, which has changed since: reply with its result, deny it, or edit its arguments."""
+    text: str
+    call: ToolCall
+    """The call with the arguments that will run, and the model's `intention` if it gave one."""
+    id: str = ""
+    fingerprint: str = ""
+    """The digest of the tool's definition: name, description, schema, effect."""
+    thought: str = ""
+    """The model's thought when it made the call."""
+    raw: Mapping[str, Any] | None = None
+    """The arguments as the model wrote them, or None if they are unknown."""
+    path: str = ""
+    """The path of the nested program that asks; empty for the outermost."""
+    expires_s: float | None = None
+    expires_at: float | None = None
+    """The time from which the question counts as denied, in seconds since 1970; None for never. Set by the run."""
+    server: str = ""
+    """The MCP server of the tool; empty for a local tool."""
+    original: str = ""
+    """The tool's name on that server."""
+    form: Mapping[str, Any] | None = None
+    """For an `input` question: a JSON schema of an object with plain fields. None if a page must be opened instead."""
+    url: str = ""
+    """For an `input` question without a form, the page that a person must open. ferrule never opens it."""
+    schema: Mapping[str, Any] | None = None
+    """The JSON Schema of the tool's arguments, so that a form can be shown without the program. None if there is nothing to edit."""
+    effect: str = ""
+    """The tool's `effect`: what a call changes. Empty if no tool waits."""
+
+    @property
+    def digest(self) -> str:
+        """A digest of what a person sees: the tool's definition and the arguments; for an `input` question also the text and the form."""
+        asked = [self.text, self.form, self.url] if self.kind == "input" else []
+        return digest_of([self.kind, self.call.name, self.fingerprint, self.call.args, *asked], 20)
+
+    @property
+    def inside(self) -> str:
+        """The names of the nested programs that ask, outermost first: the path without its numbers. Empty for the outermost program."""
+        return "/".join(names_of_programs(self.path))
+
+    @property
+    def changes(self) -> dict[str, tuple[Any, Any]]:
+        """The arguments that validation changed: name to (as the model wrote it, validated). A missing value is None."""
+        raw, args = self.raw, self.call.args
+        if raw is None:
+            return {}
+        return {
+            name: (raw.get(name), args.get(name))
+            for name in {**args, **raw}
+            if name not in raw or name not in args or raw[name] != args[name]
+        }
+
+    def approve(self, /, *, always: Grant | None = None, **edits: Any) -> Decision:
+        """Approve the call, or approve it with changed arguments (`edits`). `always` allows further calls too (see `Grant`).
+
+        For an `input` question, the edits are the form's fields, and defaults apply to the others;
+        a single boolean becomes true.
+        """
+        if self.kind == "input":
+            return self.fill(edits or agree_to_form(self.form))
+        if edits:
+            if always is not None:
+                raise DecisionError(
+                    "An approval with changed arguments is for this call alone: pass `always=` without changes.",
+                )
+            return self.edit(edits)
+        if self.kind == "migration":
+            raise DecisionError(
+                "This call no longer fits the program, so it cannot run as shown: edit it, give its result as a reply, or deny it.",
+            )
+        return Decision(
+            self.id,
+            "approve",
+            shown=self.digest,
+            grant=self.bound(always) if always is not None else None,
+        )
+
+    def bound(self, grant: Grant) -> Grant:
+        """The grant, bound to this tool and the arguments shown. Raises `DecisionError` if the question is not about consent to a call."""
+        from ferrule.approval.policy import Grant, arguments_digest
+
+        if not isinstance(grant, Grant):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass True
+            raise DecisionError(
+                f"`always` takes a `Grant(...)`, found {shown(cast('object', grant))}.",
+            )
+        if self.kind != "confirm":
+            raise DecisionError(
+                "A grant is for calls that ask before they run; this question is about one call alone.",
+            )
+        same = arguments_digest(self.call.args)
+        return replace(
+            grant,
+            tool=self.call.name,
+            fingerprint=self.fingerprint,
+            inside=self.inside,
+            same=same,
+        )
+
+    def edit(self, args: Mapping[str, Any]) -> Decision:
+        """Approve the call with these arguments changed; for an `input` question, fill the form with them.
+
+        Raises `DecisionError` for an empty edit, and for a question that has no call to edit.
+        """
+        if not isinstance(args, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass what a page has sent
+            raise DecisionError(
+                f"An edit takes the changed arguments by name, such as `question.edit({{'amount': 3}})`; found {shown(args)}.",
+            )
+        if self.kind == "input":
+            return self.fill(args)
+        if not args:
+            raise DecisionError("The edit changes nothing. Approve the call, or deny it.")
+        if self.kind == "unknown":
+            raise DecisionError(
+                "This call may have run already: approve it to run it (again), give its result as a reply, or deny it.",
+            )
+        if self.kind == "clarify":
+            raise DecisionError("No call waits for this question: answer it with `reply(text)`.")
+        return Decision(self.id, "edit", args=dict(args), shown=self.digest)
+
+    def fill(self, content: Mapping[str, Any] | None = None) -> Decision:
+        """Answer an `input` question with values by field; the form's defaults apply to the other fields.
+
+        Raises `DecisionError` for a question of another kind. Values that do not fit the form are
+        refused by `Run.answer`.
+        """
+        if self.kind != "input":
+            raise DecisionError(
+                "Only a question of the kind `input` has a form to fill; approve, edit, deny or reply to this one.",
+            )
+        return self.reply(json_text(fill_form(self.form, content or {})))
+
+    def deny(self, reason: str = "") -> Decision:
+        """Deny the call: it does not run, and the model sees the reason."""
+        return Decision(self.id, "deny", text=reason, shown=self.digest)
+
+    def reply(self, text: str) -> Decision:
+        """Give the model this text as the call's result, without running it. For an `input` question: the fields, as a JSON object."""
+        return Decision(self.id, "reply", text=text, shown=self.digest)
+
+    def decide(self, said: str | bool | Mapping[str, Any] | Decision) -> Decision:
+        """Make a decision from a person's words.
+
+        "yes", "y", "no", "n" and booleans approve or deny. A mapping, or a JSON object, changes
+        arguments: `{"path": "b"}`, or `{"edit": {"name": ..., "args": {...}}}` with the same tool's
+        name. Any other text is a reply to the model, and nothing runs. Raises `DecisionError` for
+        an edit that changes nothing or names another tool.
+        """
+        if isinstance(said, Decision):
+            return said
+        if isinstance(said, bool):
+            return self.approve() if said else self.deny()
+        if isinstance(said, Mapping):
+            return self._edited(said)
+        if not isinstance(said, str):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
+            msg = f'A decision is "yes", "no", a JSON object of changed arguments, or text for the model; found {shown(said)}.'
+            raise DecisionError(msg)
+        word = said.strip()
+        if self.kind == "clarify":
+            return self.reply(word)
+        if self.kind == "input" and word.casefold() not in _YES | _NO:
+            return self.fill(read_form(self.form, word))
+        if word.casefold() in _YES:
+            return self.approve()
+        if word.casefold() in _NO:
+            return self.deny()
+        found = _json(word)
+        return (
+            self._edited(cast("dict[str, Any]", found))
+            if isinstance(found, dict)
+            else self.reply(word)
+        )
+
+    def _edited(self, said: Mapping[str, Any]) -> Decision:
+        if self.kind == "input":
+            return self.fill(said)
+        edit: Any = said.get("edit")
+        if set(said) == {"edit"} and "edit" not in self.call.args and isinstance(edit, Mapping):
+            form = cast("Mapping[str, Any]", edit)
+            args: Any = form.get("args", {})
+            if form.keys() - {"name", "args"} or not isinstance(args, Mapping):
+                raise DecisionError(
+                    f'An edit is {{"edit": {{"name": ..., "args": {{...}}}}}}; found {shown(dict(said))}.',
+                )
+            if form.get("name", self.call.name) != self.call.name:
+                msg = f"An edit changes arguments, not the tool: the question is about `{self.call.name}`, the edit names {form['name']!r}."
+                raise DecisionError(msg)
+            said = cast("Mapping[str, Any]", args)
+        return self.edit(said)
+
+
+class Decision(Record):
+    """An answer to one question, with its author. Decisions with the same content are equal, regardless of author."""
+
+    question_id: str
+    kind: Literal["approve", "edit", "deny", "reply", "revoke"]
+    """`revoke` ends a grant and answers no question: its id is `revoke:` and the id of the grant's question (`Run.revoke`)."""
+    text: str = ""
+    args: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The changed arguments of an edit; the others stay as shown."""
+    shown: str = field(default="", compare=False)
+    """The digest of what was shown (`Question.digest`)."""
+    by: str = field(default="", compare=False)
+    """Who decided, if known."""
+    via: str = field(default="", compare=False)
+    """The source of the decision: `grant:` and the id of the grant's question, `expiry`, `policy`, or a caller's own word."""
+    at: float | None = field(default=None, compare=False)
+    """The time of the decision, in seconds since 1970."""
+    grant: Grant | None = None
+    """Consent to further calls, given with this decision."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.grant, Mapping):  # read from JSON
+            from ferrule.approval.policy import Grant
+
+            object.__setattr__(self, "grant", Grant(**cast("dict[str, Any]", self.grant)))
+
+    @property
+    def status(self) -> DecisionStatus:
+        """The decision in udspy's words."""
+        return _STATUS[self.kind]
+
+    def signed(self, by: str = "", via: str = "") -> Decision:
+        """The same decision, with its author and its source."""
+        return replace(self, by=by or self.by, via=via or self.via)
+
+
+def confirmation_text(
+    name: str,
+    args: Mapping[str, Any],
+    server: str = "",
+    original: str = "",
+) -> str:
+    """The text of a confirmation, in udspy's words. For an MCP server's tool, it names the server and the tool's name there."""
+    where = f" ({original!r} of the MCP server {server!r})" if server else ""
+    return f"Confirm execution of {name}{where} with args: {json_text(dict(args))}? (yes/no)"
+
+
+def misfit_text(checked: CheckedCall, *, began: bool) -> str:
+    """The text of a `migration` question."""
+    call = f"{checked.call.name} with args: {json_text(checked.arguments.shown)}"
+    was = (
+        f"{call} may have run: it began, but no result was recorded"
+        if began
+        else f"{call} was waiting to run"
+    )
+    return f"{was}. The program has changed since. {checked.misfit} A reply is taken for its result; a denial leaves it."
+
+
+def tool_fingerprint(declaration: Mapping[str, Any], effect: str) -> str:
+    """A digest of a tool's definition: name, description, schema and effect."""
+    return digest_of([declaration, effect], 20)
+
+
+_STATUS: dict[str, DecisionStatus] = {
+    "approve": "approved",
+    "edit": "edited",
+    "deny": "rejected",
+    "reply": "feedback",
+    "revoke": "rejected",
+}
+
+
+def check_second(first: Decision, again: Decision) -> None:
+    """Raise a `DecisionError`, with the author and time of the first, for a second decision that differs or is another person's."""
+    if again == first and again.by in {"", first.by}:
+        return
+    who = f" by {first.by}" if first.by else ""
+    when = (
+        f" at {datetime.fromtimestamp(first.at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        if first.at is not None
+        else ""
+    )
+    raise DecisionError(
+        f"Question {first.question_id!r} is decided already{who}: {DECIDED[first.kind]}{when}.",
+    )
+
+
+def fill_form(form: Form, content: Mapping[str, Any]) -> dict[str, Any]:
+    """The given values, with the form's defaults for the other fields (MCP 2025-11-25, client/elicitation; SEP-1034)."""
+    defaults = {
+        name: schema["default"] for name, schema in form_fields(form).items() if "default" in schema
+    }
+    return {**defaults, **content}
+
+
+def agree_to_form(form: Form) -> dict[str, Any]:
+    """The values that a plain "yes" adds to the defaults: true for a boolean that is the only missing field."""
+    wanted = [name for name, schema in form_fields(form).items() if "default" not in schema]
+    return (
+        {wanted[0]: True}
+        if len(wanted) == 1 and form_fields(form)[wanted[0]].get("type") == "boolean"
+        else {}
+    )
+
+
+def read_form(form: Form, said: str) -> dict[str, Any]:
+    """Read a typed answer as the values of a form: a JSON object, or the value itself if only one is missing.
+
+    Raises a `DecisionError` that names the fields for any other text.
+    """
+    found = _json(said)
+    if isinstance(found, dict):
+        return cast("dict[str, Any]", found)
+    wanted = [
+        name for name, schema in form_fields(form).items() if "default" not in schema
+    ] or list(form_fields(form))
+    if len(wanted) != 1:
+        raise DecisionError(
+            f"This form takes a JSON object with {describe_form(form)}; found {shown(said)}.",
+        )
+    is_text = form_fields(form)[wanted[0]].get("type") == "string"
+    return {wanted[0]: said if is_text or found is None else found}
+
+
+def describe_form(form: Form) -> str:
+    """The fields in words, for a person: `name` (string), `age` (integer, default 3)."""
+    required = _listed((form or {}).get("required"))
+    lines: list[str] = []
+    for name, schema in form_fields(form).items():
+        choices = _listed(schema.get("enum")) or [
+            each["const"]
+            for each in _listed(schema.get("oneOf"))
+            if isinstance(each, dict) and "const" in each
+        ]
+        kind = (
+            " or ".join(json.dumps(each, ensure_ascii=False) for each in choices)
+            if choices
+            else str(schema.get("type", "any"))
+        )
+        default = (
+            f", default {json.dumps(schema['default'], ensure_ascii=False)}"
+            if "default" in schema
+            else ""
+        )
+        lines.append(f"`{name}` ({kind}{default}{'' if name in required else ', may be left out'})")
+    return ", ".join(lines) or "no fields"
+
+
+def form_fields(form: Form) -> dict[str, dict[str, Any]]:
+    """The schema of each field, by name, in the form's order. A value that is not a schema counts as an empty one."""
+    return {
+        name: schema if is_object(schema) else {}
+        for name, schema in members(dict(form or {}), "properties").items()
+    }
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if is_list(value) else []
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

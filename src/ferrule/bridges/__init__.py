@@ -1,1 +1,0 @@
-"""Live connections to other systems."""

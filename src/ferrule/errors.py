@@ -1,0 +1,571 @@
+"""The errors that ferrule raises.
+
+```
+FerruleError
+├── SignatureError (ValueError, TypeError)       a signature is invalid
+├── InputError (ValueError, TypeError)           a program was called with invalid inputs
+├── ConfigurationError (ValueError)              a setting is missing, invalid, or contradicts another
+│   └── MissingKeyError                          a provider's key is not set; names its variable
+├── ToolError
+│   ├── ToolDefinitionError (ValueError, TypeError)   a function cannot become a tool
+│   │   ├── DuplicateToolError                   two tools have one name
+│   │   └── ToolLoadError                        a file of tools cannot be loaded
+│   ├── UnknownToolError (ValueError)            no tool has this name
+│   ├── ToolArgumentsError (ValueError)          the arguments are invalid; lists every problem
+│   ├── AsyncToolError (RuntimeError, ValueError)     an async tool was called from sync code
+│   ├── ToolTimeoutError (TimeoutError)          a tool took longer than its `timeout_s`
+│   ├── ToolExecutionError (RuntimeError)        `ToolCall.execute`: the function raised; has a cause
+│   ├── ToolRetry                                raised BY a tool: asks the model to change its call
+│   └── ToolStop                                 raised BY a tool: ends the run with this error
+├── BoundaryError (ValueError)                   a call or an answer is invalid; has `code` and `raw`
+│   ├── ToolCallError                            a tool call, a declaration or a request
+│   └── AdapterParseError                        a model's answer cannot be parsed
+├── LMError
+│   ├── UnavailableError                         no connection, a timeout, or a 5xx
+│   │   └── RateLimitError                       429
+│   ├── AuthenticationError                      401, 403
+│   ├── RefusalError                             the model or its provider refused to answer
+│   ├── ContextOverflowError                     the prompt is longer than the context window
+│   ├── ConstraintError                          a local model's answer cannot be constrained
+│   └── BadRequestError                          any other 4xx, or a malformed response
+│       └── MissingContentError (BoundaryError)  a response without choices or without a message
+├── MCPError                                     an MCP server failed
+│   ├── MCPConnectionError                       the server cannot be started or reached, or is lost
+│   ├── MCPTimeoutError (TimeoutError)           no answer in time
+│   ├── MCPProtocolError                         a JSON-RPC error; has `code` and `data`
+│   └── MCPToolError (ToolError, RuntimeError)   the tool reported a failure
+├── ScriptError (AssertionError)                 requests differ from the script of a test model
+├── RunError
+│   ├── TooManyFaultsError                       the model made too many faulty steps in a row
+│   ├── MaxTurnsReachedError (RuntimeError)      `Predict` with tools ran out of turns
+│   ├── LimitReachedError                        a program reached one of its limits
+│   ├── ReplayMismatchError                      a program differs from its journal
+│   ├── DecisionError (ValueError)               a decision does not match a pending question
+│   ├── UnknownOutcomeError                      a call may have run, and its tool says `fail`
+│   ├── StoreError                               a store cannot write or read a run
+│   │   └── RunTakenError                        another process executes the run
+│   └── RunCancelledError                        the run was cancelled
+├── ConfirmationRequired                         a person must decide before the run continues
+└── ConfirmationRejected                         a person denied a direct call or a question
+```
+"""
+
+from __future__ import annotations
+
+import copyreg
+import re
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from types import FunctionType
+
+__all__ = [
+    "AdapterParseError",
+    "AsyncToolError",
+    "AuthenticationError",
+    "BadRequestError",
+    "BoundaryError",
+    "ConfigurationError",
+    "ConfirmationRejected",
+    "ConfirmationRequired",
+    "ConstraintError",
+    "ContextOverflowError",
+    "DecisionError",
+    "DuplicateToolError",
+    "FerruleError",
+    "InputError",
+    "LMError",
+    "LimitReachedError",
+    "MCPConnectionError",
+    "MCPError",
+    "MCPProtocolError",
+    "MCPTimeoutError",
+    "MCPToolError",
+    "MaxTurnsReachedError",
+    "MissingContentError",
+    "MissingKeyError",
+    "RateLimitError",
+    "RefusalError",
+    "ReplayMismatchError",
+    "RunCancelledError",
+    "RunError",
+    "RunTakenError",
+    "ScriptError",
+    "SignatureError",
+    "StoreError",
+    "TooManyFaultsError",
+    "ToolArgumentsError",
+    "ToolCallError",
+    "ToolDefinitionError",
+    "ToolError",
+    "ToolExecutionError",
+    "ToolLoadError",
+    "ToolRetry",
+    "ToolStop",
+    "ToolTimeoutError",
+    "UnavailableError",
+    "UnknownOutcomeError",
+    "UnknownToolError",
+    "checks_keywords",
+    "nearest",
+    "refuse_async",
+    "refuse_awaitable",
+    "refuse_unknown",
+    "shown",
+]
+
+P = ParamSpec("P")
+
+
+def shown(value: object, limit: int = 200) -> str:
+    """`repr` of a value, shortened for a message."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001
+        text = object.__repr__(value)
+    return text if len(text) <= limit else f"{text[: limit - 1]}… ({len(text)} characters)"
+
+
+def nearest(name: str, names: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """The most likely meaning of a misspelled name among `names`; None if none is similar."""
+    from difflib import get_close_matches  # late: most programs misspell nothing
+
+    return next(iter(get_close_matches(name, list(names), n=1, cutoff=cutoff)), None)
+
+
+def refuse_unknown(what: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Raise `ConfigurationError` for a keyword that `what` does not accept; the message suggests the nearest one, or lists all."""
+    for name in given:
+        if name not in known:
+            near = nearest(name, known)
+            cure = (
+                f"Did you mean `{near}`?"
+                if near
+                else f"It has: {', '.join(f'`{each}`' for each in known)}."
+            )
+            raise ConfigurationError(f"`{what}` has no option `{name}`. {cure}")
+
+
+def checks_keywords(init: Callable[P, None]) -> Callable[P, None]:
+    """Make a keyword-only `__init__` raise `ConfigurationError` for an unknown keyword, instead of Python's `TypeError`."""
+    what, known = (
+        init.__qualname__.partition(".")[0],
+        cast("FunctionType", init).__kwdefaults__ or {},
+    )
+
+    @wraps(init)
+    def checked(*args: P.args, **keywords: P.kwargs) -> None:
+        refuse_unknown(what, keywords, known)
+        init(*args, **keywords)
+
+    return checked
+
+
+class FerruleError(Exception):
+    """Base class of all errors. `code` is a stable word per class (`unknown_tool`); `is_retryable`: whether a later attempt may succeed."""
+
+    code: str = "ferrule"
+    is_retryable: bool = False
+
+    def __init_subclass__(cls) -> None:
+        if "code" not in vars(cls):
+            cls.code = "_".join(
+                re.findall("[A-Z]+(?![a-z])|[A-Z][a-z]+", cls.__name__.removesuffix("Error")),
+            ).lower()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The default would call the class with the message, but many classes build their message
+        # from other arguments.
+        return copyreg.__newobj__, (type(self),), {**self.__dict__, "args": self.args}  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+
+
+def refuse_async(
+    function: object,
+    what: str,
+    instead: str = "write `def`, not `async def`",
+) -> None:
+    """Raise `ConfigurationError` for an async function in place of a plain one: the coroutine it returns would count as true."""
+    import inspect  # late: asyncio programs have loaded it anyway
+
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(type(function), "__call__", None),  # noqa: B004
+    ):
+        raise ConfigurationError(
+            f"{what} is a plain function, found {shown(function)}, which is async: {instead}.",
+        )
+
+
+def refuse_awaitable(value: Any, what: str) -> Any:
+    """Return a value; raise `ConfigurationError` if it is awaitable, which would count as true."""
+    if hasattr(value, "__await__"):
+        getattr(value, "close", bool)()
+        raise ConfigurationError(
+            f"{what} is not awaited, and returned {shown(value)}. Use a plain function.",
+        )
+    return value
+
+
+class SignatureError(FerruleError, ValueError, TypeError):
+    """A signature is invalid: a malformed string, an unknown type, a repeated field."""
+
+
+class InputError(FerruleError, ValueError, TypeError):
+    """A program was called with missing, unknown or wrongly typed inputs. `problems` holds the known problems as `(input, text)`."""
+
+    problems: Sequence[tuple[str, str]] = ()
+
+    def __init__(self, message: str = "", problems: Iterable[tuple[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
+
+
+class ConfigurationError(FerruleError, ValueError):
+    """A setting is missing, invalid, or contradicts another one."""
+
+
+class MissingKeyError(ConfigurationError):
+    """A provider's key is not set. The message names the environment variable."""
+
+
+class BoundaryError(FerruleError, ValueError):
+    """A declaration, a request, a call or an answer is invalid. Sync, async and streamed runs raise the same class, code and data.
+
+    `code` is one of `invalid_tool_spec`, `invalid_request` (nothing was sent); `missing_content`,
+    `missing_required_outputs`, `invalid_outputs`, `invalid_tool_calls`, `invalid_tool_call`,
+    `invalid_tool_call_arguments` (in an answer). `raw` is the invalid value.
+    """
+
+    raw: object = None
+
+
+class ToolCallError(BoundaryError):
+    """A tool call, a declaration or a request is invalid. `index` is its place in a list, `tool` its tool if known, `reason` one word."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        raw: object = None,
+        index: int | None = None,
+        tool: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        self.code, self.raw, self.index, self.tool, self.reason = code, raw, index, tool, reason
+        super().__init__(message)
+
+
+class AdapterParseError(BoundaryError):
+    """A model's answer cannot be parsed into the outputs of the signature.
+
+    `text` is the whole answer, `raw` the part that `code` is about. `problems` holds pairs `(field,
+    problem)`, `parsed` the outputs that could be parsed, and `absent` the names of outputs missing
+    from the answer. `signature` is None if the adapter got none.
+    """
+
+    def __init__(
+        self, adapter: str, text: str, problems: Sequence[tuple[str, str]], *, signature: Any = None,
+        parsed: Mapping[str, Any] | None = None, absent: Iterable[str] = (), code: str = "invalid_outputs", raw: object = None,
+    ) -> None:  # fmt: skip
+        self.code, self.raw, self.signature, self.absent = (
+            code,
+            text if raw is None else raw,
+            signature,
+            frozenset(absent),
+        )
+        self.adapter, self.text, self.problems, self.parsed = (
+            adapter,
+            text,
+            tuple(problems),
+            dict(parsed or {}),
+        )
+        lines = [
+            f"- {name}: {problem}" if name else f"- {problem}" for name, problem in self.problems
+        ]
+        super().__init__(
+            "\n".join(
+                [
+                    f"{adapter} could not read the model's answer:",
+                    *lines,
+                    f"The answer was: {shown(text, 600)}",
+                ],
+            ),
+        )
+
+
+_MOST_CHARS = 8_000
+"""The most characters of problems in a message. The model corrects these, and gets the others after its next call."""
+
+
+class ToolError(FerruleError):
+    """The base class of errors about tools."""
+
+
+class ToolDefinitionError(ToolError, ValueError, TypeError):
+    """A function, file or declaration cannot become a tool."""
+
+
+class DuplicateToolError(ToolDefinitionError):
+    """Two tools have the same name, or the same wire name."""
+
+
+class ToolLoadError(ToolDefinitionError):
+    """A file or folder of tools cannot be loaded."""
+
+
+class UnknownToolError(ToolError, ValueError):
+    """No tool has this name; `names` are the available ones."""
+
+    def __init__(self, name: str, names: Sequence[str]) -> None:
+        self.name, self.names = name, tuple(names)
+        known = ", ".join(f"`{each}`" for each in self.names) or "none"
+        super().__init__(f"There is no tool `{name}`. Available tools: {known}.")
+
+
+class ToolArgumentsError(ToolError, ValueError):
+    """The arguments of a call are invalid. `problems` holds pairs `(path, text)`: a dotted path (`filters.0`), or `""` for the whole."""
+
+    def __init__(self, tool: str, problems: Sequence[tuple[str, str]], expected: str = "") -> None:
+        self.tool, self.problems, self.expected = tool, tuple(problems), expected
+        lines = [*_lines(self.problems), *([f"Expected: {expected}"] if expected else [])]
+        super().__init__("\n".join([f"Call to `{tool}` was not run. Fix and call again:", *lines]))
+
+
+def _lines(problems: Sequence[tuple[str, str]]) -> Iterator[str]:
+    left = _MOST_CHARS
+    for i, (path, text) in enumerate(problems):
+        line = f"- {path}: {text}" if path else f"- {text}"
+        left -= len(line)
+        if left < 0 < i:
+            yield f"- and {len(problems) - i} more"
+            return
+        yield line
+
+
+class AsyncToolError(ToolError, RuntimeError, ValueError):
+    """An async tool was called from sync code without `allow_tool_async_sync_conversion`."""
+
+
+class ToolTimeoutError(ToolError, TimeoutError):
+    """A tool took longer than its `timeout_s`; the thread of a sync tool is abandoned and may still run."""
+
+    def __init__(
+        self,
+        tool: str,
+        timeout_s: float,
+        *,
+        abandoned: bool = False,
+        because: str = "",
+    ) -> None:
+        self.tool, self.timeout_s = tool, timeout_s
+        left = (
+            " It may still be running: a thread cannot be stopped from outside."
+            if abandoned
+            else because
+        )
+        super().__init__(f"`{tool}` did not finish within {timeout_s:g} s.{left}")
+
+
+class ToolExecutionError(ToolError, RuntimeError):
+    """The function that `ToolCall.execute` called raised an error, which is the `__cause__`."""
+
+
+class ToolRetry(ToolError):
+    """Raise it in a tool to tell the model what to change. It counts as a fault of the model's call."""
+
+
+class ToolStop(ToolError):
+    """Raise it in a tool to end the run. The caller of the run gets this error."""
+
+
+class ConfirmationRequired(FerruleError):
+    """A person must decide on `question`. `tool_call` has the arguments that will run; `run` is the waiting run, None for a direct call."""
+
+    def __init__(
+        self, question: str, *, confirmation_id: str = "", tool_call: Any = None, run: Any = None, context: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.question, self.confirmation_id, self.tool_call = question, confirmation_id, tool_call
+        self.run, self.context = run, dict(context or {})
+        super().__init__(question)
+
+
+class ConfirmationRejected(FerruleError):
+    """A person denied a call made outside a run or through `call_tool`, or denied a question of `ask_person`."""
+
+    def __init__(self, message: str, *, confirmation_id: str = "", tool_call: Any = None) -> None:
+        self.message, self.confirmation_id, self.tool_call = message, confirmation_id, tool_call
+        super().__init__(message)
+
+
+class LMError(FerruleError):
+    """A model could not answer. `provider`, `status` and `request_id` are None if unknown."""
+
+    def __init__(
+        self, message: str, *, provider: str | None = None, status: int | None = None, request_id: str | None = None,
+        retry_after_s: float | None = None, raw: object = None,
+    ) -> None:  # fmt: skip
+        self.provider, self.status, self.request_id, self.retry_after_s, self.raw = (
+            provider,
+            status,
+            request_id,
+            retry_after_s,
+            raw,
+        )
+        where = [
+            *([f"status {status}"] if status is not None else []),
+            *([f"request {request_id}"] if request_id else []),
+        ]
+        super().__init__(
+            f"{f'{provider}: ' if provider else ''}{message}{' (' + ', '.join(where) + ')' if where else ''}",
+        )
+
+
+class UnavailableError(LMError):
+    """There is no connection, or a timeout or a 5xx status: a later attempt may succeed."""
+
+    is_retryable = True
+
+
+class RateLimitError(UnavailableError):
+    """Status 429: too many requests. `retry_after_s` is the wait that the provider asks for, or None."""
+
+
+class AuthenticationError(LMError):
+    """Status 401 or 403: the key is wrong or may not use this model."""
+
+
+class RefusalError(LMError):
+    """The model, or a filter of its provider, refused to answer."""
+
+
+class ContextOverflowError(LMError):
+    """The prompt is longer than the model's context window."""
+
+
+class BadRequestError(LMError):
+    """Any other 4xx status, or a malformed response, such as HTML or truncated JSON."""
+
+
+class ConstraintError(LMError):
+    """An answer cannot be constrained: its schema has no grammar, the budget is too small for any answer, or a token was refused."""
+
+
+class MissingContentError(BadRequestError, BoundaryError):
+    """A response has no choice or no message; `raw` is the response."""
+
+
+class ScriptError(FerruleError, AssertionError):
+    """A scripted or replayed model got a request that is not in its script, or did not use up the script."""
+
+
+class MCPError(FerruleError):
+    """Base class of errors of MCP servers: `server` is its name, `tool` the tool's name there, `phase` the operation, such as `call`.
+
+    `may_have_run` says whether the call may have run (None: unknown). HTTP errors have `status` and
+    `retry_after_s`; JSON-RPC errors have `data`, and a number as `code`.
+    """
+
+    def __init__(
+        self, message: str, *, server: str | None = None, tool: str | None = None, phase: str | None = None, code: int | None = None,
+        may_have_run: bool | None = None, status: int | None = None, retry_after_s: float | None = None, data: object = None,
+    ) -> None:  # fmt: skip
+        self.server, self.tool, self.phase, self.data = server, tool, phase, data
+        self.code: Any = self.code if code is None else code
+        self.may_have_run, self.status, self.retry_after_s = may_have_run, status, retry_after_s
+        super().__init__(message)
+
+    @property
+    def is_retryable(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """True for a lost connection, a timeout, 429 and 5xx; for a call only if it has certainly not run."""
+        is_lost = isinstance(self, (MCPConnectionError, MCPTimeoutError)) and self.phase != "login"
+        return (is_lost or self.status in {429, 500, 502, 503, 504}) and not self.may_have_run
+
+
+class MCPConnectionError(MCPError):
+    """A server cannot be started or reached, or the connection was lost."""
+
+
+class MCPTimeoutError(MCPError, TimeoutError):
+    """A server did not answer in time."""
+
+
+class MCPProtocolError(MCPError):
+    """A server answered with a JSON-RPC error or a malformed message."""
+
+
+class MCPToolError(MCPError, ToolError, RuntimeError):  # pyright: ignore[reportIncompatibleVariableOverride]
+    """A tool of a server reported a failure (`isError`)."""
+
+
+class RunError(FerruleError):
+    """The base class of errors that end a run or an operation on it."""
+
+
+class TooManyFaultsError(RunError):
+    """The model made too many faulty steps in a row; `faults` are the messages that it got about them."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        self.faults = tuple(faults)
+        last = "".join(self.faults[-1:])
+        last += "" if last.endswith((".", "!", "?")) else "."
+        text = f"The model made {len(self.faults)} faulty steps in a row, so the run was stopped. The last fault: {last}"
+        super().__init__(
+            f"{text} Raise `limits=Limits(same_error=...)`, use a stronger model, or make the tool's description clearer.",
+        )
+
+
+class MaxTurnsReachedError(RunError, RuntimeError):
+    """`Predict` with tools ran out of turns; `pending` are the calls the model still wanted."""
+
+    def __init__(self, max_turns: int, pending: Sequence[Any]) -> None:
+        self.max_turns, self.pending = max_turns, tuple(pending)
+        names = ", ".join(f"`{call.name}`" for call in self.pending) or "none"
+        super().__init__(
+            f"No answer after {max_turns} turns; calls still wanted: {names}. Raise `max_turns`.",
+        )
+
+
+class LimitReachedError(RunError):
+    """A program reached one of its `Limits`: `name`, whose value is `limit`. `reason` is as in an agent's prediction."""
+
+    def __init__(self, name: str, limit: float) -> None:
+        self.name, self.limit, self.reason = name, limit, f"limits.{name}"
+        super().__init__(
+            f"The run was stopped at its limit {name}={limit:g}. Raise the limit (`Limits({name}=...)`) and resume.",
+        )
+
+
+class UnknownOutcomeError(RunError):
+    """It is unknown whether a call ran, and its tool has `unknown="fail"`."""
+
+
+class ReplayMismatchError(RunError):
+    """A program differs from its journal: it changed, or it is not deterministic."""
+
+    def __init__(self, at: str, recorded: str, found: str, *, is_done: bool = False) -> None:
+        self.at, self.recorded, self.found = at, recorded, found
+        text = f"Replay differs from the journal at act {at}: recorded {recorded}, now {found}. The program, its tools or its settings"
+        text += " changed, or its choices depend on a clock or on chance. "
+        if is_done:
+            cure = "To read what it returned, load the run with the version of the program that ended it."
+        else:
+            cure = 'To continue from here with a new version, load the run with `migrate="restart_turn"`.'
+        super().__init__(text + cure)
+
+
+class DecisionError(RunError, ValueError):
+    """A decision does not match a pending question: unknown id, decided already, or contradictory."""
+
+
+class StoreError(RunError):
+    """A store cannot write or read a run: the disk is full, the run unknown, or leased to another process. Nothing was written."""
+
+
+class RunTakenError(StoreError):
+    """Another process is executing the run now, or an earlier execution in this process still is."""
+
+
+class RunCancelledError(RunError):
+    """The run was cancelled. Its journal keeps what it did."""

@@ -1,0 +1,351 @@
+"""Events, which observers receive while a run executes.
+
+`Observers` adds the run and the place to each event. A resume may lose or repeat deltas; every
+other event is sent once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ferrule.record import MutableRecord, field, fields_of
+from ferrule.values.typed import plan_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ferrule.approval.question import Decision, Question
+    from ferrule.values.calls.call import ToolCall, ToolResult
+    from ferrule.values.conversation.exchange import Request, Response
+    from ferrule.values.outcome import Prediction, Step, Trajectory
+
+
+_VERSION = 1
+"""The version of `as_json()`. It changes when a field or an event type is removed or changes its meaning, not when one is added."""
+
+
+class Event(MutableRecord, kw_only=True):
+    """Base class of all events."""
+
+    _kind_of_work = ""
+    """The end of the span's id for an adapter's work in a run, which shares the place of an act."""
+    run_id: str = ""
+    parent_id: str = ""
+    """The tool call inside which this program was started; empty outside one."""
+    root_id: str = field(default="", compare=False, repr=False)
+    """The `run_id` of the outermost run: the same as `run_id`, unless a tool of a run started this one."""
+    at: float = field(default=0.0, compare=False, repr=False)
+    """When the event was sent, in seconds since 1970."""
+    path: str = field(default="", compare=False, repr=False)
+    """The place in the run: `1.0/sub/2` is act 2 of the program `sub`, which call 0 of act 1 started. Empty for the run itself."""
+    depth: int = field(default=0, compare=False, repr=False)
+    """The number of programs around the event's own program: 0 for the program that was called."""
+    number: int = field(default=0, compare=False, repr=False)
+    """Counts the events of a run from 0, while its `Run` is in memory; a run loaded from a store starts again at 0."""
+
+    @property
+    def type(self) -> str:
+        """The name of the event's class, such as `RunStarted`."""
+        return type(self).__name__
+
+    def as_json(self) -> dict[str, Any]:
+        """The event as JSON data: `version`, `type` and all fields. See docs/reference/events.md for the form.
+
+        It contains what a store would keep of the run: the digest of a request instead of its
+        messages, names of models and programs, errors as type and text. Images are in OpenAI's
+        form; secrets stay masked.
+        """
+        from ferrule.forms import form_of  # imported late: few observers need it
+
+        spans = {"span_id": self.span_id, "parent_span_id": self.parent_span_id}
+        return {
+            "version": _VERSION,
+            "type": self.type,
+            **spans,
+            **{name: form_of(value) for name, value in self._shown().items()},
+        }
+
+    @property
+    def span_id(self) -> str:
+        """Identifies the event's subject: a program, a model call, a tool call, an adapter's work. Unique; equal at start and end."""
+        return f"{self.root_id}/{self.path}{self._work}".rstrip("/")
+
+    @property
+    def _work(self) -> str:
+        return (
+            self._kind_of_work if getattr(self, "request_id", "") else ""
+        )  # a direct call of an adapter has a place of its own
+
+    @property
+    def parent_span_id(self) -> str:
+        """The `span_id` of the enclosing program or tool call; empty for the outermost program."""
+        if not self.path:
+            return self.root_id if self._work else ""
+        *places, last = self.path.split("/")
+        if (
+            self._work and not last.replace(".", "").isdigit()
+        ):  # before the first act of a program, whose name this is
+            places.append(last)
+        while places and places[-1].startswith(
+            ("gather#", "once:"),
+        ):  # a branch, or a function of `once`: not programs
+            places.pop()
+        return "/".join((self.root_id, *places))
+
+    def _shown(self) -> dict[str, Any]:
+        return fields_of(self)
+
+
+def _name(value: Any) -> str:
+    """The name of a program or a model."""
+    return getattr(value, "name", type(value).__name__)
+
+
+class RunStarted(Event):
+    """A program was called: the run's own, or (with a `depth`) one inside it."""
+
+    program: Any
+    inputs: Mapping[str, Any]
+
+    def _shown(self) -> dict[str, Any]:
+        # Without the options of the call, such as `lm` and `config`, which may hold a key.
+        plan = plan_of(self.program)
+        fields = plan.inputs if plan is not None else self.inputs
+        inputs = {name: value for name, value in self.inputs.items() if name in fields}
+        return {**fields_of(self), "program": _name(self.program), "inputs": inputs}
+
+
+class Resumed(Event):
+    """A run continues after a replay; `trajectory` holds the replayed steps."""
+
+    trajectory: Trajectory
+    program: Any = None
+
+    def _shown(self) -> dict[str, Any]:
+        return {**fields_of(self), "program": _name(self.program)}
+
+
+class Migrated(Event):
+    """A run continues with another version of its program. `differs` has the recorded and the present values. Also journalled."""
+
+    differs: Mapping[str, tuple[str, str]]
+
+
+class ModelCalled(Event):
+    """A request is sent. `call_id` identifies the call in the events that follow; `attempt` counts from 1."""
+
+    call_id: str
+    request: Request
+    lm: Any
+    attempt: int = 1
+
+    def _shown(self) -> dict[str, Any]:
+        return {**fields_of(self), "lm": _name(self.lm)}
+
+
+class Formatted(Event):
+    """A request was rendered and is sent next. Contains counts only, no prompts or values."""
+
+    _kind_of_work = "/format"
+    request_id: str
+    """The digest of `ModelCalled.request`; empty for a direct call of `adapter.format`."""
+    attempt: int
+    adapter: str
+    messages: int
+    tools: int
+
+
+class ParseStarted(Event):
+    """An adapter begins to parse an answer."""
+
+    _kind_of_work = "/parse"
+    request_id: str
+    """The digest of the request; empty for a direct call of `adapter.parse`."""
+    attempt: int
+    adapter: str
+    calls: int
+    """The number of native tool calls in the answer."""
+
+
+class ParseFinished(Event):
+    """An adapter has parsed an answer, or failed to (`error`)."""
+
+    _kind_of_work = "/parse"
+    request_id: str
+    attempt: int
+    adapter: str
+    calls: int
+    outputs: tuple[str, ...] = ()
+    """The names of the parsed outputs."""
+    error: BaseException | None = None
+
+
+class TextDelta(Event):
+    """A piece of text that is neither a field's value nor a thought; see docs/how-to/agents/streaming.md for when it is sent."""
+
+    call_id: str
+    text: str
+
+
+class FieldDelta(Event):
+    """A piece of one output field's value: of a text, or of the JSON of any other value.
+
+    The pieces of one `call_id` join to the value; a later model call starts again.
+    """
+
+    call_id: str
+    field: str
+    text: str
+
+
+class ThoughtDelta(Event):
+    """A piece of the model's thoughts: a reasoning field, the provider's reasoning, `<think>` tags, or the text beside calls of `ReAct`."""
+
+    call_id: str
+    text: str
+
+
+class CallDelta(Event):
+    """A piece of a native tool call. The call may still be changed or refused before it runs; see `CallStarted`."""
+
+    call_id: str
+    index: int
+    """Distinguishes the calls of one answer: 0 for the first that began."""
+    name: str
+    """The tool's name, as far as it is known; complete when the arguments begin."""
+    text: str
+    """The next piece of the arguments' JSON text."""
+    tool_call_id: str = ""
+    """The provider's id, as far as it is known."""
+
+
+class ModelAnswered(Event):
+    """A model call ended: with a response, or with an error."""
+
+    call_id: str
+    response: Response | None = None
+    error: BaseException | None = None
+
+
+class ModelFellBack(Event):
+    """A model of a `FallbackLM` failed, and the next one is called."""
+
+    model: str
+    following: str
+    """The name of the next model."""
+    error: BaseException
+
+
+class AttemptFailed(Event):
+    """An answer could not be used: discard its streamed pieces. The model is called again."""
+
+    reason: str
+    attempt: int
+
+
+class CallRefused(Event):
+    """A call does not run: it names no tool, or its arguments do not fit. `result` tells the model why."""
+
+    call: ToolCall
+    result: ToolResult
+
+
+class CallStarted(Event):
+    """A tool call starts to run."""
+
+    call: ToolCall
+    tool: Any = field(default=None, compare=False, repr=False)
+    """The tool. Not in the JSON, and None for an event read from a journal."""
+
+    def _shown(self) -> dict[str, Any]:
+        return {name: value for name, value in fields_of(self).items() if name != "tool"}
+
+
+class CallProgress(Event):
+    """A running tool reports its progress."""
+
+    call_id: str
+    message: str = ""
+    done: float | None = None
+    total: float | None = None
+
+
+class CallFinished(Event):
+    """A tool call ended, with or without an error."""
+
+    call: ToolCall
+    result: ToolResult
+
+
+class QuestionAsked(Event):
+    """A person must decide."""
+
+    question: Question
+
+
+class Decided(Event):
+    """A question was decided: by a person, by a grant, by a policy, or because it expired (see `decision.via`)."""
+
+    question: Question
+    decision: Decision
+
+
+class RuleUsed(Event):
+    """A rule of a policy applied to a call: the call is allowed, needs a decision, or is denied."""
+
+    call: ToolCall
+    verdict: str
+    rule: str
+    """The rule as text."""
+
+
+class Compacted(Event):
+    """A conversation was too long for the model's context, or nearly so: from the next request on, its older parts are left out."""
+
+    strategy: str
+    """`shorten`, `drop` or `summarize`."""
+    before: int
+    """The estimated tokens of the next request without the compaction."""
+    after: int
+    """The estimated tokens of that request with the compaction."""
+    steps: int
+    """The number of dropped steps. The trajectory keeps them."""
+    messages: int
+    """The number of dropped messages and turns of the `History`."""
+    summary: str = ""
+    """The summary that replaces them."""
+    problem: str = ""
+    """With the strategy `summarize`, why there is no summary."""
+
+
+class ServerUnavailable(Event):
+    """An MCP server could not be connected and is left out; or it could not list its tools between two steps, and keeps its last list."""
+
+    server: str
+    error: BaseException
+
+
+class StepFinished(Event):
+    """A step of an agent is complete."""
+
+    index: int
+    step: Step
+
+
+class Custom(Event):
+    """An event that a tool or a program sends with `emit_event`."""
+
+    name: str
+    payload: Any = field(default=None)
+
+
+class RunFinished(Event):
+    """A run, or a program inside it, ended: with a prediction, with an error, or waiting for a person (neither).
+
+    With `depth` 0, it is the run itself that ended.
+    """
+
+    prediction: Prediction | None = None
+    error: BaseException | None = None
+    status: str = ""
+    """The status of the run: `done`, `waiting`, `failed` or `cancelled`."""

@@ -1,0 +1,445 @@
+"""AG-UI 1.0: encodes a run's events as AG-UI events, and reads requests of its clients.
+
+The rules are from docs.ag-ui.com, read in November 2026.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from ferrule.encoding.encode import json_text
+from ferrule.encoding.stored import LAST_TIME
+from ferrule.errors import DecisionError, InputError, shown
+from ferrule.forms import form_of
+from ferrule.front_ends.front_end import FrontEnd, read_list, read_text
+from ferrule.front_ends.messages import objects, read_ag_ui
+from ferrule.front_ends.page import Page, question_id, run_of
+from ferrule.values.conversation.exchange import Usage
+from ferrule.values.outcome import Prediction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ferrule import events
+    from ferrule.approval.question import Decision, Question
+    from ferrule.front_ends.page import ShownCall, ShownText
+    from ferrule.values.calls.call import ToolCall
+
+VERSION = "1.0"
+_APPROVED = {
+    "approved": {"type": "boolean"},
+    "reason": {"type": "string", "description": "Why the call is denied."},
+}
+_CLARIFY = {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}
+_REASONS = {"clarify": "input_required", "input": "input_required"}
+_CANCELLED = "The person did not decide."
+
+
+class AGUI(FrontEnd):
+    """One request of an AG-UI client (a `RunAgentInput`, as JSON data), and the encoder of its response.
+
+    Without a request, it only encodes. Raises `InputError` for an invalid request.
+    """
+
+    via = "ag-ui"
+    headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # noqa: RUF012  the same for all
+
+    _request_id = ""
+
+    def _read(self, body: Mapping[str, Any]) -> None:
+        self.thread_id = read_text(body, "threadId")
+        self._request_id = read_text(body, "runId")
+        self._messages = read_list(body, "messages", is_required=True)
+        self.content, self.history = read_ag_ui(self._messages)
+        for index, entry in enumerate(read_list(body, "resume")):
+            if str(entry.get("status")) not in {"resolved", "cancelled"} or not isinstance(
+                entry.get("interruptId"),
+                str,
+            ):
+                raise InputError(
+                    f"`resume[{index}]` of an AG-UI request needs an `interruptId` and a `status`; found {shown(entry)}.",
+                )
+            self._put_answer(entry["interruptId"], entry)
+            self.run_id = self.run_id or run_of(entry["interruptId"])
+
+    def _answer(self, question: Question, answer: Mapping[str, Any]) -> Decision:
+        payload = answer.get("payload")
+        if answer["status"] == "cancelled":
+            return question.deny(_CANCELLED)
+        if question.kind == "clarify":
+            said = (
+                cast("dict[str, Any]", payload).get("answer")
+                if isinstance(payload, dict)
+                else payload
+            )
+            return question.reply(
+                said if isinstance(said, str) else json_text(cast("object", payload)),
+            )
+        if question.kind == "input":
+            return question.decide(payload)  # pyright: ignore[reportArgumentType]  it checks
+        if isinstance(payload, bool):
+            payload = {"approved": payload}
+        fields = cast("dict[str, Any]", payload) if isinstance(payload, dict) else {}
+        approved, edited = fields.get("approved"), fields.get("editedArgs")
+        if not isinstance(approved, bool) or not isinstance(edited, dict | None):
+            raise DecisionError(
+                f'The answer to an approval is {{"approved": true or false}}; found {shown(cast("object", payload))}.',
+            )
+        if not approved:
+            return question.deny(str(fields.get("reason") or ""))
+        return (
+            _edit(question, cast("dict[str, Any]", edited))
+            if edited is not None
+            else question.approve()
+        )
+
+    def _page(self) -> Page:
+        return _Events(self.thread_id, self._request_id, self._messages)
+
+    def _known_calls(self) -> Iterable[str]:
+        for message in self._messages:
+            for call in objects(message.get("toolCalls")):
+                yield str(call.get("id"))
+
+
+def _edit(question: Question, edited: dict[str, Any]) -> Decision:
+    """Decide with `editedArgs`, which replace all arguments; ones that the model omitted may stay omitted."""
+    args = question.call.args
+    written = question.raw if question.raw is not None else args
+    missing = [name for name in args if name in written and name not in edited]
+    if missing:
+        raise DecisionError(
+            f"`editedArgs` replace all arguments of `{question.call.name}`; missing: {', '.join(missing)}.",
+        )
+    changed = {
+        name: value for name, value in edited.items() if name not in args or args[name] != value
+    }
+    return question.edit(changed) if changed else question.approve()
+
+
+class _Events(Page):
+    """The events of one AG-UI run, and the messages of its conversation."""
+
+    def __init__(self, thread_id: str, request_id: str, given: list[dict[str, Any]]) -> None:
+        super().__init__()
+        self._thread_id, self._request_id = thread_id, request_id
+        self._known_ids = {str(message.get("id")) for message in given} | {
+            f"{m.get('toolCallId')}/result" for m in given if m.get("role") == "tool"
+        }
+        """The ids of messages and results that the client already has. They are not sent again, but restated if they grew."""
+        self._messages: dict[str, tuple[dict[str, Any], list[str] | None]] = {
+            str(message.get("id")): (message, None)
+            for message in given
+            if message.get("role") != "activity"
+        }
+        """The messages of the conversation; those of this run come with the pieces of their text or of their call's arguments."""
+        self._is_stale = False
+        """Whether the client's messages are out of date, and must be sent again as a whole."""
+        self._at: float = 0.0
+        self._usage: dict[str, Usage] = {}
+
+    def at(self, seconds: float) -> None:
+        self._at = seconds
+
+    def say(self, kind: str, /, **fields: Any) -> None:
+        super().say(kind, timestamp=int(self._at * 1000) if self._at else None, **fields)
+
+    def begin(self) -> None:
+        self._thread_id, self._request_id = (
+            self._thread_id or self.run_id,
+            self._request_id or self.run_id,
+        )
+        self.say(
+            "RUN_STARTED",
+            threadId=self._thread_id,
+            runId=self._request_id,
+            protocolVersion=VERSION,
+        )
+
+    def answered(self, event: events.ModelAnswered) -> None:
+        if event.response is not None:
+            model = event.response.model or ""
+            self._usage[model] = self._usage.get(model, Usage()) + event.response.usage
+
+    def _agent(self, agent: str) -> str | None:
+        return f"{self.run_id}/{agent}" if agent else None
+
+    def enter(self, agent: str, outer: str, call_id: str | None) -> None:
+        ids = {
+            "subagentRunId": self._agent(agent),
+            "parentSubagentRunId": self._agent(outer),
+            "parentToolCallId": call_id,
+        }
+        self.say("SUBAGENT_STARTED", name=agent.rpartition("/")[2].partition(":")[0], **ids)
+
+    def leave(
+        self,
+        agent: str,
+        status: str,
+        prediction: Any,
+        questions: Iterable[Question],
+    ) -> None:
+        own = self._agent(agent)
+        if status == "waiting":
+            ids = [question_id(self.run_id, each) for each in questions]
+            self.say(
+                "SUBAGENT_FINISHED",
+                subagentRunId=own,
+                outcome={"type": "suspended", **({"interruptIds": ids} if ids else {})},
+            )
+        elif status == "done":
+            self.say("SUBAGENT_FINISHED", subagentRunId=own, result=_outputs(prediction))
+        else:
+            self.say(
+                "SUBAGENT_ERROR",
+                subagentRunId=own,
+                message=f"The agent has {'failed' if status == 'failed' else 'been cancelled'}.",
+            )
+
+    # -- messages
+    # -------------------------------------------------------------------------------------------------
+
+    def _restate(self) -> None:
+        if self._is_stale:
+            self._is_stale = False
+            self.say(
+                "MESSAGES_SNAPSHOT",
+                messages=[_joined(*each) for each in self._messages.values()],
+            )
+
+    def open_text(self, text: ShownText) -> None:
+        agent = self._agent(text.agent)
+        metadata = {"ferrule": {"field": text.name}} if text.name else None
+        if text.id not in self._known_ids:
+            self._restate()
+            if text.name is None:
+                self.say("REASONING_START", messageId=text.id, subagentRunId=agent)
+                self.say(
+                    "REASONING_MESSAGE_START",
+                    messageId=text.id,
+                    role="reasoning",
+                    subagentRunId=agent,
+                )
+            else:
+                self.say(
+                    "TEXT_MESSAGE_START",
+                    messageId=text.id,
+                    role="assistant",
+                    metadata=metadata,
+                    subagentRunId=agent,
+                )
+        role = "assistant" if text.name is not None else "reasoning"
+        self._keep(text.id, {"role": role, "metadata": metadata}, text.agent, text.pieces)
+
+    def _keep(
+        self,
+        key: str,
+        message: dict[str, Any],
+        agent: str,
+        pieces: list[str] | None = None,
+    ) -> None:
+        fields = {"id": key, **message, "subagentRunId": self._agent(agent)}
+        self._messages[key] = (
+            {name: value for name, value in fields.items() if value is not None},
+            pieces,
+        )
+
+    def add_text(self, text: ShownText, piece: str) -> None:
+        if text.id not in self._known_ids:
+            kind = "REASONING_MESSAGE_CONTENT" if text.name is None else "TEXT_MESSAGE_CONTENT"
+            self.say(kind, messageId=text.id, delta=piece, subagentRunId=self._agent(text.agent))
+
+    def close_text(self, text: ShownText, *, is_void: bool) -> None:
+        agent = self._agent(text.agent)
+        if text.id in self._known_ids:
+            self._is_stale = True
+        elif text.name is None:
+            self.say("REASONING_MESSAGE_END", messageId=text.id, subagentRunId=agent)
+            self.say("REASONING_END", messageId=text.id, subagentRunId=agent)
+        else:
+            self.say("TEXT_MESSAGE_END", messageId=text.id, subagentRunId=agent)
+        if is_void:
+            self.replace_text(text)
+
+    def replace_text(self, text: ShownText) -> None:
+        if self._messages.pop(text.id, None) is not None:
+            self._is_stale = True
+
+    def _keep_call(self, call: ShownCall, arguments: list[str]) -> None:
+        made = {"id": call.id, "type": "function", "function": {"name": call.name}}
+        self._keep(call.id, {"role": "assistant", "toolCalls": [made]}, call.agent, arguments)
+
+    def open_call(self, call: ShownCall) -> None:
+        self._restate()
+        self._keep_call(call, [])
+        ids = {"parentMessageId": call.id, "subagentRunId": self._agent(call.agent)}
+        self.say("TOOL_CALL_START", toolCallId=call.id, toolCallName=call.name, **ids)
+
+    def add_arguments(self, call: ShownCall, piece: str) -> None:
+        _, pieces = self._messages[call.id]
+        if pieces is not None:
+            pieces.append(piece)
+        self.say(
+            "TOOL_CALL_ARGS",
+            toolCallId=call.id,
+            delta=piece,
+            subagentRunId=self._agent(call.agent),
+        )
+
+    def end_arguments(self, call: ShownCall) -> None:
+        self.say("TOOL_CALL_END", toolCallId=call.id, subagentRunId=self._agent(call.agent))
+
+    def ready(self, call: ShownCall, checked: ToolCall) -> None:
+        if call.is_known and _is_cut_off(
+            *self._messages.get(call.id, ({}, [])),
+        ):  # the client lost its connection while they streamed
+            self._keep_call(call, [json_text(checked.args)])
+            self._is_stale = True
+
+    def settle(self, call: ShownCall, content: Any, *, is_error: bool) -> None:
+        key = f"{call.id}/result"
+        if key in self._known_ids:
+            return
+        self._restate()
+        text = (
+            content
+            if isinstance(content, str)
+            else "".join(part.get("text", "") for part in content)
+        )
+        fields = {
+            "toolCallId": call.id,
+            "content": text,
+            "role": "tool",
+            "metadata": {"ferrule": {"isError": True}} if is_error else None,
+        }
+        self._keep(key, fields, call.agent)
+        self.say("TOOL_CALL_RESULT", messageId=key, subagentRunId=self._agent(call.agent), **fields)
+
+    def custom(self, name: str, value: Any, agent: str) -> None:
+        self.out.append(
+            {
+                "type": "CUSTOM",
+                "name": name,
+                "value": value,
+                **({"subagentRunId": self._agent(agent)} if agent else {}),
+            },
+        )
+
+    # -- the end
+    # --------------------------------------------------------------------------------------------------
+
+    def finish(
+        self,
+        ending: events.RunFinished,
+        questions: Iterable[tuple[Question, ShownCall]],
+        unsettled: list[str],
+    ) -> None:
+        self._restate()
+        result = None
+        match ending.status:
+            case "waiting":
+                outcome: dict[str, Any] = {
+                    "type": "interrupt",
+                    "interrupts": [self._interrupt(*each) for each in questions],
+                }
+            case "cancelled":
+                outcome = {"type": "cancelled"}
+            case _:
+                outcome = {
+                    "type": "success",
+                    **({"pendingToolCallIds": unsettled} if unsettled else {}),
+                }
+                result = _outputs(ending.prediction)
+        self.say(
+            "RUN_FINISHED",
+            threadId=self._thread_id,
+            runId=self._request_id,
+            outcome=outcome,
+            result=result,
+            usage=self._tokens(),
+        )
+
+    def fail(self, text: str, kind: str) -> None:
+        self.say("RUN_ERROR", message=text, code=kind, usage=self._tokens())
+
+    def _interrupt(self, question: Question, call: ShownCall) -> dict[str, Any]:
+        ends = question.expires_at
+        expires = (
+            datetime.fromtimestamp(min(ends, LAST_TIME), UTC).isoformat()
+            if ends is not None
+            else None
+        )
+        facts = {
+            "kind": question.kind,
+            "tool": question.call.name,
+            "args": form_of(question.call.args),
+            "url": question.url or None,
+        }
+        interrupt = {
+            "id": question_id(self.run_id, question), "reason": _REASONS.get(question.kind, "tool_call"), "message": question.text,
+            "toolCallId": call.id, "responseSchema": _answer_schema(question), "expiresAt": expires,
+            "subagentRunId": self._agent(call.agent),
+            "metadata": {"ferrule": {name: fact for name, fact in facts.items() if fact is not None}},
+        }  # fmt: skip
+        return {name: value for name, value in interrupt.items() if value is not None}
+
+    def _tokens(self) -> list[dict[str, Any]] | None:
+        return [
+            {
+                **({"model": model} if model else {}),
+                "inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens, "totalTokens": usage.total_tokens,
+                **{name: count for name, count in (
+                    ("cachedInputTokens", usage.cached_tokens), ("cacheWriteInputTokens", usage.cache_write_tokens),
+                    ("reasoningTokens", usage.reasoning_tokens),
+                ) if count},
+            }
+            for model, usage in self._usage.items() if usage.total_tokens
+        ] or None  # fmt: skip
+
+
+def _answer_schema(question: Question) -> Mapping[str, Any] | None:
+    if question.kind in {"clarify", "input"}:
+        return _CLARIFY if question.kind == "clarify" else question.form
+    edited = {
+        "editedArgs": {
+            "description": "Replaces all arguments of the call.",
+            **(question.schema or {"type": "object"}),
+        },
+    }
+    properties = {
+        **_APPROVED,
+        **(edited if question.kind != "unknown" else {}),
+    }  # a call that may have run cannot be edited
+    return {"type": "object", "properties": properties, "required": ["approved"]}
+
+
+def _outputs(prediction: Any) -> Any:
+    return (
+        form_of(prediction)["outputs"]
+        if isinstance(prediction, Prediction)
+        else prediction and form_of(prediction)
+    )
+
+
+def _is_cut_off(message: dict[str, Any], pieces: list[str] | None) -> bool:
+    """Whether the arguments of the call in a client's message are not valid JSON."""
+    if pieces is not None:
+        return False
+    try:
+        json.loads(message["toolCalls"][0]["function"]["arguments"])
+    except (LookupError, TypeError, ValueError, RecursionError):
+        return True
+    return False
+
+
+def _joined(message: dict[str, Any], pieces: list[str] | None) -> dict[str, Any]:
+    """A message with its pieces joined into its text or arguments."""
+    if pieces is None:
+        return message
+    text = "".join(pieces)
+    if "toolCalls" not in message:
+        return {**message, "content": text}
+    [call] = message["toolCalls"]
+    return {**message, "toolCalls": [{**call, "function": {**call["function"], "arguments": text}}]}

@@ -1,0 +1,221 @@
+"""`FrontEnd`: reads one request of a chat page, and encodes its response. Each protocol is a subclass."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from ferrule.encoding.encode import json_text
+from ferrule.errors import DecisionError, InputError, shown
+from ferrule.front_ends.narrator import Narrator
+from ferrule.front_ends.page import question_id, tool_call_id
+from ferrule.values.content.convert import content_text, read_content
+from ferrule.values.conversation.history import History
+
+if TYPE_CHECKING:
+    from ferrule.approval.question import Decision, Question
+    from ferrule.events import Event
+    from ferrule.front_ends.page import Page, Waiting
+
+
+class FrontEnd:
+    """One request of a chat page. Call it with the events of a run to encode the response; see docs/how-to/running/front-ends.md."""
+
+    via: ClassVar[str]
+    """The name of the front end in the signatures of decisions."""
+    headers: ClassVar[Mapping[str, str]]
+    """The headers of a response, besides its `media_type`."""
+    media_type: ClassVar[str] = "text/event-stream"
+    _last: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        body: Mapping[str, Any] | None = None,
+        *,
+        error_text: Callable[[BaseException], str] | None = None,
+    ) -> None:
+        """Read a request.
+
+        Args:
+            body: The request, as JSON data. With None, the object only encodes. error_text: Returns
+            the text for a run's error. By default it has only the class's name: an error's text may
+            be private.
+
+        """
+        self.thread_id = ""
+        """The page's id of the conversation."""
+        self.run_id = ""
+        """The run whose questions the request decides; empty for a request that starts a run."""
+        self.content: Any = ""
+        """The person's last message: a text, or a list of parts in OpenAI's form."""
+        self.history = History()
+        """The messages before the last one, without system messages."""
+        self._error_text = error_text or _kind_of
+        self._messages: list[dict[str, Any]] = []
+        """The messages that the page holds."""
+        self._answers: dict[str, Any] = {}
+        """The answers in the request, by the id of the question, or of its call on the page."""
+        if body is not None:
+            if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  from an unknown client
+                raise InputError(f"A request is a JSON object; found {shown(body)}.")
+            self._read(body)
+
+    @property
+    def text(self) -> str:
+        """The text of the person's last message."""
+        return content_text(read_content(self.content))
+
+    def decisions(self, run: Waiting, *, by: str = "") -> list[Decision]:
+        """The request's decisions on questions of this run, signed; pass each to `run.answer`.
+
+        Answers to other questions are left out, because a page may resend earlier ones. Raises
+        `DecisionError` if none is left, and for an answer that does not fit its question.
+        """
+        found: list[Decision] = []
+        for question in run.pending:
+            for key in (
+                question_id(run.id, question),
+                tool_call_id(run.id, question.path.strip("/"), question.call.id),
+            ):
+                if key in self._answers:
+                    found.append(self._answer(question, self._answers[key]).signed(by, self.via))
+                    break
+        if self._answers and not found:
+            msg = f"The run {run.id} is not waiting for the questions that the request answers: they were decided, or are of another run."
+            raise DecisionError(msg)
+        return found
+
+    def __call__(self, events: AsyncIterable[Event] | Iterable[Event]) -> Chunks:
+        """Encode the response in chunks of text, for `async for`, or for `for` if the events support it."""
+        return Chunks(
+            events,
+            Narrator(self._page(), self._known_calls(), self._error_text),
+            self._last,
+        )
+
+    def _put_answer(self, key: str, answer: Mapping[str, Any]) -> None:
+        if self._answers.setdefault(key, answer) != answer:
+            raise InputError(
+                f"A request answers each question once; found two answers to {shown(key)}.",
+            )
+
+    # -- what a protocol implements
+    # -----------------------------------------------------------------------------------
+
+    def _read(self, body: Mapping[str, Any]) -> None:
+        raise NotImplementedError
+
+    def _answer(self, question: Question, answer: Any) -> Decision:
+        raise NotImplementedError
+
+    def _page(self) -> Page:
+        raise NotImplementedError
+
+    def _known_calls(self) -> Iterable[str]:
+        """The ids of calls that the page shows already."""
+        return ()
+
+
+class Chunks:
+    """The encoded events, as an iterable. Stopping early closes the events, which cancels the run if they are its stream."""
+
+    def __init__(
+        self,
+        events: AsyncIterable[Event] | Iterable[Event],
+        narrator: Narrator,
+        last: str,
+    ) -> None:
+        self._events = events
+        self._narrator = narrator
+        self._last = last
+
+    def __iter__(self) -> Iterator[str]:
+        events = iter(cast("Iterable[Event]", self._events))
+        narrator = self._narrator
+        try:
+            for event in events:
+                yield from _framed(narrator.take(event))
+            yield from _framed(narrator.end())
+        except narrator.raised as error:
+            yield from _framed(narrator.end(error))
+        finally:
+            close = getattr(events, "close", None)
+            if close is not None:
+                close()
+        yield from filter(None, [self._last])
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        events = (
+            aiter(self._events)
+            if isinstance(self._events, AsyncIterable)
+            else _stepped(self._events)
+        )
+        narrator = self._narrator
+        try:
+            async for event in events:
+                for chunk in _framed(narrator.take(event)):
+                    yield chunk
+            for chunk in _framed(narrator.end()):
+                yield chunk
+        except narrator.raised as error:
+            for chunk in _framed(narrator.end(error)):
+                yield chunk
+        finally:
+            close = getattr(events, "aclose", None)
+            if close is not None:
+                await close()
+        if self._last:
+            yield self._last
+
+
+async def _stepped(events: Iterable[Event]) -> AsyncIterator[Event]:
+    for event in events:
+        yield event
+
+
+def _framed(messages: list[dict[str, Any]]) -> Iterator[str]:
+    if messages:
+        yield "".join(f"data: {_json(message)}\n\n" for message in messages)
+
+
+def _json(message: dict[str, Any]) -> str:
+    text = json_text(message)
+    if "\\ud" not in text:
+        return text
+    plain = json.dumps(json.loads(text), ensure_ascii=False)  # joins surrogate pairs
+    return plain.encode("utf-16-le", "surrogatepass").decode(
+        "utf-16-le",
+        "replace",
+    )  # UTF-8 has no lone surrogates, and many readers refuse their escapes
+
+
+def _kind_of(error: BaseException) -> str:
+    return f"The run failed: {type(error).__name__}."
+
+
+def read_text(body: Mapping[str, Any], name: str) -> str:
+    """A field of a request that must be a non-empty text. Raises `InputError` otherwise."""
+    found = body.get(name)
+    if not isinstance(found, str) or not found:
+        raise InputError(f"`{name}` of a request is a text; found {shown(found)}.")
+    return found
+
+
+def read_list(
+    body: Mapping[str, Any],
+    name: str,
+    *,
+    is_required: bool = False,
+) -> list[dict[str, Any]]:
+    """A field of a request that must be a list of objects. Raises `InputError` otherwise."""
+    found = body.get(name)
+    if found is None and not is_required:
+        return []
+    if not isinstance(found, list) or not all(
+        isinstance(each, dict) for each in cast("list[Any]", found)
+    ):
+        raise InputError(
+            f"`{name}` of a request is a list of objects; found {shown(cast('object', found))}.",
+        )
+    return cast("list[dict[str, Any]]", found)

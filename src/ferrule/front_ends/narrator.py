@@ -1,0 +1,426 @@
+"""`Narrator`: turns the events of a run into the texts, thoughts, tool calls and questions that a chat page shows.
+
+A narrator serves one response, and is not thread-safe.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ferrule import events
+from ferrule.encoding.encode import json_text
+from ferrule.errors import FerruleError
+from ferrule.forms import form_of
+from ferrule.front_ends.page import (
+    UNUSED,
+    ShownCall,
+    ShownText,
+    agent_path,
+    result_content,
+    tool_call_id,
+)
+from ferrule.values.content.type import Type
+from ferrule.values.outcome import Prediction
+from ferrule.values.typed import plan_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ferrule.approval.question import Decision, Question
+    from ferrule.events import Event
+    from ferrule.front_ends.page import Page
+    from ferrule.values.calls.call import ToolCall
+
+    Piece = events.TextDelta | events.FieldDelta | events.ThoughtDelta | events.CallDelta
+
+_HIDDEN_CALLS = frozenset({"finish"})
+"""Calls that are not shown: `finish` is the answer, whose fields are shown as texts."""
+_HIDDEN_FIELDS = frozenset({"next_tool_name", "next_tool_args"})
+"""Fields that are not shown: `ReAct` with calls in text uses them, and the call itself is shown."""
+
+
+class Narrator:
+    """Passes one stream of events to a page. `take` and `end` return the page's messages."""
+
+    def __init__(
+        self,
+        page: Page,
+        known_calls: Iterable[str],
+        error_text: Callable[[BaseException], str],
+    ) -> None:
+        self.raised: tuple[type[BaseException], ...] = (FerruleError,)
+        """Errors that iterating over the events may raise because the run failed: the page shows them."""
+        self._page = page
+        self._error_text = error_text
+        self._known = set(known_calls)
+        self._run_id = ""
+        self._texts: dict[str, ShownText] = {}
+        """The open texts and thoughts, by id."""
+        self._outputs: dict[str, ShownText] = {}
+        """The latest text of each output."""
+        self._unshown: set[tuple[str, str | None]] = set()
+        """Texts that the page does not show, by model call and output: another program was already writing an output of this name."""
+        self._calls: dict[str, ShownCall] = {}
+        """Calls without a result, by id."""
+        self._settled: dict[str, int] = {}
+        """How many calls with this id have had a result: some servers give every call the same id."""
+        self._places: dict[str, str] = {}
+        """The ids of calls on the page, by the path of the call."""
+        self._agents: dict[str, None] = {}
+        """The paths of the open agents, in order."""
+        self._questions: dict[str, tuple[Question, ShownCall]] = {}
+        """The questions that wait for a decision, by id."""
+        self._fields: Mapping[str, Any] | None = None
+        """The outputs of the run's program, if known."""
+        self._asked: set[str] = set()
+        """The paths of model calls that began in this stream: their answers come in pieces."""
+        self._ending: events.RunFinished | None = None
+        self._is_over = False
+
+    def take(self, event: Event) -> list[dict[str, Any]]:
+        """Return the messages for one event."""
+        self._page.at(event.at)
+        if not self._run_id:
+            self._page.run_id = self._run_id = event.root_id or event.run_id
+            self._page.begin()
+        if isinstance(event, events.RunFinished) and not event.path:
+            self._ending = event
+            if event.error is not None:
+                self.raised += (type(event.error),)
+        else:
+            self._ending = None  # a waiting run has resumed
+            agent = agent_path(event.path) if event.depth else ""
+            if agent:
+                self._enter(agent, event.parent_id)
+            self._tell(event, agent)
+        return self._said()
+
+    def end(self, error: BaseException | None = None) -> list[dict[str, Any]]:
+        """Return the messages that end the response; `error` is the exception that the events raised."""
+        if not self._is_over:
+            self._is_over = True
+            ending = self._ending
+            if ending is None or ending.status == "failed":
+                failure = (
+                    (ending.error if ending is not None else None)
+                    or error
+                    or FerruleError("The events ended before the run did.")
+                )
+                self._page.fail(self._error_text(failure), type(failure).__name__)
+            else:
+                if ending.status == "done":
+                    self._tell_outputs(ending.prediction)
+                self._close([*self._texts.values()])
+                self._end_calls(self._calls.values())
+                self._leave(reversed([*self._agents]), ending.status)
+                self._page.finish(ending, self._questions.values(), [*self._calls])
+        return self._said()
+
+    def _said(self) -> list[dict[str, Any]]:
+        said, self._page.out = self._page.out, []
+        return said
+
+    # -- events
+    # ---------------------------------------------------------------------------------------------------
+
+    def _tell(self, event: Event, agent: str) -> None:
+        program = event.path.rpartition("/")[0]
+        match event:
+            case (
+                events.TextDelta()
+                | events.FieldDelta()
+                | events.ThoughtDelta()
+                | events.CallDelta()
+            ):
+                self._tell_piece(event, program, agent)
+            case events.ModelCalled():
+                self._asked.add(event.path)
+                self._close(self._texts_of(program))
+                self._page.step(agent)
+            case events.ModelAnswered(response=response):
+                if (
+                    response is not None and response.reasoning and event.path not in self._asked
+                ):  # from a journal: no pieces came
+                    self._add(event.path, program, None, response.reasoning, agent)
+                self._end_calls(self._calls_of(program))
+                self._page.answered(event)
+            case events.AttemptFailed():
+                self._close(self._texts_of(program), is_void=True)
+                for call in self._calls_of(program):
+                    if not call.is_ready:
+                        self._end_calls([call])
+                        self._settle(call, UNUSED, is_error=True)
+            case events.StepFinished(step=step):
+                self._close(
+                    self._texts_of(program),
+                    is_void=any(result.is_fault for result in step.results),
+                )
+                for made, result in zip(step.calls, step.results, strict=False):
+                    call = self._calls.get(self._shown_id(program, made.id))
+                    if call is not None:
+                        self._settle(call, result_content(result), is_error=result.is_error)
+            case events.Custom(name=name, payload=payload):
+                self._page.custom(name, form_of(payload), agent)
+            case events.RunFinished() if event.status != "waiting":
+                self._close(self._texts_of(event.path), is_void=event.status == "failed")
+                self._end_calls(self._calls_of(event.path))
+                if event.path in self._agents:
+                    self._leave([event.path], event.status, event.prediction)
+            case events.RunStarted(program=root) | events.Resumed(program=root) if not event.depth:
+                plan = plan_of(root)
+                self._fields = plan.outputs if plan is not None else None
+            case _:
+                self._tell_call(event, program, agent)
+
+    def _tell_call(self, event: Event, program: str, agent: str) -> None:
+        match event:
+            case events.CallRefused(call=made, result=result) if made.name not in _HIDDEN_CALLS:
+                self._settle(
+                    self._ready(program, made, agent),
+                    result_content(result),
+                    is_error=result.is_error,
+                )
+            case events.CallStarted(call=made):
+                self._close(self._texts_of(program))
+                self._places[event.path] = self._ready(program, made, agent).id
+            case events.CallFinished(call=made, result=result):
+                self._leave(
+                    [
+                        agent
+                        for agent in reversed([*self._agents])
+                        if agent.startswith(f"{event.path}/")
+                    ],
+                    "done",
+                )
+                self._settle(
+                    self._ready(program, made, agent),
+                    result_content(result),
+                    is_error=result.is_error,
+                )
+            case events.CallProgress(call_id=call_id, message=message, done=done, total=total):
+                shown_id = self._places.get(event.path) or self._shown_id(program, call_id)
+                self._page.custom(
+                    "progress",
+                    {"toolCallId": shown_id, "message": message, "done": done, "total": total},
+                    agent,
+                )
+            case events.QuestionAsked(question=question):
+                program = question.path.strip("/")
+                self._close(self._texts_of(program))
+                call = self._ready(program, question.call, agent)
+                self._questions[question.id] = question, call
+                self._page.ask(question, call)
+            case events.Decided(question=question, decision=decision):
+                self._decide(question, decision, agent)
+            case _:
+                pass
+
+    def _tell_piece(self, event: Piece, program: str, agent: str) -> None:
+        match event:
+            case events.TextDelta(text=text):
+                self._add(event.path, program, "", text, agent)
+            case events.FieldDelta(field=name, text=text):
+                if name not in _HIDDEN_FIELDS and (
+                    agent or self._fields is None or name in self._fields
+                ):
+                    self._add(event.path, program, name, text, agent)
+            case events.ThoughtDelta(text=text):
+                self._add(event.path, program, None, text, agent)
+            case events.CallDelta(name=name, tool_call_id=call_id):
+                if (
+                    call_id and name and name not in _HIDDEN_CALLS
+                ):  # otherwise it is shown when the call starts
+                    self._close_thoughts(program)
+                    shown_id = self._shown_id(program, call_id)
+                    call = self._calls.get(shown_id) or self._open(
+                        shown_id,
+                        program,
+                        call_id,
+                        name,
+                        agent,
+                        number=event.index,
+                    )
+                    if (
+                        call.streams
+                        and call.number == event.index
+                        and event.text
+                        and not call.is_known
+                    ):
+                        self._page.add_arguments(call, event.text)
+
+    # -- texts
+    # ----------------------------------------------------------------------------------------------------
+
+    def _add(self, path: str, program: str, name: str | None, text: str, agent: str) -> None:
+        is_output = bool(name) and not agent  # its id is the same, streamed or read from a journal
+        key = (
+            f"{self._run_id}#{name}"
+            if is_output
+            else f"{self._run_id}/{path}#{'thoughts' if name is None else name or 'text'}"
+        )
+        found = self._texts.get(key)
+        if (path, name) in self._unshown or (found is not None and found.program != program):
+            self._unshown.add((path, name))
+            return
+        if found is None:
+            if name is not None:
+                self._close_thoughts(program)
+            found = ShownText(key, program, agent, name)
+            if name and is_output:
+                self._replace(name)
+                self._outputs[name] = found
+            self._texts[key] = found
+            self._page.open_text(found)
+        found.pieces.append(text)
+        self._page.add_text(found, text)
+
+    def _texts_of(self, program: str) -> list[ShownText]:
+        return [text for text in self._texts.values() if text.program == program]
+
+    def _close_thoughts(self, program: str) -> None:
+        self._close(
+            [
+                text
+                for text in self._texts.values()
+                if text.program == program and text.name is None
+            ],
+        )
+
+    def _close(self, texts: Iterable[ShownText], *, is_void: bool = False) -> None:
+        for text in texts:
+            del self._texts[text.id]
+            void = is_void and text.name is not None
+            if void and text.name and self._outputs.get(text.name) is text:
+                del self._outputs[text.name]
+            self._page.close_text(text, is_void=void)
+
+    def _replace(self, name: str) -> None:
+        latest = self._outputs.pop(name, None)
+        if latest is not None:
+            self._page.replace_text(latest)
+
+    def _tell_outputs(self, prediction: Any) -> None:
+        """Show outputs that were not streamed, or whose value differs from the streamed text."""
+        for name, value in prediction.items() if isinstance(prediction, Prediction) else ():
+            latest = self._outputs.get(name)
+            is_shown = latest is not None and (
+                not isinstance(value, str) or "".join(latest.pieces).strip() == value.strip()
+            )
+            text = value if isinstance(value, str) else json_text(form_of(value))
+            if (
+                is_shown or not text or isinstance(value, Type)
+            ):  # an image, for example, is in the result
+                continue
+            self._close(
+                [each for each in (latest,) if each is not None and each.id in self._texts],
+                is_void=True,
+            )
+            self._add("", "", name, text, "")
+
+    # -- calls and questions
+    # ----------------------------------------------------------------------------------------
+
+    def _open(
+        self,
+        shown_id: str,
+        program: str,
+        call_id: str | None,
+        name: str,
+        agent: str,
+        *,
+        number: int | None = None,
+    ) -> ShownCall:
+        is_known = shown_id in self._known
+        made = self._calls[shown_id] = ShownCall(
+            shown_id,
+            program,
+            agent,
+            name,
+            call_id,
+            number,
+            is_known=is_known,
+        )
+        if not made.is_known:
+            self._page.open_call(made)
+        return made
+
+    def _calls_of(self, program: str) -> list[ShownCall]:
+        return [call for call in self._calls.values() if call.program == program]
+
+    def _end_calls(self, calls: Iterable[ShownCall]) -> None:
+        for call in calls:
+            if call.streams:
+                call.streams = False
+                if not call.is_known:
+                    self._page.end_arguments(call)
+
+    def _ready(self, program: str, made: ToolCall, agent: str) -> ShownCall:
+        """Show a call with its arguments. If the page has it from an earlier response, it is not sent again."""
+        shown_id = self._shown_id(program, made.id)
+        call = self._calls.get(shown_id)
+        if call is None:
+            call = self._open(shown_id, program, made.id, made.name, agent)
+            if not call.is_known:
+                self._page.add_arguments(call, json_text(made.args))
+        self._end_calls([call])
+        if not call.is_ready:
+            call.is_ready = True
+            self._page.ready(call, made)
+        return call
+
+    def _settle(self, call: ShownCall, content: Any, *, is_error: bool) -> None:
+        self._forget(call)
+        self._page.settle(call, content, is_error=is_error)
+
+    def _forget(self, call: ShownCall) -> None:
+        del self._calls[call.id]
+        base = tool_call_id(self._run_id, call.program, call.made_id)
+        self._settled[base] = self._settled.get(base, 0) + 1
+
+    def _shown_id(self, program: str, call_id: str | None) -> str:
+        base = tool_call_id(self._run_id, program, call_id)
+        count = self._settled.get(base, 0)
+        return f"{base}~{count + 1}" if count else base
+
+    def _decide(self, question: Question, decision: Decision, agent: str) -> None:
+        self._questions.pop(question.id, None)
+        if decision.via.startswith(("grant:", "policy")):
+            return  # the page did not get the question
+        program = question.path.strip("/")
+        self._known.add(
+            self._shown_id(program, question.call.id),
+        )  # the page got the question, here or in an earlier response
+        call = self._ready(program, question.call, agent)
+        if decision.kind == "deny":
+            self._forget(call)
+            self._page.deny(call, decision.text)
+
+    # -- agents
+    # -----------------------------------------------------------------------------------------------------
+
+    def _enter(self, agent: str, parent_id: str) -> None:
+        if agent in self._agents:
+            return
+        place = agent.rpartition("/")[0]
+        outer = agent_path(place)
+        if outer:
+            self._enter(outer, "")
+        self._agents[agent] = None
+        call_id = self._places.get(place) or (
+            tool_call_id(self._run_id, place.rpartition("/")[0], parent_id) if parent_id else None
+        )
+        self._page.enter(agent, outer, call_id)
+
+    def _leave(self, agents: Iterable[str], status: str, prediction: Any = None) -> None:
+        for agent in agents:
+            self._close(
+                [text for text in self._texts.values() if text.agent == agent],
+            )  # events from a journal do not end them
+            self._end_calls([call for call in self._calls.values() if call.agent == agent])
+            del self._agents[agent]
+            self._page.leave(
+                agent,
+                status,
+                prediction,
+                [question for question, call in self._questions.values() if call.agent == agent],
+            )

@@ -1,0 +1,197 @@
+"""`Page`: the parts of a run that a chat page can show. Each protocol is a subclass, which writes them as its own messages."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ferrule.errors import InputError, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ferrule import events
+    from ferrule.approval.question import Question
+    from ferrule.values.calls.call import ToolCall, ToolResult
+
+_CALL = re.compile(r"[0-9]+\.[0-9]+")
+_NO_NAME = re.compile(r"[0-9]+(\.[0-9]+)?|gather#[0-9.]+|once:[^/#]+#[0-9]+")
+UNUSED = "The model's answer could not be used, and this call did not run."
+
+
+@dataclass(slots=True)
+class ShownText:
+    """A text or thought that is streaming, or has been streamed."""
+
+    id: str
+    program: str
+    """The path of the program."""
+    agent: str
+    """The path of the innermost agent that a tool call started, if the program is inside one."""
+    name: str | None
+    """The output field; empty for text outside any field; None for a thought."""
+    pieces: list[str] = field(default_factory=list[str])
+
+
+@dataclass(slots=True)
+class ShownCall:
+    """A tool call that the page shows."""
+
+    id: str
+    program: str
+    agent: str
+    name: str
+    made_id: str | None
+    """The id that the model gave the call."""
+    number: int | None = None
+    """If the call streams, its position among the calls of the answer: some servers give all of them the same id."""
+    is_known: bool = False
+    """Whether the page has the call from an earlier response."""
+    streams: bool = True
+    """Whether more of its arguments may come."""
+    is_ready: bool = False
+    """Whether its validated arguments were shown."""
+
+
+def tool_call_id(run_id: str, program: str, call_id: str | None) -> str:
+    """The id of a call on a page, unique in a conversation: the model's id may be repeated in another run or agent."""
+    return "/".join(filter(None, (run_id, program, call_id or "call")))
+
+
+def question_id(run_id: str, question: Question) -> str:
+    """The id of a question on a page. It names the run, which must be found when the decision arrives."""
+    return f"{run_id}:{question.id}"
+
+
+def run_of(shown_id: str) -> str:
+    """The id of the run that asked the question with this id. Raises `InputError` for an id that `question_id` did not make."""
+    run_id, _, own = shown_id.rpartition(":")
+    if not run_id or not own:
+        raise InputError(
+            f"The id of a question names its run, as in the response that asked it; found {shown(shown_id)}.",
+        )
+    return run_id
+
+
+def agent_path(path: str) -> str:
+    """The path of the innermost program around `path` that a tool call started; empty if there is none."""
+    places = path.split("/")
+    last = max(
+        (k for k, place in enumerate(places) if _CALL.fullmatch(place) and k + 1 < len(places)),
+        default=len(places),
+    )
+    at = next((k for k in range(last + 1, len(places)) if not _NO_NAME.fullmatch(places[k])), None)
+    return "/".join(places[: at + 1]) if at is not None else ""
+
+
+class Page:
+    """One response to a page. The narrator calls its methods, which add messages to `out`."""
+
+    def __init__(self) -> None:
+        self.run_id = ""
+        self.out: list[dict[str, Any]] = []
+
+    def say(self, kind: str, /, **fields: Any) -> None:
+        """Add a message. Fields that are None are omitted."""
+        self.out.append(
+            {"type": kind, **{name: value for name, value in fields.items() if value is not None}},
+        )
+
+    def at(self, seconds: float) -> None:
+        """Set the time of the next event."""
+
+    def begin(self) -> None:
+        """Begin the response."""
+        raise NotImplementedError
+
+    def step(self, agent: str) -> None:
+        """A model call begins."""
+
+    def answered(self, event: events.ModelAnswered) -> None:
+        """A model answered."""
+
+    def enter(self, agent: str, outer: str, call_id: str | None) -> None:
+        """A tool call started a program."""
+
+    def leave(
+        self,
+        agent: str,
+        status: str,
+        prediction: Any,
+        questions: Iterable[Question],
+    ) -> None:
+        """A program that a tool call started has ended, or waits for decisions on these questions."""
+
+    def open_text(self, text: ShownText) -> None:
+        """A text or a thought begins."""
+        raise NotImplementedError
+
+    def add_text(self, text: ShownText, piece: str) -> None:
+        """A text or a thought continues."""
+        raise NotImplementedError
+
+    def close_text(self, text: ShownText, *, is_void: bool) -> None:
+        """A text or a thought ends. If it is void, another one replaces it."""
+        raise NotImplementedError
+
+    def replace_text(self, text: ShownText) -> None:
+        """A text that has ended is void: another value of the output follows."""
+
+    def open_call(self, call: ShownCall) -> None:
+        """A call begins."""
+        raise NotImplementedError
+
+    def add_arguments(self, call: ShownCall, piece: str) -> None:
+        """The next piece of a call's arguments, as JSON text."""
+        raise NotImplementedError
+
+    def end_arguments(self, call: ShownCall) -> None:
+        """The model wrote all arguments of a call."""
+
+    def ready(self, call: ShownCall, checked: ToolCall) -> None:
+        """The arguments of a call were validated."""
+
+    def settle(self, call: ShownCall, content: Any, *, is_error: bool) -> None:
+        """A call has a result: a text, or parts in OpenAI's form."""
+        raise NotImplementedError
+
+    def deny(self, call: ShownCall, reason: str) -> None:
+        """A person denied a call."""
+        self.settle(call, reason or "The call was denied.", is_error=True)
+
+    def ask(self, question: Question, call: ShownCall) -> None:
+        """A person must decide on a call."""
+
+    def custom(self, name: str, value: Any, agent: str) -> None:
+        """A tool or a program sent its own event."""
+        raise NotImplementedError
+
+    def finish(
+        self,
+        ending: events.RunFinished,
+        questions: Iterable[tuple[Question, ShownCall]],
+        unsettled: list[str],
+    ) -> None:
+        """The run ended without an error, or waits for decisions."""
+        raise NotImplementedError
+
+    def fail(self, text: str, kind: str) -> None:
+        """The run failed."""
+        raise NotImplementedError
+
+
+class Waiting(Protocol):
+    """A run with questions, such as `Run`."""
+
+    @property
+    def id(self) -> str: ...  # noqa: D102  those of `Run`
+    @property
+    def pending(self) -> Iterable[Question]: ...  # noqa: D102
+
+
+def result_content(result: ToolResult) -> Any:
+    """The result of a call: a text, or parts in OpenAI's form."""
+    from ferrule.forms import form_of
+
+    return form_of(result)["content"]

@@ -1,0 +1,284 @@
+"""The UI message stream of Vercel's AI SDK (`ai`, versions 6 and 7): encodes a run's events as chunks, and reads requests of `useChat`.
+
+Chunks and messages follow the packages' own schemas, read in November 2026.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+from ferrule.encoding.encode import json_text
+from ferrule.errors import DecisionError, InputError, shown
+from ferrule.forms import form_of
+from ferrule.front_ends.front_end import FrontEnd, read_list, read_text
+from ferrule.front_ends.messages import objects, read_ui_messages
+from ferrule.front_ends.page import Page, question_id, run_of
+from ferrule.record import fields_of
+from ferrule.values.conversation.exchange import Usage
+from ferrule.values.outcome import Prediction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ferrule import events
+    from ferrule.approval.question import Decision, Question
+    from ferrule.front_ends.page import ShownCall, ShownText
+    from ferrule.values.calls.call import ToolCall
+
+
+class VercelAI(FrontEnd):
+    """One request of `useChat` (its JSON body), and the encoder of its response.
+
+    Without a request, it only encodes, as for the `GET` of a page that reconnects. Raises
+    `InputError` for an invalid request.
+    """
+
+    via = "vercel"
+    headers = {  # noqa: RUF012  the same for all
+        "cache-control": "no-cache", "x-accel-buffering": "no", "x-vercel-ai-ui-message-stream": "v1",
+    }  # fmt: skip
+    _last = "data: [DONE]\n\n"
+
+    def _read(self, body: Mapping[str, Any]) -> None:
+        self.thread_id = read_text(body, "id")
+        self._messages = (
+            [body["message"]]
+            if isinstance(body.get("message"), dict)
+            else read_list(body, "messages", is_required=True)
+        )
+        for message in self._messages:
+            if not isinstance(message.get("parts"), list):
+                raise InputError(f"A message of `useChat` has `parts`; found {shown(message)}.")
+        self.content, self.history = read_ui_messages(self._messages)
+        if self._messages and self._messages[-1].get("role") == "assistant":
+            self._read_answers(self._messages[-1])
+
+    def _read_answers(self, message: Mapping[str, Any]) -> None:
+        self.run_id = str(message.get("id") or "")
+        for part in objects(message["parts"]):
+            approval, state = part.get("approval"), part.get("state")
+            if state == "approval-responded":
+                answer = cast("dict[str, Any]", approval) if isinstance(approval, dict) else {}
+                if not isinstance(answer.get("id"), str) or not isinstance(
+                    answer.get("approved"),
+                    bool,
+                ):
+                    raise InputError(
+                        f"A decision of `useChat` has an `id` and `approved`; found {shown(cast('object', approval))}.",
+                    )
+                self._put_answer(answer["id"], answer)
+                self.run_id = run_of(answer["id"])
+            elif state == "output-available" and isinstance(part.get("toolCallId"), str):
+                self._put_answer(part["toolCallId"], {"output": part.get("output")})
+
+    def _answer(self, question: Question, answer: Mapping[str, Any]) -> Decision:
+        if "output" not in answer:
+            return (
+                question.approve()
+                if answer["approved"]
+                else question.deny(str(answer.get("reason") or ""))
+            )
+        output = answer["output"]
+        match question.kind:
+            case "clarify":
+                return question.reply(output if isinstance(output, str) else json_text(output))
+            case "input":
+                return question.decide(output)
+            case _:
+                raise DecisionError(
+                    f"The call of `{question.call.name}` waits for an approval, not for an output.",
+                )
+
+    def _page(self) -> Page:
+        return _Chunks()
+
+    def _known_calls(self) -> Iterable[str]:
+        for message in self._messages:
+            for part in objects(message["parts"]):
+                if isinstance(part.get("toolCallId"), str):
+                    yield part["toolCallId"]
+
+
+class _Chunks(Page):
+    """The chunks of one assistant message, whose id is the run's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_in_step = False
+        self._open: set[str] = set()
+        """The open texts and thoughts. A step ends only when there is none, because the SDK drops open ones at the end of a step."""
+        self._usage = Usage()
+        self._written: dict[str, list[str]] = {}
+        """The arguments of calls, as they stream."""
+        self._inputs: dict[str, Any] = {}
+        """The arguments of calls as last shown."""
+
+    def begin(self) -> None:
+        self.say("start", messageId=self.run_id)
+
+    def _end_step(self) -> None:
+        if self._is_in_step:
+            self._is_in_step = False
+            self.say("finish-step")
+
+    def step(self, agent: str) -> None:
+        if not agent and not self._open:
+            self._end_step()
+            self._is_in_step = True
+            self.say("start-step")
+
+    def answered(self, event: events.ModelAnswered) -> None:
+        if event.response is not None:
+            self._usage += event.response.usage
+
+    # -- parts: the texts of a nested agent are in the result of its call
+    # ---------------------------------------------
+
+    def open_text(self, text: ShownText) -> None:
+        if not text.agent:
+            self._open.add(text.id)
+            self.say(
+                "text-start" if text.name is not None else "reasoning-start",
+                id=text.id,
+                providerMetadata=_facts(field=text.name),
+            )
+
+    def add_text(self, text: ShownText, piece: str) -> None:
+        if not text.agent:
+            self.say(
+                "text-delta" if text.name is not None else "reasoning-delta",
+                id=text.id,
+                delta=piece,
+            )
+
+    def close_text(self, text: ShownText, *, is_void: bool) -> None:
+        if not text.agent:
+            self._open.discard(text.id)
+            facts = _facts(field=text.name, void=True) if is_void else None
+            self.say(
+                "text-end" if text.name is not None else "reasoning-end",
+                id=text.id,
+                providerMetadata=facts,
+            )
+
+    def open_call(self, call: ShownCall) -> None:
+        # `agent` marks the calls of a nested agent: a page can tell them apart, and the history
+        # leaves them out.
+        self.say(
+            "tool-input-start",
+            toolCallId=call.id,
+            toolName=call.name,
+            toolMetadata=_facts(agent=call.agent),
+        )
+
+    def add_arguments(self, call: ShownCall, piece: str) -> None:
+        self._written.setdefault(call.id, []).append(piece)
+        self.say("tool-input-delta", toolCallId=call.id, inputTextDelta=piece)
+
+    def end_arguments(self, call: ShownCall) -> None:
+        text = "".join(self._written.pop(call.id, ()))
+        try:
+            self._show_input(call, json.loads(text))
+        except (ValueError, RecursionError):
+            self._show_input(call, text)
+
+    def ready(self, call: ShownCall, checked: ToolCall) -> None:
+        if not call.is_known:
+            self._show_input(call, form_of(checked.args))
+
+    def _show_input(self, call: ShownCall, shown_input: Any) -> None:
+        if call.id not in self._inputs or self._inputs[call.id] != shown_input:
+            self._inputs[call.id] = shown_input
+            facts = _facts(agent=call.agent)
+            self.say(
+                "tool-input-available",
+                toolCallId=call.id,
+                toolName=call.name,
+                input=shown_input,
+                toolMetadata=facts,
+            )
+
+    def settle(self, call: ShownCall, content: Any, *, is_error: bool) -> None:
+        if is_error:
+            self.say(
+                "tool-output-error",
+                toolCallId=call.id,
+                errorText=content if isinstance(content, str) else json_text(content),
+            )
+        else:
+            self.say("tool-output-available", toolCallId=call.id, output=content)
+
+    def deny(self, call: ShownCall, reason: str) -> None:  # noqa: ARG002  the page has it from its own answer
+        self.say("tool-output-denied", toolCallId=call.id)
+
+    def ask(self, question: Question, call: ShownCall) -> None:
+        shown_id = question_id(self.run_id, question)
+        facts = {"kind": question.kind, "text": question.text, "expiresAt": question.expires_at}
+        if question.kind in {
+            "clarify",
+            "input",
+        }:  # the person's answer will be the output of the call
+            more = {"toolCallId": call.id, "form": question.form, "url": question.url or None}
+            self.say(
+                "data-question",
+                id=shown_id,
+                data={name: each for name, each in {**facts, **more}.items() if each is not None},
+            )
+        else:
+            self._show_input(call, form_of(question.call.args))
+            descriptor = {name: each for name, each in facts.items() if each is not None}
+            self.say(
+                "tool-approval-request",
+                approvalId=shown_id,
+                toolCallId=call.id,
+                reason=question.text,
+                approvalDescriptor=descriptor,
+            )
+
+    def custom(self, name: str, value: Any, agent: str) -> None:  # noqa: ARG002  data parts have no owner
+        self.out.append(
+            {
+                "type": f"data-{name}",
+                "data": value,
+                **({"transient": True} if name == "progress" else {}),
+            },
+        )
+
+    # -- the end
+    # --------------------------------------------------------------------------------------------------
+
+    def finish(
+        self,
+        ending: events.RunFinished,
+        questions: Iterable[tuple[Question, ShownCall]],  # noqa: ARG002
+        unsettled: list[str],
+    ) -> None:
+        if ending.status == "cancelled":
+            self.say("abort")
+            return
+        self._end_step()
+        prediction = ending.prediction
+        if isinstance(prediction, Prediction):
+            self.say(
+                "data-outputs",
+                id=f"{self.run_id}#outputs",
+                data=form_of(prediction)["outputs"],
+            )
+        counts = {
+            name: count for name, count in fields_of(self._usage).items() if isinstance(count, int)
+        }
+        metadata = {"usage": counts} if self._usage.calls else None
+        self.say(
+            "finish",
+            finishReason="tool-calls" if ending.status == "waiting" or unsettled else "stop",
+            messageMetadata=metadata,
+        )
+
+    def fail(self, text: str, kind: str) -> None:  # noqa: ARG002
+        self.say("error", errorText=text)
+
+
+def _facts(**facts: Any) -> dict[str, Any] | None:
+    told = {name: fact for name, fact in facts.items() if fact}
+    return {"ferrule": told} if told else None

@@ -1,0 +1,433 @@
+"""One call of an MCP client, from its arguments to its result.
+
+An error that a model can repair becomes an error result that says how. Tracebacks and local paths
+never leave the process. Only an unknown name is an error of the protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from ferrule import settings
+from ferrule.approval.question import confirmation_text
+from ferrule.concurrency.offload import in_worker_thread
+from ferrule.encoding.encode import json_text
+from ferrule.encoding.stored import parse_object
+from ferrule.errors import (
+    ConfirmationRequired,
+    DecisionError,
+    StoreError,
+    ToolArgumentsError,
+    ToolRetry,
+    ToolStop,
+    ToolTimeoutError,
+)
+from ferrule.mcp_bridge.server.context import (
+    ANSWER,
+    APPROVE,
+    FORM,
+    EventSender,
+    MCPCall,
+    PersonAnswer,
+    Tickets,
+    ask_client,
+    returned_state,
+)
+from ferrule.mcp_bridge.server.result import error_result, wire_result
+from ferrule.mcp_bridge.server.task import busy_error
+from ferrule.mcp_bridge.server.tools import program_runner
+from ferrule.record import Record, replace
+from ferrule.settings import Scope
+from ferrule.tools.execution.consent import needs_person
+from ferrule.tools.execution.run import arun_call, attempt
+from ferrule.tools.mcp.result import MCPResult
+from ferrule.tools.tool import Tool
+from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolCall, failure
+from ferrule.values.calls.edit import edit_arguments, made_anew
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ferrule.approval.policy import Rule
+    from ferrule.approval.question import Question
+    from ferrule.mcp_bridge.server.task import ServedTask
+    from ferrule.mcp_bridge.server.tools import ServedTool
+    from ferrule.values.calls.call import ToolResult
+
+log = logging.getLogger("ferrule.mcp")
+
+HOST = "host"
+"""`require_confirmation="host"`: only the host's `confirm=` may approve, whatever a client says about its user."""
+_MOST_WAITING = 100
+_RUN = "run:"
+
+
+class CallRules(Record, kw_only=True):
+    """How to run calls; see `serve`."""
+
+    timeout_s: float | None = None
+    max_concurrency: int | None = None
+    mask_errors: bool = False
+    store: Any = None
+    """A `Store` that keeps the runs of programs, or None."""
+    confirm: Callable[[str, dict[str, Any]], Any] | None = None
+
+
+class _Query(Record):
+    """A question to a person about a call."""
+
+    name: str
+    args: dict[str, Any]
+    text: str
+    state: str
+    wants: str = APPROVE
+    only_host: bool = False
+    form: Mapping[str, Any] | None = None
+
+
+class CallRunner:
+    """Runs calls, at most `max_concurrency` at once."""
+
+    def __init__(self, rules: CallRules) -> None:
+        self._rules = rules
+        self._overrides = settings.scope().overrides
+        self._limits: WeakKeyDictionary[Any, tuple[asyncio.Semaphore | None, asyncio.Lock]] = (
+            WeakKeyDictionary()
+        )
+        self._waiting: OrderedDict[str, Any] = OrderedDict()
+        self._tickets = Tickets()
+
+    async def run(
+        self,
+        served: ServedTool,
+        request: Any,
+        params: Any,
+        task: ServedTask | None = None,
+        run: Any = None,
+    ) -> Any:
+        """Check the arguments, ask a person if need be, run the tool; returns the result for the wire.
+
+        `task`: the task that the call may become. `run`: its run that began in another process, to
+        be continued.
+        """
+        call = ToolCall.unchecked(served.name, params.arguments or {}, id=str(request.request_id))
+        with settings.entered(Scope(self._overrides)):
+            callbacks = settings.setting("callbacks")
+        place = MCPCall(request, params, EventSender(request, task, callbacks))
+        found = await self._guard(served, place, call, run)
+        await place.tell.finish()
+        return found
+
+    @property
+    def store(self) -> Any:
+        """The store of the runs of programs, or None."""
+        return self._rules.store
+
+    async def stored_run(self, served: ServedTool, run_id: str) -> Any:
+        """A run of a program from the store; None if there is none that can be read."""
+        if self.store is None or served.program is None:
+            return None
+        try:
+            return await in_worker_thread(partial(served.program.load_run, self.store, run_id))
+        except StoreError as error:
+            log.info("no run `%s` is continued: %s", run_id, error)
+            return None
+
+    @staticmethod
+    def run_of_state(state: str | None) -> str | None:
+        """The id of the run that waits for the answers which come with this state."""
+        return (
+            state.removeprefix(_RUN).rpartition(":")[0]
+            if state is not None and state.startswith(_RUN)
+            else None
+        )
+
+    async def _guard(self, served: ServedTool, place: MCPCall, call: ToolCall, run: Any) -> Any:
+        """The result of a call. An exception of the tool that would end the task, the thread or the process ends only the call."""
+        try:
+            return await (
+                self._dispatch(served, place, call)
+                if run is None
+                else self._resume(served, place, call, run)
+            )
+        except ToolArgumentsError as error:
+            return wire_result(failure(call, error))
+        except BaseException as error:
+            if _is_of_the_tool(error):
+                return self._answer(served, call, failure(call, error))
+            place.tell.drop()  # cancelled, or an error of the protocol
+            raise
+        finally:
+            place.over = True
+
+    async def _dispatch(self, served: ServedTool, place: MCPCall, call: ToolCall) -> Any:
+        """Start a call; or continue the waiting run whose question this call answers."""
+        state = returned_state(place)
+        run_id = self.run_of_state(state)
+        if state is not None and run_id is not None:
+            return await self._resume(
+                served,
+                place,
+                call,
+                self._waiting.pop(state, None) or await self.stored_run(served, run_id),
+            )
+        arguments = served.tool.prepare(call.args)
+        if made := _made_before(served.name, state):
+            arguments = edit_arguments(arguments, made, served.tool.prepare)
+        checked = CheckedCall(call, served.tool, arguments)
+        refused = await self._refusal(served, place, checked)
+        return refused if refused is not None else await self._perform(served, place, checked)
+
+    # -- asking
+    # -------------------------------------------------------------------------------------------------
+
+    async def _refusal(self, served: ServedTool, place: MCPCall, checked: CheckedCall) -> Any:
+        """None if the call may run; otherwise the result to answer with."""
+        shown = checked.arguments.shown
+        rule = self._rule(served, shown)
+        if rule is not None and rule.verdict == "deny":
+            return _not_run(served.name, rule.reason or "a rule forbids it")
+        needs, error = attempt(partial(needs_person, served.tool, shown))
+        if error is not None:
+            log.error(
+                "the rule that decides on consent for `%s` failed",
+                served.name,
+                exc_info=error,
+            )
+            return _not_run(served.name, "whether it needs consent could not be decided")
+        if not (needs if rule is None else rule.verdict == "ask"):
+            return None
+        only_host = served.tool.require_confirmation == HOST
+        about, given = f"call:{served.name}:", returned_state(place) or ""
+        if given.startswith(about):
+            state = given
+        else:  # with the arguments as shown that the check of the second call would make anew
+            made = made_anew(checked.arguments, checked.call.args, served.tool.prepare)
+            state = f"{about}{self._tickets.new()}{json_text(made) if made else ''}"
+        text = confirmation_text(served.name, shown)
+        answer = await self._ask(
+            place,
+            _Query(served.name, shown, text, state, only_host=only_host),
+        )
+        if (
+            state == given
+            and isinstance(answer, PersonAnswer)
+            and not self._tickets.use(state.removeprefix(about).partition("{")[0])
+        ):
+            return _not_run(
+                served.name,
+                "the answer that came with it was used before. Call again for a new question",
+            )
+        return _refusal_for(served.name, answer)
+
+    def _rule(self, served: ServedTool, shown: dict[str, Any]) -> Rule | None:
+        with settings.entered(Scope(self._overrides)):
+            policy = settings.setting("policy")
+        return policy.rule_for(served.tool.name, shown) if policy is not None else None
+
+    async def _ask(self, place: MCPCall, query: _Query) -> PersonAnswer | Any:
+        if self._rules.confirm is None:
+            return (
+                PersonAnswer("host")
+                if query.only_host
+                else await ask_client(place, query.text, query.state, query.wants, query.form)
+            )
+        # The host's own code, run like a tool: an exception counts as a no.
+        decide = Tool(
+            "confirm",
+            None,
+            self._rules.confirm,
+            {"type": "object", "additionalProperties": True},
+        )
+        arguments = CheckedArguments((query.name, dict(query.args)), {}, {})
+        result = await arun_call(CheckedCall(ToolCall(name="confirm"), decide, arguments))
+        if result.error is not None:
+            log.error("the host could not decide on `%s`", query.name, exc_info=result.error)
+        return PersonAnswer("yes" if result.value is True else "no")
+
+    # -- running
+    # ------------------------------------------------------------------------------------------------
+
+    async def _perform(self, served: ServedTool, place: MCPCall, checked: CheckedCall) -> Any:
+        if served.program is not None and self.store is not None:
+            task = place.tell.task
+            func = program_runner(
+                served.program,
+                served.tool.func,
+                store=self.store,
+                run_id=task.id if task is not None else None,
+            )
+            checked = replace(checked, tool=served.tool.model_copy(update={"func": func}))
+        try:
+            result = await self._within_limits(checked, place)
+        except ConfirmationRequired as wanted:
+            return await self._resume(served, place, checked.call, wanted.run)
+        return self._answer(served, checked.call, result)
+
+    async def _resume(self, served: ServedTool, place: MCPCall, call: ToolCall, run: Any) -> Any:
+        """Ask the questions of a waiting program and resume it, until it has finished."""
+        while run is not None:
+            question = next((each for each in run.pending if each.id not in run.answers), None)
+            if question is not None:
+                state = f"{_RUN}{run.id}:{question.id}"
+                wants = (
+                    FORM
+                    if question.form is not None
+                    else ANSWER
+                    if question.kind == "clarify"
+                    else APPROVE
+                )
+                query = _Query(
+                    question.call.name,
+                    question.call.args,
+                    question.text,
+                    state,
+                    wants,
+                    form=question.form,
+                )
+                said = await self._ask(place, query)
+                if not isinstance(said, PersonAnswer):
+                    self._keep(state, run)  # the answer comes with the next request
+                    return said
+                _answer(run, question, said)
+                continue
+            try:
+                result = await self._within_limits(
+                    CheckedCall(call, _resume_tool(served.tool, run), CheckedArguments((), {}, {})),
+                    place,
+                )
+            except ConfirmationRequired as wanted:
+                run = wanted.run
+                continue
+            return self._answer(served, call, result)
+        # Starting again would repeat what ran before the question.
+        return error_result(
+            f"`{served.name}` is not waiting for an answer here: it was answered already, or runs in another process.",
+        )
+
+    def _keep(self, state: str, run: Any) -> None:
+        self._waiting[state] = run
+        while len(self._waiting) > _MOST_WAITING:
+            self._waiting.popitem(last=False)
+
+    async def _within_limits(self, checked: CheckedCall, place: MCPCall) -> ToolResult:
+        tool = checked.tool
+        limit_s = self._rules.timeout_s if tool.timeout_s is None else None
+        several, alone = self._limits_here()
+        async with AsyncExitStack() as entered:
+            if several is not None:
+                await entered.enter_async_context(several)
+            if not tool.concurrent:
+                await entered.enter_async_context(alone)
+            try:
+                async with asyncio.timeout(limit_s):
+                    with settings.entered(Scope(self._overrides, None, place)):
+                        return await arun_call(checked)
+            except TimeoutError:
+                return failure(checked.call, ToolTimeoutError(tool.name, limit_s or 0))
+            except ToolStop as stop:
+                return failure(checked.call, stop)
+
+    def _limits_here(self) -> tuple[asyncio.Semaphore | None, asyncio.Lock]:
+        # By loop: an application may be served in memory on one and over HTTP on another.
+        loop = asyncio.get_running_loop()
+        if loop not in self._limits:
+            most = self._rules.max_concurrency
+            self._limits[loop] = (
+                asyncio.Semaphore(most) if most is not None else None,
+                asyncio.Lock(),
+            )
+        return self._limits[loop]
+
+    def _answer(self, served: ServedTool, call: ToolCall, result: ToolResult) -> Any:
+        error = result.error
+        if error is None or isinstance(result.value, MCPResult):
+            return wire_result(result, served.output_schema, wraps=served.wraps_result)
+        from mcp.shared.exceptions import MCPError
+
+        if isinstance(error, MCPError):
+            raise error  # the tool raised an error of the protocol
+        is_for_model = isinstance(error, (ToolRetry, ToolTimeoutError))
+        if not is_for_model:
+            log.warning("the tool `%s` failed", served.name, exc_info=error)
+        if self._rules.mask_errors and not is_for_model:
+            return error_result(f"Execution error in {call.name}.")
+        return wire_result(failure(call, error.with_traceback(None)))  # no file names in the text
+
+
+def _is_of_the_tool(error: BaseException) -> bool:
+    """Whether the tool raised a `BaseException` of its own: no `Exception`, and no cancellation from outside."""
+    task = asyncio.current_task()
+    is_cancelled = (
+        isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+    )
+    return not isinstance(error, Exception) and not is_cancelled
+
+
+def _answer(run: Any, question: Question, said: PersonAnswer) -> None:
+    """Answer a run's question with what the person said. Content that does not fit the form counts as a no."""
+    if said.said != "yes":
+        run.answer(question.deny())
+    elif question.form is None:
+        run.answer(question.reply(said.text) if question.kind == "clarify" else question.approve())
+    else:
+        try:
+            run.answer(question.fill(said.content))
+        except DecisionError as misfit:
+            log.warning("the client's answer does not fit the form: %s", misfit)
+            run.answer(question.deny())
+
+
+def _resume_tool(tool: Tool, run: Any) -> Tool:
+    """A waiting run as a tool without arguments. Raises `ConfirmationRequired` if the run waits again."""
+
+    async def resume() -> Any:
+        if run.status in {"done", "failed"}:  # in another process: a replay
+            return await in_worker_thread(lambda: run.prediction)
+        try:
+            return (await run.aresume()).prediction
+        except StoreError as error:
+            raise busy_error(error) from error
+
+    return Tool(
+        tool.name,
+        None,
+        resume,
+        {"type": "object"},
+        timeout_s=tool.timeout_s,
+        concurrent=tool.concurrent,
+    )
+
+
+def _made_before(name: str, state: str | None) -> dict[str, Any]:
+    """The arguments in the state of a question about this call; see `_refusal`."""
+    given, about = state or "", f"call:{name}:"
+    _, brace, rest = (
+        given.removeprefix(about).partition("{") if given.startswith(about) else ("", "", "")
+    )
+    return parse_object(brace + rest, "the arguments of a question") if brace else {}
+
+
+def _refusal_for(name: str, answer: PersonAnswer | Any) -> Any:
+    """None for a yes; otherwise the result to answer with."""
+    if not isinstance(answer, PersonAnswer):
+        return answer
+    match answer.said:
+        case "yes":
+            return None
+        case "no":
+            return _not_run(name, "it was not approved. Do not repeat it unless asked to")
+        case "cannot":
+            return _not_run(name, "it needs a person's consent, and this client cannot ask for it")
+        case "host":
+            return _not_run(name, "only the host of this server may allow it")
+
+
+def _not_run(name: str, why: str) -> dict[str, Any]:
+    return error_result(f"The call to `{name}` was not run: {why}.")

@@ -1,0 +1,299 @@
+"""Errors of providers as `LMError`s: of the matching class, with the provider's message and without the key.
+
+Pure functions of a status, headers and a body in any of the shapes that providers use.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from ferrule.errors import (
+    AuthenticationError,
+    BadRequestError,
+    ContextOverflowError,
+    LMError,
+    RateLimitError,
+    RefusalError,
+    UnavailableError,
+)
+from ferrule.values.tracebacks import with_causes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from typing_extensions import TypeIs
+
+E = TypeVar("E", bound=LMError)
+
+HIGHEST_COST = 1e15
+"""The highest cost of an answer that is believed, in US dollars. NaN is not below it: it would exceed no limit, and cannot be stored."""
+_REQUEST_IDS = ("x-request-id", "request-id", "x-amzn-requestid", "cf-ray")
+_LONGEST = 1000
+_HARMLESS = 4
+"""Errors may show this many characters of a key. A shorter key is not treated as secret."""
+
+_OVERFLOW_CODES = frozenset(
+    {
+        "context_length_exceeded",
+        "exceed_context_size_error",
+        "model_context_window_exceeded",
+        "string_above_max_length",
+    },
+)
+_OVERFLOW = re.compile(
+    r"context[ _](?:length|window|size|limit)|maximum (?:context|prompt|input)"
+    r"|(?:prompt|input|request) (?:is )?too (?:long|large)(?! for model)|too many (?:input )?tokens(?! per)"
+    r"|exceeds? the (?:max|available context|model)[^.]*token|token count[^.]*(?:exceeds|only supports)|reduce the length of"
+    r"|(?:prompt|tokens) exceeds? max(?:imum)? length|exceeded model token limit|exceed max message tokens|ContextWindowExceeded"
+    r"|maximum model length|context the overflows|range of input length|`inputs` (?:must have less than|tokens \+)",
+    re.IGNORECASE,
+)
+_REFUSAL_CODES = frozenset({
+    "content_filter", "content_policy_violation", "responsibleaipolicyviolation", "moderation_blocked", "safety", "bio_policy",
+    "misalignment_policy_violation", "image_content_policy_violation", "data_inspection_failed", "datainspectionfailed",
+})  # fmt: skip
+_REFUSAL = re.compile(
+    r"content (?:management )?policy|content filter|flagged (?:by|as|for)|requires moderation|safety system|content exists risk",
+    re.IGNORECASE,
+)
+_QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "budget_exceeded"})
+_QUOTA = re.compile(
+    r"insufficient_quota|exceeded your current quota, please check your plan",
+    re.IGNORECASE,
+)
+"""Gateways keep the words, but not always the code. Gemini uses them for per-minute limits too, then with the time to wait."""
+_PERMANENT = re.compile(
+    r"(?:not|n't|un) ?support|requires (?:the )?--|jinja|(?:must|should) alternate|does not match the expected [\w.-]+ format",
+    re.IGNORECASE,
+)
+"""How llama.cpp words requests that it can never serve, with status 500: a retry would fail again."""
+_ADVICE: Mapping[type[LMError], str] = {
+    UnavailableError: "The server failed: ask again later, or look at its log.",
+    RateLimitError: "Ask again later, or set `max_concurrency=` and `requests_per_minute=`.",
+    AuthenticationError: "Check the key (`api_key=`, or the provider's environment variable), and whether it may use this model.",
+    ContextOverflowError: "Shorten the inputs, the demos or the history, or use a model with a larger context window.",
+}
+_DELAY = re.compile(rb'"retryDelay":\s*"([0-9]{1,6}(?:\.[0-9]{1,9})?)s"')
+"""Google's `google.rpc.RetryInfo`, in the body of a 429."""
+_TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
+
+
+def status_error(
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    provider: str | None = None,
+    secret: str | None = None,
+) -> tuple[LMError, bool]:
+    """The error for an answer with an error status, and whether the same request may succeed later."""
+    said, codes = _read_body(
+        body,
+    )  # before the key is removed: a key such as `x` would change the words
+    kind = _kind(status, said, codes)
+    if _is_secret(secret):
+        for each in {secret, secret.replace("/", "\\/")}:  # JSON may escape a slash
+            body = body.replace(each.encode(), b"[key]")
+    message = redact_key(_read_body(body)[0], secret) or f"HTTP {status} and no message"
+    wait_s = retry_after_s(headers)
+    if wait_s is None and (delay := _DELAY.search(body)):
+        wait_s = float(delay[1])
+    found_id = redact_key(request_id(headers) or "", secret) or None
+    error = kind(
+        message,
+        provider=provider,
+        status=status,
+        request_id=found_id,
+        retry_after_s=wait_s,
+    )
+    is_spent = codes & _QUOTA_CODES or (
+        wait_s is None and _QUOTA.search(said)
+    )  # waiting does not help
+    if _is_elsewhere(status, said) or not (said or kind in _ADVICE):
+        add_advice(error, "Is the base URL right? Most end in `/v1`.")
+    elif not is_spent:
+        add_advice(error, _ADVICE.get(kind))
+    error.is_retryable = issubclass(kind, UnavailableError) and not is_spent
+    return error, error.is_retryable
+
+
+def _is_elsewhere(status: int, said: str) -> bool:
+    """Whether the address may not be that of a model: it redirects, or knows no such path."""
+    return status in range(400) or (status in {404, 405} and "model" not in said.lower())
+
+
+def payload_error(payload: Mapping[str, Any]) -> LMError:
+    """The error in the `error` field of a body with a success status: gateways send it once an answer has begun."""
+    message, codes = _message_of(dict(payload))
+    status = next((int(code) for code in codes if re.fullmatch("[45][0-9][0-9]", code)), None)
+    guess = next((number for word, number in _WORDS if any(word in code for code in codes)), 500)
+    kind = _kind(status or guess, message, codes)
+    return add_advice(kind(message, status=status), _ADVICE.get(kind))
+
+
+_WORDS = (
+    ("rate_limit", 429),
+    ("authentication", 401),
+    ("permission", 403),
+    ("invalid", 400),
+    ("not_found", 404),
+)
+
+
+def add_advice(error: E, *sentences: str | None) -> E:
+    """Add sentences to an error's message, such as where the request went and what to do. Returns the error."""
+    for sentence in filter(None, sentences):
+        message = str(error)
+        error.args = (f"{message}{'' if message.endswith(('.', '?', '!')) else '.'} {sentence}",)
+    return error
+
+
+def with_provider(
+    error: E,
+    *,
+    provider: str | None,
+    found_request_id: str | None = None,
+    secret: str | None = None,
+    asked: str | None = None,
+) -> E:
+    """Add the provider, the request id and what was `asked` to an error from a wire, which does not know these."""
+    if error.provider is not None:
+        return error
+    named = add_advice(type(error)(redact_key(str(error), secret), provider=provider), asked)
+    named.status, named.retry_after_s = error.status, error.retry_after_s
+    named.is_retryable, named.raw = error.is_retryable, error.raw
+    named.request_id = error.request_id or redact_key(found_request_id or "", secret) or None
+    named.__cause__ = error.__cause__
+    return named
+
+
+def request_id(headers: Mapping[str, str]) -> str | None:
+    """The provider's id of the request, for its support."""
+    return next((headers[name] for name in _REQUEST_IDS if headers.get(name)), None)
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait, from `retry-after-ms` or `Retry-After` as seconds or date (RFC 9110, section 10.2.3).
+
+    LiteLLM's proxy forwards the provider's header with a prefix.
+    """
+    for name, scale in (
+        ("retry-after-ms", 0.001),
+        ("retry-after", 1.0),
+        ("llm_provider-retry-after", 1.0),
+    ):
+        value = headers.get(name)
+        if value is None:
+            continue
+        try:
+            seconds = float(value) * scale
+        except ValueError:
+            seconds = _until(value)
+        if seconds is not None and 0 <= seconds < float("inf"):
+            return seconds
+    return None
+
+
+def _until(date: str) -> float | None:
+    try:
+        moment = parsedate_to_datetime(date)
+    except (ValueError, OverflowError):  # the second for the offset of its time zone
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+
+
+def cost_in(headers: Mapping[str, str]) -> float | None:
+    """The cost of an answer in US dollars, if a gateway (LiteLLM's proxy) reports it in the headers."""
+    try:
+        cost = float(headers.get("x-litellm-response-cost", ""))
+    except ValueError:
+        return None
+    return cost if 0 <= cost <= HIGHEST_COST else None
+
+
+def _is_secret(key: str | None) -> TypeIs[str]:
+    """Whether a key is more than a placeholder for a server that takes none, such as `x`."""
+    return key is not None and len(key) >= _HARMLESS
+
+
+def redact_key(message: str, secret: str | None) -> str:
+    """The message without the key, which a server may echo, and without a key that `shown` has shortened."""
+    if not _is_secret(secret):
+        return message
+    message = message.replace(secret, "[key]")
+    if "…" in message:
+        for length in range(len(secret) - 1, _HARMLESS, -1):
+            message = message.replace(f"{secret[:length]}…", "[key]…")
+    return message
+
+
+def redact_error(error: BaseException, secret: str | None) -> None:
+    """Remove the key from all texts of an error and of its causes and contexts, which a traceback shows."""
+    for each in with_causes(error) if _is_secret(secret) else ():
+        each.args = tuple(
+            redact_key(arg, secret) if isinstance(arg, str) else arg for arg in each.args
+        )
+        for name, value in vars(each).items():
+            if isinstance(value, str):  # the whole answer, in a `JSONDecodeError`
+                setattr(each, name, redact_key(value, secret))
+
+
+def _kind(status: int, message: str, codes: frozenset[str]) -> type[LMError]:
+    if status == 429:
+        return RateLimitError
+    if codes & _REFUSAL_CODES or (status < 500 and _REFUSAL.search(message)):
+        return RefusalError
+    if status in {401, 403} or "api_key_invalid" in codes:
+        return AuthenticationError
+    if codes & _OVERFLOW_CODES or (status in {400, 413, 422, 500} and _OVERFLOW.search(message)):
+        return ContextOverflowError
+    return UnavailableError if status >= 500 and not _PERMANENT.search(message) else BadRequestError
+
+
+def _read_body(body: bytes) -> tuple[str, frozenset[str]]:
+    """The provider's message, and its codes in lower case."""
+    text = body.decode("utf-8-sig", "replace").strip()
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        title = _TITLE.search(text[:5000])
+        return (" ".join(title[1].split()) if title else text)[:_LONGEST], frozenset()
+    return _message_of(value)
+
+
+def _message_of(value: Any) -> tuple[str, frozenset[str]]:
+    if isinstance(value, list) and value:  # Gemini wraps its error in a list
+        return _message_of(cast("list[Any]", value)[0])
+    if not isinstance(value, dict):
+        return str(cast("object", value))[:_LONGEST], frozenset()
+    body = cast("dict[str, Any]", value)
+    error = body.get("error")
+    if isinstance(error, dict):
+        body = cast("dict[str, Any]", error)
+    elif isinstance(error, str):  # Ollama
+        body = {**body, "message": error}
+    inner = body.get("innererror")  # Azure
+    places = [body, cast("dict[str, Any]", inner)] if isinstance(inner, dict) else [body]
+    codes = {
+        str(place[key]).lower()
+        for place in places
+        for key in ("code", "type", "status")
+        if isinstance(place.get(key), (str, int))
+    }
+    details = body.get("details")  # Google puts the reason there
+    if isinstance(details, list):
+        for detail in cast("list[Any]", details):
+            if isinstance(detail, dict) and detail.get("reason"):  # pyright: ignore[reportUnknownMemberType]
+                codes.add(str(detail["reason"]).lower())  # pyright: ignore[reportUnknownArgumentType]
+    message = next(
+        (body[key] for key in ("message", "detail", "msg") if body.get(key)),
+        body,
+    )  # FastAPI writes `detail`
+    return (message if isinstance(message, str) else json.dumps(message, default=str))[
+        :_LONGEST
+    ], frozenset(codes)

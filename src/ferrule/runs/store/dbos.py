@@ -1,0 +1,321 @@
+"""`DBOSEngine`: DBOS carries tickets to workers. It knows a function and ids, no runs.
+
+A ticket is a DBOS workflow without steps. It holds the id of a run as JSON; DBOS decides when and
+where the function is called with it. Its tables are in the same database as the runs, so that a
+ticket and its run are committed together. Enqueuing is one call of a function in SQL, which needs
+no import of DBOS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+from ferrule.concurrency.connection import is_usable
+from ferrule.errors import ConfigurationError, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection
+
+_NAME = "ferrule"
+"""The application's name and version in DBOS. DBOS takes a hash of the source by default: after an edit, old tickets would wait forever."""
+_FUNCTION = "ferrule.advance"
+_NO_KEY = "-"
+_LIVE = "('ENQUEUED', 'DELAYED', 'PENDING')"
+_POOLED = {"connect_args": {"prepare_threshold": None}}
+_BUSY_S = 1.0
+"""A worker whose slots were all taken so short a time ago is busy: the queue may hold more than it could take."""
+_LEAST = 0.2
+"""The part of the polling interval that a busy worker waits in any case: one poll then replaces all tickets that ended meanwhile."""
+_LIMITS_S = 1.0
+"""How long the limits of the queue are cached."""
+_STRAY_S = 15.0
+"""A ticket that this process claimed so long ago, and does not work on, was lost between DBOS's claim and its call."""
+
+
+class DBOSEngine:
+    """A queue of DBOS in the database of a `PostgresStore(engine=...)`. Workers need `ferrule[dbos]`.
+
+    Workers apply the limits, and keep them in the queue: those of the worker that started last
+    apply to all. A process that only submits runs uses `queue` and `schema` only.
+
+    Args:
+        queue: The name of the queue.
+        concurrency: How many segments all workers together execute at once.
+        worker_concurrency: How many segments one worker executes at once.
+        key_concurrency: How many segments of one `queue_key` all workers together execute at once.
+        rate: `(count, seconds)`: at most so many segments begin in so many seconds, on all workers.
+        poll_s: How often a worker looks for tickets.
+        schema: The schema of DBOS's tables.
+
+    """
+
+    def __init__(
+        self, *, queue: str = "ferrule", concurrency: int | None = None, worker_concurrency: int = 4, key_concurrency: int | None = None,
+        rate: tuple[int, float] | None = None, poll_s: float = 0.1, schema: str = "dbos",
+    ) -> None:  # fmt: skip
+        if not schema.isidentifier() or not schema.islower():
+            raise ConfigurationError(
+                f"`schema` is a name of lowercase letters, digits and underscores; found {shown(schema)}.",
+            )
+        self.queue = queue
+        self.concurrency = concurrency
+        self.worker_concurrency = worker_concurrency
+        self.key_concurrency = key_concurrency
+        self.rate = rate
+        self.poll_s = poll_s
+        self.schema = schema
+        self.name: str | None = None
+        """The name of this process among the workers, while it is one."""
+        self._is_set_up = False
+        self._tasks: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = {}
+        """The tickets in work here."""
+        self._full_at = -_BUSY_S
+        """When all slots of this worker were taken, by `time.monotonic`."""
+        self._free = threading.Event()
+        """Set when a slot of a busy worker is free."""
+
+    # -- tickets: SQL in the transaction of a caller
+    # -----------------------------------------------------------------
+
+    def is_set_up(self, connection: Any) -> bool:
+        """Whether DBOS has its tables."""
+        if not self._is_set_up:
+            self._is_set_up = (
+                connection.execute(
+                    "SELECT to_regclass(%s)",
+                    (f"{self.schema}.workflow_input",),
+                ).fetchone()[0]
+                is not None
+            )
+        return self._is_set_up
+
+    def enqueue(
+        self,
+        connection: Any,
+        ticket: str,
+        argument: str,
+        order: Any,
+        queue: str | None = None,
+    ) -> None:
+        """Have `work(argument)` called on a worker of `queue`, or of the own one. A ticket with a used id changes nothing."""
+        sql = f"""
+            SELECT {self.schema}.enqueue_workflow(
+                workflow_name => %s, queue_name => %s, positional_args => ARRAY[to_json(%s::text)], workflow_id => %s, app_version => %s,
+                application_name => %s, priority => %s, queue_partition_key => %s,
+                delay_until_epoch_ms => ((extract(epoch FROM now()) + %s::float8) * 1000)::bigint)
+        """  # noqa: RUF100, S608
+        about = order.priority, order.queue_key or _NO_KEY, order.delay_s
+        connection.execute(
+            sql,
+            (_FUNCTION, queue or self.queue, argument, ticket, _NAME, _NAME, *about),
+        )
+
+    def forget(self, connection: Any, tickets: Collection[str]) -> None:
+        """Remove tickets and what they hold."""
+        for table in ("workflow_input", "workflow_status"):
+            connection.execute(
+                f"DELETE FROM {self.schema}.{table} WHERE workflow_uuid = ANY(%s)",
+                (list(tickets),),
+            )
+
+    def drop_dead(self, connection: Any, live: Collection[str]) -> int:
+        """Cancel the tickets that are with processes other than the live ones, and those that this process lost; returns how many."""
+        return connection.execute(
+            f"UPDATE {self.schema}.workflow_status SET status = 'CANCELLED' "  # noqa: RUF100, S608
+            "WHERE status = 'PENDING' AND name = %s AND (NOT executor_id = ANY(%s) OR (executor_id = %s AND NOT workflow_uuid = ANY(%s) "
+            "AND started_at_epoch_ms < (extract(epoch FROM now()) - %s) * 1000))",
+            (_FUNCTION, list(live), self.name, list(self._tasks), _STRAY_S),
+        ).rowcount
+
+    def state_of(self, ticket: str) -> str:
+        """SQL for the state of a ticket, whose id is an SQL expression: `live`, `failed`, or another text or NULL."""
+        return (
+            f"SELECT CASE WHEN t.status IN {_LIVE} THEN 'live' WHEN t.status = 'ERROR' THEN 'failed' ELSE t.status END "  # noqa: RUF100, S608
+            f'FROM {self.schema}.workflow_status t WHERE t.workflow_uuid = ({ticket}) COLLATE "default"'  # that of the index
+        )
+
+    # -- a worker
+    # ----------------------------------------------------------------------------------------------------
+
+    def start(
+        self,
+        dsn: str,
+        name: str,
+        work: Callable[[str], Awaitable[Any]],
+        *,
+        is_direct: bool = True,
+    ) -> None:
+        """Call `work` in this process with the arguments of tickets, on the event loop of DBOS, from now on.
+
+        Creates DBOS's tables if they are not there. `name` is unique among all processes, also over
+        time. One engine a process. Without `is_direct` a pooler shares sessions: nothing of a
+        session is used, such as prepared statements.
+        """
+        dbos = _load()
+        self.name = name
+
+        async def advance(argument: str) -> str:
+            ticket: str = dbos.DBOS.workflow_id
+            task = asyncio.current_task()
+            assert task is not None  # noqa: S101  this is a coroutine
+            self._tasks[ticket] = asyncio.get_running_loop(), task
+            task.add_done_callback(
+                self._ended,
+            )  # when DBOS has stored the outcome, and counts the slot as free
+            if len(self._tasks) >= self._most:
+                self._full_at = time.monotonic()
+            try:
+                return str(await work(argument))
+            finally:
+                del self._tasks[ticket]
+
+        dbos.DBOS(config={
+            "name": _NAME, "system_database_url": _url(dsn), "dbos_system_schema": self.schema, "application_version": _NAME,
+            "executor_id": name, "serializer": dbos.DBOSPortableJSONSerializer(), "use_listen_notify": False, "log_level": "WARNING",
+            "sys_db_pool_size": 3, **({} if is_direct else {"sys_db_idle_transaction_timeout_sec": 0}),
+            "db_engine_kwargs": {**({} if is_direct else _POOLED), "pool_pre_ping": False, "pool_events": [(_check, "checkout")]},
+        })  # fmt: skip
+        self._poll_when_free()
+        dbos.DBOS.workflow(name=_FUNCTION, max_recovery_attempts=None)(advance)
+        dbos.DBOS.listen_queues([self.queue])
+        dbos.DBOS.launch()
+        dbos.DBOS.register_queue(
+            self.queue, global_concurrency=self.concurrency,
+            worker_concurrency=self._most,
+            partition_concurrency=self.key_concurrency, polling_interval_sec=self.poll_s, on_conflict="always_update",
+            limiter={"limit": self.rate[0], "period": self.rate[1]} if self.rate is not None else None,
+        )  # fmt: skip
+
+    def _poll_when_free(self) -> None:
+        """Have the thread that polls the queue look for tickets as soon as a slot of a busy worker is free.
+
+        DBOS sleeps its whole interval, even if the queue holds more: with short segments, a worker
+        would idle most of the time.
+        """
+        queues: Any = import_module("dbos._queue")
+        poll = getattr(queues, "queue_worker_thread", None)
+        if poll is None:  # the name is private: without it, workers poll as DBOS does
+            return
+
+        def poll_when_free(stop: threading.Event, dbos: Any, queue: Any) -> None:
+            if queue.name == self.queue:
+                _ask_less(getattr(dbos, "_sys_db", None), self.queue)
+                stop = cast("threading.Event", _Interval(stop, self._free))
+            poll(stop, dbos, queue)
+
+        queues.queue_worker_thread = poll_when_free
+
+    @property
+    def _most(self) -> int:
+        return min(self.worker_concurrency, self.concurrency or self.worker_concurrency)
+
+    def _ended(self, _: object) -> None:
+        if time.monotonic() - self._full_at < _BUSY_S:
+            self._free.set()
+
+    @property
+    def working(self) -> int:
+        """How many tickets are in work here."""
+        return len(self._tasks)
+
+    def stop(self, drain_s: float) -> None:
+        """Take no more tickets, wait until those in work are done, and cancel what is not after `drain_s` seconds."""
+        dbos = _load()
+        ends = time.monotonic() + drain_s
+        closing = threading.Thread(
+            target=dbos.DBOS.destroy,
+            kwargs={"workflow_completion_timeout_sec": int(drain_s) + 10},
+            daemon=True,
+        )
+        closing.start()
+        while self._tasks and time.monotonic() < ends:
+            time.sleep(0.02)
+        for loop, task in list(self._tasks.values()):
+            loop.call_soon_threadsafe(task.cancel)
+        self._free.set()  # wakes the polling thread, which then ends
+        closing.join(15.0)
+
+
+class _Interval:
+    """Stands in for the event that ends the thread that polls a queue. The thread spends its time in `wait`."""
+
+    def __init__(self, stop: threading.Event, free: threading.Event) -> None:
+        self.is_set = stop.is_set
+        self._stop, self._free = stop, free
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until polling is to end, or a slot is free, or the time is over; returns whether it is to end."""
+        if not self._stop.wait(_LEAST * timeout):
+            self._free.wait((1 - _LEAST) * timeout)
+            self._free.clear()
+        return self._stop.is_set()
+
+
+def _ask_less(database: Any, queue: str) -> None:
+    """Have DBOS read less at each poll: not the version, which is the same everywhere, and the queue's limits once a second.
+
+    It replaces private parts of DBOS, and leaves out those that a later version no longer has.
+    """
+    if hasattr(database, "_is_latest_version"):
+        database._is_latest_version = _is_latest  # noqa: SLF001
+    read = getattr(database, "get_queue", None)
+    if read is None:
+        return
+    found, until = None, 0.0
+
+    def get_queue(name: str, **options: Any) -> Any:
+        nonlocal found, until
+        if name != queue or options:
+            return read(name, **options)
+        if found is None or time.monotonic() >= until:
+            found, until = read(name), time.monotonic() + _LIMITS_S
+        return found
+
+    database.get_queue = get_queue
+
+
+def _is_latest(*_: object, **__: object) -> bool:
+    return True  # all processes and tickets have the version `_NAME`
+
+
+def _check(connection: Any, *_: object) -> None:
+    """Refuse an idle connection that was cut; SQLAlchemy then opens another. Its own check is a round trip for each transaction."""
+    if not is_usable(connection):
+        raise import_module("sqlalchemy.exc").DisconnectionError
+
+
+def _load() -> Any:
+    try:
+        dbos, serialization = import_module("dbos"), import_module("dbos._serialization")
+    except ImportError as error:
+        raise ConfigurationError("Workers need DBOS: pip install 'ferrule[dbos]'.") from error
+    serialization.DefaultSerializer.deserialize = (
+        _refuse  # DBOS reads a pickled row even if its serializer is another one
+    )
+    return dbos
+
+
+def _refuse(*_: Any) -> Any:
+    raise ValueError("A ticket is JSON; this one is pickled, and is not read.")
+
+
+def _url(dsn: str) -> str:
+    """A DSN of libpq as a URL of SQLAlchemy."""
+    read, make = (
+        import_module("psycopg.conninfo").conninfo_to_dict,
+        import_module("sqlalchemy").URL.create,
+    )
+    given: dict[str, Any] = {
+        key: str(value) for key, value in read(dsn).items() if value is not None
+    }
+    user, password, database = (
+        given.pop("user", None),
+        given.pop("password", None),
+        given.pop("dbname", None),
+    )
+    url = make("postgresql+psycopg", user, password, database=database or user, query=given)
+    return url.render_as_string(hide_password=False)

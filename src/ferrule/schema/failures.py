@@ -1,0 +1,352 @@
+"""Find where a value does not fit a schema: each place, with the keyword that refuses it.
+
+The validator's own list of errors grows exponentially with the depth of nested unions. Here the
+validator only answers yes or no, and the walk continues where it answers no. It does not look into
+the branches of a union: the model may have meant any of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from functools import reduce
+from operator import getitem
+from typing import TYPE_CHECKING, Any, cast
+
+from ferrule.record import Record, replace
+from ferrule.schema.nodes import is_list, is_object, is_sequence
+from ferrule.schema.patterns import with_surrogates
+from ferrule.schema.references import join_pointer
+from ferrule.schema.validator import IGNORE_SIBLINGS, UncheckableError, Validator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_MOST = 50
+"""The most failures reported. A model has no use for more, and each costs time."""
+_MOST_CHECKS = 1_000_000
+_CHEAP = 1_000
+"""Up to this many schemas at one place, a check counts as one."""
+_Path = tuple[str | int, ...]
+
+
+class Failure(Record):
+    """A value that a schema refuses, and the keyword that refuses it."""
+
+    path: _Path
+    keyword: str
+    """`unchecked` for a value that cannot be checked; empty if no single keyword is to blame."""
+    bound: Any
+    """The keyword's value, or why the value cannot be checked."""
+    value: Any
+    schema: Any
+    """The schema that contains the keyword."""
+    names: tuple[str, ...] = ()
+    """The missing or unknown names, as `plain_json` writes them."""
+
+
+def find_failures(validator: Validator, value: Any) -> list[Failure]:
+    """The failures of a value, at most 50; empty if it fits."""
+    found: list[Failure] = []
+    try:
+        plain = validator.plain(value)
+        if validator.accepts("", plain):
+            return []
+    except UncheckableError as error:
+        return [Failure((), "unchecked", str(error), value, validator.schema)]
+    try:
+        walk = _Walk(validator)
+        for each in walk.failures(_Spot("", validator.schema, plain, ())):
+            found.append(each)
+            if len(found) == _MOST:
+                break
+    except (ValueError, RecursionError):  # the walk found no reason: the whole value is refused
+        pass
+    return [_with_original(each, value) for each in found] or [
+        Failure((), "", None, value, validator.schema),
+    ]
+
+
+def _with_original(failure: Failure, value: Any) -> Failure:
+    """The failure with the original value, including its lone surrogates."""
+    path = tuple(with_surrogates(step) if isinstance(step, str) else step for step in failure.path)
+    shown = failure.value
+    if isinstance(shown, str):
+        shown = with_surrogates(shown)
+    elif is_object(shown) or is_list(shown):
+        with contextlib.suppress(LookupError, TypeError):  # under a key that is not text
+            shown = reduce(getitem, cast("Any", path), value)
+    return replace(failure, path=path, value=shown)
+
+
+class _OutOfChecksError(ValueError):
+    """The walk has used up its checks."""
+
+
+class _Spot(Record):
+    """A value, and a schema that refuses it."""
+
+    pointer: str
+    """The schema's place in the root schema, as a JSON pointer."""
+    schema: Any
+    value: Any
+    path: _Path
+
+    def failure(self, keyword: str, names: tuple[str, ...] = ()) -> Failure:
+        """The failure of this value by one keyword."""
+        bound = self.schema.get(keyword) if is_object(self.schema) else None
+        return Failure(self.path, keyword, bound, self.value, self.schema, names)
+
+    def under(self, keyword: str, step: str | int | None = None) -> str:
+        """The pointer of a schema under a keyword."""
+        return join_pointer(self.pointer, keyword, step)
+
+    def inside(self, step: str | int, pointer: str, schema: Any) -> _Spot:
+        """The spot of a property or an item."""
+        return _Spot(pointer, schema, self.value[step], (*self.path, step))
+
+    def again(self, pointer: str, schema: Any) -> _Spot:
+        """The spot of the same value for another schema."""
+        return _Spot(pointer, schema, self.value, self.path)
+
+
+class _Walk:
+    def __init__(self, validator: Validator) -> None:
+        self._validator = validator
+        self._seen: set[tuple[str, _Path]] = set()
+        self._refused = 0
+        self._left = _MOST_CHECKS * min(1.0, _CHEAP / validator.work)
+
+    def _fits(self, pointer: str, value: Any) -> bool:
+        self._left -= 1
+        if self._left < 0:
+            raise _OutOfChecksError
+        return self._validator.accepts(pointer, value)
+
+    def failures(self, spot: _Spot) -> Iterator[Failure]:
+        """The failures of a value that does not fit."""
+        if (spot.pointer, spot.path) in self._seen:
+            return
+        self._seen.add((spot.pointer, spot.path))
+        before = self._refused
+        if is_object(spot.schema):
+            is_alone = "$ref" in spot.schema and self._validator.kind in IGNORE_SIBLINGS
+            for keyword in ("$ref",) if is_alone else tuple(spot.schema):
+                for each in self._of_keyword(keyword, spot):
+                    self._refused += 1
+                    yield each
+        if self._refused == before:
+            blamed = (
+                [key for key in spot.schema if key in _BY_THE_REST]
+                if is_object(spot.schema)
+                else []
+            )
+            yield spot.failure(blamed[0] if len(blamed) == 1 else "")
+
+    def _of_keyword(self, keyword: str, spot: _Spot) -> Iterator[Failure]:
+        if keyword in _UNIONS:
+            yield from self._of_union(keyword, spot)
+        elif keyword in _OTHER_SCHEMAS:
+            yield from self._through(self._others(keyword, spot))
+        elif keyword in _OF_OBJECTS and is_object(spot.value):
+            yield from self._of_object(keyword, spot)
+        elif keyword in _OF_LISTS and is_list(spot.value):
+            yield from self._of_list(keyword, spot)
+        elif keyword in _ALONE:
+            yield from self._of_keyword_alone(keyword, spot)
+
+    def _through(self, spots: Iterable[_Spot]) -> Iterator[Failure]:
+        for spot in spots:
+            if not self._fits(spot.pointer, spot.value):
+                self._refused += 1  # even if another schema has reported it already
+                yield from self.failures(spot)
+
+    def _of_union(self, keyword: str, spot: _Spot) -> Iterator[Failure]:
+        if keyword == "not":
+            is_refused = self._fits(spot.under(keyword), spot.value)
+        else:
+            fitting = sum(
+                self._fits(spot.under(keyword, i), spot.value)
+                for i in range(len(spot.schema[keyword]))
+            )
+            is_refused = not fitting or (keyword == "oneOf" and fitting > 1)
+        if is_refused:
+            yield spot.failure(keyword)
+
+    def _others(self, keyword: str, spot: _Spot) -> Iterator[_Spot]:
+        """The schemas that a keyword applies to the same value."""
+        bound: Any = spot.schema[keyword]
+        match keyword:
+            case "allOf":
+                yield from (
+                    spot.again(spot.under(keyword, i), each) for i, each in enumerate(bound)
+                )
+            case "if":
+                branch = "then" if self._fits(spot.under("if"), spot.value) else "else"
+                if branch in spot.schema:
+                    yield spot.again(spot.under(branch), spot.schema[branch])
+            case "dependentSchemas" | "dependencies":
+                for name, each in bound.items() if is_object(spot.value) else ():
+                    if name in spot.value and not is_list(each):
+                        yield spot.again(spot.under(keyword, name), each)
+            case _:
+                yield from (
+                    spot.again(target, schema)
+                    for target, schema in self._validator.references.targets(spot.schema) or ()
+                )
+
+    def _of_object(self, keyword: str, spot: _Spot) -> Iterator[Failure]:
+        bound: Any = spot.schema[keyword]
+        value: dict[str, Any] = spot.value
+        match keyword:
+            case "required":
+                missing = (
+                    tuple(name for name in bound if name not in value) if is_list(bound) else ()
+                )
+                if missing:
+                    yield spot.failure(keyword, missing)
+            case "dependentRequired":
+                missing = tuple(
+                    one
+                    for name, each in bound.items()
+                    if name in value
+                    for one in each
+                    if one not in value
+                )
+                if missing:
+                    yield spot.failure(keyword, missing)
+            case "properties":
+                known = ((name, each) for name, each in bound.items() if name in value)
+                yield from self._through(
+                    spot.inside(name, spot.under(keyword, name), each) for name, each in known
+                )
+            case "patternProperties":
+                named = (
+                    (name, pattern) for pattern in bound for name in self._named(pattern, value)
+                )
+                yield from self._through(
+                    spot.inside(name, spot.under(keyword, each), bound[each])
+                    for name, each in named
+                )
+            case "propertyNames":
+                yield from self._through(
+                    _Spot(spot.under(keyword), bound, name, spot.path) for name in value
+                )
+            case _:
+                yield from self._of_other_names(spot)
+
+    def _of_other_names(self, spot: _Spot) -> Iterator[Failure]:
+        keyword = "additionalProperties"
+        known: Any = spot.schema.get("properties", {})
+        by_pattern = {
+            name
+            for pattern in spot.schema.get("patternProperties", ())
+            for name in self._named(pattern, spot.value)
+        }
+        others = tuple(name for name in spot.value if name not in known and name not in by_pattern)
+        more: Any = spot.schema[keyword]
+        if more is not False:
+            yield from self._through(
+                spot.inside(name, spot.under(keyword), more) for name in others
+            )
+        elif others:
+            yield spot.failure(keyword, others)
+
+    def _named(self, pattern: str, value: dict[str, Any]) -> list[str]:
+        matches = self._validator.compile({"pattern": pattern}).is_valid
+        return [name for name in value if matches(name)]
+
+    def _of_list(self, keyword: str, spot: _Spot) -> Iterator[Failure]:
+        bound: Any = spot.schema[keyword]
+        value: list[Any] = spot.value
+        if keyword == "contains":
+            fitting = sum(self._fits(spot.under(keyword), each) for each in value)
+            if (
+                not spot.schema.get("minContains", 1)
+                <= fitting
+                <= spot.schema.get("maxContains", len(value))
+            ):
+                yield spot.failure(keyword)
+        elif is_list(bound):
+            yield from self._through(
+                spot.inside(i, spot.under(keyword, i), each)
+                for i, each in enumerate(bound[: len(value)])
+            )
+        else:
+            # Before 2020-12, a list under `items` describes the first items, and `additionalItems`
+            # means nothing without one.
+            first: Any = spot.schema.get(
+                "items" if keyword == "additionalItems" else "prefixItems",
+                (),
+            )
+            behind = range(len(first), len(value)) if is_sequence(first) else ()
+            yield from self._through(spot.inside(i, spot.under(keyword), bound) for i in behind)
+
+    def _of_keyword_alone(self, keyword: str, spot: _Spot) -> Iterator[Failure]:
+        bound: Any = spot.schema[keyword]
+        if isinstance(bound, bool) and keyword in _EXCLUSIVE:
+            return
+        beside = {
+            key: spot.schema[key]
+            for key in _EXCLUSIVE
+            if keyword in _LIMITS and isinstance(spot.schema.get(key), bool)
+        }
+        error = next(
+            iter(self._validator.compile({keyword: bound, **beside}).iter_errors(spot.value)),
+            None,
+        )
+        if error is not None and type(error.kind).__name__ in {
+            "BacktrackLimitExceeded",
+            "RegexEngineFailure",
+        }:
+            yield replace(
+                spot.failure("unchecked"),
+                bound=f"it takes too long to be matched with the pattern {bound}",
+            )
+        elif error is not None:
+            yield spot.failure(keyword)
+
+
+_UNIONS = frozenset({"anyOf", "oneOf", "not"})
+_OTHER_SCHEMAS = frozenset(
+    {"$ref", "$dynamicRef", "$recursiveRef", "allOf", "if", "dependentSchemas", "dependencies"},
+)
+_OF_OBJECTS = frozenset(
+    {
+        "required",
+        "dependentRequired",
+        "properties",
+        "patternProperties",
+        "additionalProperties",
+        "propertyNames",
+    },
+)
+_OF_LISTS = frozenset({"items", "prefixItems", "additionalItems", "contains"})
+_ALONE = frozenset(
+    {
+        "type",
+        "enum",
+        "const",
+        "pattern",
+        "multipleOf",
+        "minLength",
+        "maxLength",
+        "minItems",
+        "maxItems",
+        "uniqueItems",
+    }
+    | {
+        "minProperties",
+        "maxProperties",
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+    },
+)
+"""Keywords that do not depend on others."""
+_LIMITS, _EXCLUSIVE = frozenset({"minimum", "maximum"}), ("exclusiveMinimum", "exclusiveMaximum")
+"""Bounds of numbers. In draft 4, the exclusive ones are booleans that change the others."""
+_BY_THE_REST = frozenset(
+    {"unevaluatedProperties", "unevaluatedItems", "dependencies", "$dynamicRef", "$recursiveRef"},
+)
+"""Keywords that depend on other keywords, or on where the check began."""

@@ -1,0 +1,292 @@
+"""References inside a JSON schema, by pointer, `$id` and anchor, and the work that they cause for a validator.
+
+A few hundred bytes of schema can cause any amount of work: n definitions that each refer twice to
+the next cause 2^n checks. Such a schema is refused before a validator sees it, or its checks are
+counted.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urldefrag, urljoin
+
+from ferrule.schema.nodes import Schema, escape_step, find_pointer, is_object, subschemas
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_MOST = 100_000
+"""The most schemas that may apply to one place in a value. Unions of unions in public tools reach a few thousand."""
+_MOST_IN_PLACE = 5_000
+"""The same limit, without the schemas that other parts of the schema apply to the place."""
+_MOST_CIRCLES = 5
+"""The most schemas that apply themselves to the same value again, which has no effect."""
+_DEEPEST_IN_PLACE = 50
+_DEEPEST = 300
+"""The most references and subschemas on one path through a schema. A validator recurses in native code: a full stack ends the process."""
+_PATTERN, _PATTERN_IN_PLACE = 2_000, 100
+"""The number of schemas that a costly pattern counts as, for all values at a place and for one: 50 of them take about 50 ms at most."""
+_LARGEST = 2_000_000
+"""The most steps of the count itself."""
+REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+"""The keywords that refer to other schemas."""
+_IN_PLACE = frozenset(
+    {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"},
+)
+_DEFINITIONS = frozenset({"$defs", "definitions"})
+_OWN = frozenset({"properties", "required"})
+_PARTS = _OWN | {"$ref", "allOf", "anyOf", "oneOf"}
+_ITEMS = frozenset({"items", "prefixItems", "additionalItems", "contains", "unevaluatedItems"})
+_Place = tuple[str, Any]
+"""The JSON pointer of a schema, and the schema."""
+
+
+def parts(schema: Schema) -> Iterator[tuple[str, str | int | None, Any]]:
+    """The direct subschemas, as `subschemas` yields them, and those of `dependencies` (before 2019-09)."""
+    yield from subschemas(schema)
+    old: Any = schema.get("dependencies")
+    if is_object(old):
+        yield from (
+            ("dependencies", name, each) for name, each in old.items() if not isinstance(each, list)
+        )
+
+
+class TooMuchWorkError(ValueError):
+    """A schema causes more work than a validator may do."""
+
+
+class SchemaReferences:
+    """Resolves the references of a schema. Reads nothing outside it."""
+
+    def __init__(self, root: Any) -> None:
+        self.root = root
+        self._resources: dict[str, _Place] = {"": ("", root)}
+        self._anchors: dict[str, _Place] = {}
+        self._dynamic: dict[str, list[_Place]] = {}
+        self._bases: dict[int, str] = {}
+        waiting: list[tuple[str, Any, str]] = [("", root, "")]
+        while waiting:
+            pointer, node, base = waiting.pop()
+            if not is_object(node):
+                continue
+            for key in ("$id", "id"):
+                if isinstance(node.get(key), str) and not (key == "id" and "$id" in node):
+                    base = self._named(node[key], base, (pointer, node))
+            for key in ("$anchor", "$dynamicAnchor"):
+                if isinstance(node.get(key), str):
+                    self._anchors.setdefault(f"{base}#{node[key]}", (pointer, node))
+                    if key == "$dynamicAnchor":
+                        self._dynamic.setdefault(node[key], []).append((pointer, node))
+            if base:
+                self._bases[id(node)] = base
+            waiting.extend(
+                (join_pointer(pointer, key, step), each, base) for key, step, each in parts(node)
+            )
+
+    def _named(self, name: str, base: str, place: _Place) -> str:
+        if name.startswith("#"):
+            self._anchors.setdefault(base + name, place)
+            return base
+        try:
+            own = urldefrag(urljoin(base, name))[0]
+        except ValueError:
+            return base
+        self._resources.setdefault(own, place)
+        return own
+
+    def targets(self, node: Schema) -> list[_Place] | None:
+        """The schemas that the references in a schema may lead to; None if a reference leads out of the root schema or to nothing."""
+        found: list[_Place] = []
+        for key in REFERENCES:
+            if key in node:
+                made = self._targets(
+                    node[key],
+                    self._bases.get(id(node), self._bases.get(id(self.root), "")),
+                    key,
+                )
+                if not made:
+                    return None
+                found += made
+        return found
+
+    def _targets(self, reference: Any, base: str, key: str) -> list[_Place]:
+        if not isinstance(reference, str):
+            return []
+        try:
+            uri, fragment = urldefrag(reference)
+            target = urldefrag(urljoin(base, uri))[0] if uri else base
+        except ValueError:
+            return []
+        resource = self._resources.get(target)
+        if resource is None:
+            return []
+        if not fragment or fragment.startswith("/"):
+            steps = unquote(fragment)
+            node = find_pointer(f"#{steps}", resource[1])
+            found = [] if node is None else [(resource[0] + steps, node)]
+        else:
+            named = self._anchors.get(f"{target}#{fragment}")
+            found = [named] if named is not None else []
+            if key == "$dynamicRef":
+                found += [each for each in self._dynamic.get(fragment, []) if each != named]
+        return found
+
+
+def join_pointer(pointer: str, keyword: str, step: object = None) -> str:
+    """The JSON pointer of a part of a schema."""
+    return (
+        f"{pointer}/{escape_step(keyword)}"
+        if step is None
+        else f"{pointer}/{escape_step(keyword)}/{escape_step(step)}"
+    )
+
+
+class _Cost:
+    """The work that a schema causes: how many schemas apply to a value and to each place inside it, and how deeply they are nested."""
+
+    __slots__ = ("depth", "in_place", "inside", "own", "patterns")
+
+    def __init__(self) -> None:
+        self.own = 1.0
+        self.inside: dict[str | int, float] = {}
+        self.in_place = self.depth = self.patterns = 0
+
+    @property
+    def most(self) -> float:
+        """The most schemas that apply to one place."""
+        anywhere = self.inside.get(_ANY, 0.0)
+        return max(self.own, anywhere + max(self.inside.values(), default=0.0))
+
+
+_ANY, _ITEM, _NAME = 0, 1, 2
+"""Places inside a value, besides named properties: any property, any item, the name of a property."""
+
+
+def requires_itself(reference: str, root: Schema, steps: Iterator[object]) -> bool:
+    """Whether a definition contains itself outside optional properties. Each schema uses one of `steps`; True if there are no more.
+
+    If several parts must fit one value, each of their properties counts as required.
+    """
+    seen = set[tuple[str, bool]]()
+    waiting: list[tuple[Any, bool]] = [(find_pointer(reference, root), False)]
+    while waiting:
+        schema, in_part = waiting.pop()
+        if not is_object(schema):
+            continue
+        if next(steps, None) is None:
+            return True
+        found = schema.keys() & _PARTS
+        in_part = (
+            in_part or (len(found) > 1 and not found <= _OWN) or len(schema.get("allOf") or ()) > 1
+        )
+        target: Any = schema.get("$ref")
+        if target == reference:
+            return True
+        if isinstance(target, str) and (target, in_part) not in seen:
+            seen.add((target, in_part))
+            waiting.append((find_pointer(target, root), in_part))
+        required = schema.get("required") or ()
+        for key, name, each in subschemas(schema):
+            if key not in _DEFINITIONS and (key != "properties" or in_part or name in required):
+                waiting.append((each, in_part and key in _PARTS and key != "properties"))
+    return False
+
+
+def count_work(references: SchemaReferences, is_costly: Callable[[Any], bool]) -> float:
+    """The most schemas that apply to one place in a value; infinite if a definition refers to itself, so that it depends on the value.
+
+    A pattern that `is_costly` counts as 2,000 schemas. Raises `TooMuchWorkError` above the limit,
+    and for a schema that is nested too deeply.
+    """
+    count = _Count(references, is_costly)
+    cost = count.cost(references.root, 0)
+    too_many = count.most_in_place > _MOST_IN_PLACE or count.circles > _MOST_CIRCLES
+    if too_many or (cost.most > _MOST and not count.is_recursive):
+        raise TooMuchWorkError(
+            f"a value would take more than {_MOST_IN_PLACE:,} checks, as its references multiply",
+        )
+    return math.inf if count.is_recursive else cost.most
+
+
+class _Count:
+    def __init__(self, references: SchemaReferences, is_costly: Callable[[Any], bool]) -> None:
+        self._references = references
+        self._is_costly = is_costly
+        self._known: dict[int, _Cost] = {}
+        self._unfinished: set[int] = set()
+        self._steps = 0
+        self.is_recursive = False
+        self.most_in_place = 0.0
+        self.circles = 0
+        self._same_value: set[int] = set()
+
+    def cost(self, node: Any, depth: int) -> _Cost:
+        known = self._known.get(id(node))
+        if known is not None:
+            self.circles += id(node) in self._same_value
+            self.is_recursive = self.is_recursive or id(node) in self._unfinished
+            return known
+        cost = _Cost()
+        if not is_object(node):
+            return cost
+        if depth > _DEEPEST:
+            raise TooMuchWorkError("it is nested too deeply")
+        # A reference back to it counts as one, because the validator remembers its answers there.
+        self._known[id(node)] = _Cost()
+        self._unfinished.add(id(node))
+        self._same_value.add(id(node))
+        self._add_parts(cost, node, depth)
+        self._same_value.discard(id(node))
+        self._steps += len(node) + 1
+        if self._steps > _LARGEST:
+            raise TooMuchWorkError("it is too large")
+        if cost.in_place > _DEEPEST_IN_PLACE or cost.depth > _DEEPEST:
+            raise TooMuchWorkError("it is nested too deeply")
+        self.most_in_place = max(
+            self.most_in_place,
+            cost.own - (_PATTERN - _PATTERN_IN_PLACE) * cost.patterns,
+        )
+        self._unfinished.discard(id(node))
+        self._known[id(node)] = cost
+        return cost
+
+    def _add_parts(self, cost: _Cost, node: Schema, depth: int) -> None:
+        named: Any = node.get("patternProperties")
+        if "pattern" in node or named:
+            costly = sum(
+                map(self._is_costly, (node.get("pattern"), *(named if is_object(named) else ()))),
+            )
+            cost.own += _PATTERN * costly
+            cost.patterns += costly
+        for key, step, each in parts(node):
+            if key in _DEFINITIONS:
+                continue
+            if key in _IN_PLACE:
+                self._add_in_place(cost, self.cost(each, depth + 1))
+            else:
+                above, self._same_value = self._same_value, set()
+                part = self.cost(each, depth + 1)
+                self._same_value = above
+                place = (
+                    str(step)
+                    if key == "properties"
+                    else _ITEM
+                    if key in _ITEMS
+                    else _NAME
+                    if key == "propertyNames"
+                    else _ANY
+                )
+                cost.inside[place] = cost.inside.get(place, 0.0) + part.most
+                cost.depth = max(cost.depth, part.depth + 1)
+        for _, target in self._references.targets(node) or ():
+            self._add_in_place(cost, self.cost(target, depth + 1))
+
+    def _add_in_place(self, cost: _Cost, part: _Cost) -> None:
+        self._steps += len(part.inside)
+        cost.own += part.own
+        cost.patterns += part.patterns
+        cost.in_place = max(cost.in_place, part.in_place + 1)
+        cost.depth = max(cost.depth, part.depth + 1)
+        for place, count in part.inside.items():
+            cost.inside[place] = cost.inside.get(place, 0.0) + count

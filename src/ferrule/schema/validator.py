@@ -1,0 +1,369 @@
+"""Check values against JSON schemas of any draft from 4 on, in bounded time, without reading anything outside the schema.
+
+The checks are made by `jsonschema_rs`. It ends the process on values that are nested very deeply,
+refuses values that are not plain JSON, and never finishes on some schemas of a few hundred bytes.
+So values are made plain first, and such schemas are refused.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
+
+from ferrule.encoding.encode import jsonable
+from ferrule.schema.nodes import Schema, is_list, is_object, members
+from ferrule.schema.patterns import (
+    escape_bare_brackets,
+    is_backtracking,
+    is_pattern,
+    pattern_options,
+    unfolded_size,
+    without_surrogates,
+)
+from ferrule.schema.references import (
+    REFERENCES,
+    SchemaReferences,
+    TooMuchWorkError,
+    count_work,
+    parts,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_DEEPEST = 100
+_DEEPEST_SCHEMA = 150
+_LARGEST_SCHEMA = 200_000
+_MOST_CHECKS = 50_000_000
+"""The limit for a value's size times the schemas that may apply to one place in it. So many checks take about a second."""
+_MOST_PARTS, _FEW_PARTS = 10_000, 100
+"""The most parts that a pattern may unfold to, and the number up to which no text is too long."""
+_MOST_MATCHED = 100_000_000
+"""The limit for a value's characters times the parts that the patterns of its schema unfold to. So many take about a second."""
+_SCALARS = frozenset({int, float, bool, type(None)})
+_LATEST = "https://json-schema.org/draft/2020-12/schema"
+_DRAFTS = {
+    "http://json-schema.org/draft-04/schema": "Draft4Validator",
+    "http://json-schema.org/draft-06/schema": "Draft6Validator",
+    "http://json-schema.org/draft-07/schema": "Draft7Validator",
+    "https://json-schema.org/draft/2019-09/schema": "Draft201909Validator",
+    _LATEST: "Draft202012Validator",
+}
+IGNORE_SIBLINGS = frozenset({"Draft4Validator", "Draft6Validator", "Draft7Validator"})
+"""Drafts that ignore the keywords beside `$ref`."""
+_STEP = "x-ferrule-step"
+_MOST_STEPS = 200_000
+"""The most references followed in one check, if they must be counted. So many take about half a second."""
+_ENCODINGS = ("contentEncoding", "contentMediaType")
+"""Keywords treated as notes, although drafts 6 and 7 allow a validator to check them."""
+
+
+class UncheckableError(ValueError):
+    """A value that cannot be checked: it is nested too deeply, or too large for its schema."""
+
+
+class Validator:
+    """Checks values against a schema: `Validator(schema).is_valid(value)`.
+
+    A `lenient` one accepts any schema, and ignores references that lead out of it and patterns that
+    are not regular expressions. Raises `ValueError` for a schema that causes too much work and,
+    unless `lenient`, for one that is not a JSON schema.
+    """
+
+    def __init__(self, schema: Schema | bool, *, lenient: bool = False) -> None:
+        self.schema: Any = _own(schema)
+        self.kind = _DRAFTS.get(draft_of(self.schema), _DRAFTS[_LATEST])
+        self.references = SchemaReferences(self.schema)
+        self.work = count_work(self.references, is_backtracking)
+        self._unfolded = _unfolded(self.schema)
+        self._steps: _Steps | None = None
+        if self.work == math.inf:
+            self._steps, self.work = _Steps(), 1.0
+            _count_references(self.schema, has_siblings=self.kind not in IGNORE_SIBLINGS)
+            self.references = SchemaReferences(self.schema)
+        self._parts: dict[str, Any] = {}
+        self._registry: Any = None
+        try:
+            self._compiled = self.compile(self.schema)
+        except ValueError as error:
+            if not lenient:
+                raise ValueError(getattr(error, "message", str(error))) from None
+            self._compiled = self._compile_readable()
+
+    def is_valid(self, value: Any) -> bool:
+        """Whether a value fits. A value that cannot be checked does not fit."""
+        try:
+            return self.accepts("", self.plain(value))
+        except ValueError:
+            return False
+
+    def accepts(self, pointer: str, plain: Any) -> bool:
+        """Whether plain JSON fits the schema at a JSON pointer into this one. Raises `ValueError` if it cannot be checked."""
+        fits: bool = self._part(pointer).is_valid(plain)
+        if self._steps is not None and self._steps.left < 0:
+            raise UncheckableError(
+                "it takes too many checks, as the definitions of its schema refer to each other",
+            )
+        return fits
+
+    def plain(self, value: Any) -> Any:
+        """A copy of a value as plain JSON, for the check that follows. Raises `UncheckableError`."""
+        if self._steps is not None:
+            self._steps.left = _MOST_STEPS
+        made, size = plain_json(value)
+        if size * self.work > _MOST_CHECKS:
+            raise UncheckableError("it is too large to be checked against its schema")
+        if self._unfolded > _FEW_PARTS and _characters(made) * self._unfolded > _MOST_MATCHED:
+            raise UncheckableError("it is too large to be checked against its schema")
+        return made
+
+    def _part(self, pointer: str) -> Any:
+        """The compiled validator of the schema at a JSON pointer into this one."""
+        if not pointer:
+            return self._compiled
+        if pointer not in self._parts:
+            import jsonschema_rs
+
+            own: Any = (
+                self.schema.get("$id", self.schema.get("id")) if is_object(self.schema) else None
+            )
+            # Not the default base, which would be the referring schema.
+            base = (
+                own.partition("#")[0]
+                if isinstance(own, str) and ":" in own
+                else "json-schema:///root"
+            )
+            if self._registry is None:
+                draft = getattr(jsonschema_rs, self.kind.removesuffix("Validator"))
+                self._registry = jsonschema_rs.Registry([(base, self.schema)], draft=draft)
+            self._parts[pointer] = self.compile(
+                {"$ref": f"{base}#{quote(pointer, safe='/~')}"},
+                registry=self._registry,
+            )
+        return self._parts[pointer]
+
+    def compile(self, schema: Any, registry: Any = None) -> Any:
+        """Make a `jsonschema_rs` validator for a schema of this draft. Raises `ValueError`."""
+        import jsonschema_rs
+
+        kind = getattr(jsonschema_rs, self.kind)
+        own = {} if self._steps is None else {"keywords": {_STEP: self._steps.keyword()}}
+        return kind(
+            schema,
+            offline=True,
+            validate_formats=False,
+            pattern_options=pattern_options(),
+            registry=registry,
+            **own,
+        )
+
+    def _compile_readable(self) -> Any:
+        """Make a validator from the readable parts of the schema."""
+        has_unread = False
+        for node in _nodes(self.schema):
+            if self.references.targets(node) is None:
+                for key in REFERENCES:
+                    node.pop(key, None)
+            if not is_pattern(node.get("pattern", "")):
+                del node["pattern"]
+            names: Any = node.get("patternProperties")
+            unread = [name for name in names if not is_pattern(name)] if is_object(names) else []
+            for name in unread:
+                del names[name]
+            if unread:
+                has_unread = True
+                node.pop("additionalProperties", None)
+        if has_unread:
+            for node in _nodes(self.schema):
+                node.pop("unevaluatedProperties", None)
+        try:
+            return self.compile(self.schema)
+        except ValueError:
+            self.schema = True
+            return self.compile(True)
+
+
+class _Steps(threading.local):
+    """Counts the references that one check follows. Beyond the limit nothing fits, so that the check ends soon."""
+
+    left = _MOST_STEPS
+
+    def keyword(self) -> type:
+        """The class of a schema keyword that counts one step."""
+        steps = self
+
+        class Step:
+            def __init__(self, *where: object) -> None:
+                del where
+
+            def validate(self, value: object) -> None:
+                del value
+                steps.left -= 1
+                if steps.left < 0:
+                    raise ValueError("no steps left")
+
+        return Step
+
+
+def _count_references(schema: Any, *, has_siblings: bool) -> None:
+    """Put the keyword that counts a step before every reference. No other part of the schema changes its place."""
+    for node in list(_nodes(schema)):
+        if has_siblings and not is_list(node.get("allOf", [])):
+            continue  # such a schema does not compile
+        followed = [{key: node.pop(key)} for key in REFERENCES if key in node]
+        if followed:
+            for key in (
+                () if has_siblings else set(node) - {"$defs", "definitions", "$id", "id", "$schema"}
+            ):
+                del node[key]
+            node["allOf"] = [
+                *node.get("allOf", ()),
+                *({"allOf": [{_STEP: True}, each]} for each in followed),
+            ]
+
+
+def draft_of(schema: Any) -> str:
+    """The draft that a schema names."""
+    named: Any = schema.get("$schema") if is_object(schema) else None
+    return named.removesuffix("#") if isinstance(named, str) else _LATEST
+
+
+def schema_problem(schema: Any) -> str:
+    """Why this is not a JSON schema by the rules of its draft, or causes too much work; empty if it is usable.
+
+    References out of it and unreadable patterns are allowed.
+    """
+    import jsonschema_rs
+
+    problem = work_problem(schema)
+    if problem:
+        return problem
+    own = _own(schema)  # without unknown metaschemas, which the check would fetch
+    try:
+        jsonschema_rs.meta.validate(own)
+    except jsonschema_rs.ValidationError as error:
+        return f"{error.message} at {'/'.join(map(str, error.instance_path)) or 'the top'}"
+    return ""
+
+
+def work_problem(schema: Any) -> str:
+    """Why checking against this schema would take too long; empty if it would not."""
+    try:
+        own = _own(schema)
+        count_work(SchemaReferences(own), is_backtracking)
+        _unfolded(own)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _unfolded(schema: Any) -> int:
+    """The most parts that a pattern of a schema unfolds to. Raises `TooMuchWorkError` if that is too many for any text."""
+    found = [
+        each
+        for node in _nodes(schema)
+        for each in (node.get("pattern"), *members(node, "patternProperties"))
+        if isinstance(each, str)
+    ]
+    most = max(map(unfolded_size, found), default=0)
+    if most > _MOST_PARTS:
+        raise TooMuchWorkError(
+            f"a pattern repeats so much that it unfolds to more than {_MOST_PARTS:,} parts",
+        )
+    return most
+
+
+def _characters(plain: Any) -> int:
+    """The characters of all texts in plain JSON."""
+    count, waiting = 0, [plain]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            count += len(each)
+        elif is_object(each):
+            waiting += each
+            waiting += each.values()
+        elif is_list(each):
+            waiting += each
+    return count
+
+
+def plain_json(value: Any, deepest: int = _DEEPEST, most: int | None = None) -> tuple[Any, int]:
+    """A value as plain JSON, and its size. Raises `UncheckableError`."""
+    if type(value) is dict:  # most calls are flat: this saves a copy
+        flat = cast("dict[Any, Any]", value)
+        if all(map(_is_flat, flat)) and all(map(_is_flat_or_list, flat.values())):
+            return flat, 1 + len(flat) + sum(
+                [len(cast("Any", each)) for each in flat.values() if type(each) is list],
+            )
+    size = 1
+
+    def plain(each: Any, depth: int) -> Any:
+        nonlocal size
+        kind = cast("Any", type(each))
+        if kind is str:
+            return without_surrogates(each)
+        if kind in _SCALARS:
+            return each
+        if kind is not dict and kind is not list and kind is not tuple:
+            return plain(jsonable(each), depth)
+        size += len(each)
+        if depth == 0 or (most is not None and size > most):
+            raise UncheckableError("it is nested too deeply" if depth == 0 else "it is too large")
+        if kind is dict:
+            return {_key(name): plain(inside, depth - 1) for name, inside in each.items()}
+        return [plain(inside, depth - 1) for inside in each]
+
+    return plain(value, deepest), size
+
+
+def _is_flat(value: Any) -> bool:
+    return value.isascii() if type(value) is str else False
+
+
+def _is_flat_or_list(value: Any) -> bool:
+    kind = cast("Any", type(value))
+    return (
+        kind in _SCALARS
+        or (kind is str and value.isascii())
+        or (kind is list and all(map(_is_flat, value)))
+    )
+
+
+def _key(name: Any) -> str:
+    return without_surrogates(str(name))
+
+
+def _own(schema: Any) -> Any:
+    """A copy of a schema as plain JSON, without keywords that are only notes, and without unknown metaschemas."""
+    plain, _ = plain_json(schema, _DEEPEST_SCHEMA, _LARGEST_SCHEMA)
+    own = dict(plain) if is_object(plain) else plain
+    for node in _nodes(own):
+        if draft_of(node) not in _DRAFTS:
+            del node["$schema"]
+        for key in _ENCODINGS:
+            node.pop(key, None)
+    if _DRAFTS.get(draft_of(own)) in IGNORE_SIBLINGS:
+        _escape_patterns(own)
+    return own
+
+
+def _escape_patterns(own: Any) -> None:
+    for node in _nodes(own):
+        if isinstance(node.get("pattern"), str):
+            node["pattern"] = escape_bare_brackets(node["pattern"])
+        if is_object(node.get("patternProperties")):
+            node["patternProperties"] = {
+                escape_bare_brackets(name): each for name, each in node["patternProperties"].items()
+            }
+
+
+def _nodes(schema: Any) -> Iterator[Schema]:
+    waiting = [schema]
+    while waiting:
+        each = waiting.pop()
+        if is_object(each):
+            yield each
+            waiting.extend(inside for _, _, inside in parts(each))

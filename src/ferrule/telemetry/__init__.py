@@ -1,0 +1,1 @@
+"""Runs as spans, metrics, log lines and prices."""

@@ -1,0 +1,266 @@
+"""`log_to`: events of runs as records of Python's `logging`. Names and numbers only: no message, argument, result or reason is logged."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from ferrule import events
+from ferrule.errors import ConfigurationError, shown
+from ferrule.record import MutableRecord
+from ferrule.values.outcome import Prediction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class _Segment(MutableRecord):
+    """What a run did since it began, or went on."""
+
+    program: str
+    began: float
+    depth: int
+    """Of its events: those of programs inside it are deeper."""
+    steps: int = 0
+    tokens: int = 0
+
+
+class log_to:  # noqa: N801  an observer that is made like the result of a function
+    """An observer that logs runs: `configure(callbacks=[log_to("ferrule", level="INFO")])`.
+
+    The loggers are `{name}.runs`, `{name}.models` and `{name}.tools`. INFO: a run starts, waits,
+    continues, ends. WARNING: an answer that could not be used. DEBUG: calls of models and tools.
+    Records below `level` are not made. Their fields (`run_id`, `program`, `tool`, `model`,
+    `status`, `steps`, `tokens`, `cost`, `seconds`, ...) are attributes of the record. Handlers are
+    yours to add.
+    """
+
+    def __init__(self, name: str = "ferrule", *, level: int | str = "INFO") -> None:
+        number = (
+            logging.getLevelNamesMapping().get(level.upper()) if isinstance(level, str) else level
+        )
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise ConfigurationError(
+                f"`level` is a level of Python's logging, such as 'INFO'; found {shown(level)}.",
+            )
+        self._level = number
+        self._runs, self._models, self._tools = (
+            logging.getLogger(f"{name}.{part}") for part in ("runs", "models", "tools")
+        )
+        self._known: dict[str, _Segment] = {}
+        self._logs: dict[type[events.Event], Callable[[Any], None]] = {
+            events.RunStarted: self._run_started,
+            events.Resumed: self._resumed,
+            events.RunFinished: self._run_finished,
+            events.StepFinished: self._step_finished,
+            events.Migrated: self._migrated,
+            events.ModelCalled: self._model_called,
+            events.ModelAnswered: self._model_answered,
+            events.AttemptFailed: self._attempt_failed,
+            events.CallStarted: self._call_started,
+            events.CallFinished: self._call_finished,
+        }
+
+    def __call__(self, event: events.Event) -> None:
+        """Log one event, if it is of a kind that is logged."""
+        log = self._logs.get(type(event))
+        if log is not None:
+            log(event)
+
+    def _log(
+        self,
+        event: events.Event,
+        logger: logging.Logger,
+        level: int,
+        text: str,
+        *values: Any,
+        **fields: Any,
+    ) -> None:
+        if level >= self._level and logger.isEnabledFor(level):
+            about = {"run_id": event.run_id, "path": event.path, **fields}
+            logger.log(
+                level,
+                text,
+                *values,
+                extra={name: value for name, value in about.items() if value is not None},
+            )
+
+    # -- runs
+    # ----------------------------------------------------------------------------------------------------
+
+    def _run_started(self, event: events.RunStarted) -> None:
+        name = _name(event.program)
+        if event.run_id in self._known:
+            self._log(
+                event,
+                self._runs,
+                logging.DEBUG,
+                "%s begins in the run %s",
+                name,
+                event.run_id,
+                program=name,
+            )
+            return
+        self._known[event.run_id] = _Segment(name, event.at, event.depth)
+        self._log(
+            event,
+            self._runs,
+            logging.INFO,
+            "The run %s of %s begins",
+            event.run_id,
+            name,
+            program=name,
+        )
+
+    def _resumed(self, event: events.Resumed) -> None:
+        name, steps = _name(event.program), len(event.trajectory.steps)
+        self._known[event.run_id] = _Segment(name, event.at, event.depth, steps)
+        text = "The run %s of %s resumes after %d steps"
+        self._log(
+            event,
+            self._runs,
+            logging.INFO,
+            text,
+            event.run_id,
+            name,
+            steps,
+            program=name,
+            steps=steps,
+        )
+
+    def _run_finished(self, event: events.RunFinished) -> None:
+        segment = self._known.get(event.run_id) or _Segment("", event.at, 0)
+        if event.depth > segment.depth:
+            self._log(
+                event,
+                self._runs,
+                logging.DEBUG,
+                "A program in the run %s is %s",
+                event.run_id,
+                event.status,
+            )
+            return
+        self._known.pop(event.run_id, None)
+        seconds, tokens, cost = event.at - segment.began, segment.tokens, None
+        if isinstance(event.prediction, Prediction):
+            usage = event.prediction.get_lm_usage()
+            tokens, cost = usage.total_tokens, usage.cost
+        fields: dict[str, Any] = {
+            "status": event.status,
+            "steps": segment.steps,
+            "tokens": tokens,
+            "cost": cost,
+            "seconds": seconds,
+        }
+        fields |= {"program": segment.program, "error_type": _kind_of(event.error)}
+        status = (
+            event.status if event.error is None else f"{event.status} ({_kind_of(event.error)})"
+        )
+        text = "The run %s of %s is %s: %d steps, %d tokens, %.3f s"
+        self._log(
+            event,
+            self._runs,
+            logging.INFO,
+            text,
+            event.run_id,
+            segment.program,
+            status,
+            segment.steps,
+            tokens,
+            seconds,
+            **fields,
+        )
+
+    def _step_finished(self, event: events.StepFinished) -> None:
+        if (segment := self._known.get(event.run_id)) is not None:
+            segment.steps += 1
+
+    def _migrated(self, event: events.Migrated) -> None:
+        text = "The run %s continues with another version of its program"
+        self._log(event, self._runs, logging.INFO, text, event.run_id)
+
+    # -- models
+    # --------------------------------------------------------------------------------------------------
+
+    def _model_called(self, event: events.ModelCalled) -> None:
+        name = _name(event.lm)
+        self._log(
+            event,
+            self._models,
+            logging.DEBUG,
+            "%s is called",
+            name,
+            model=name,
+            attempt=event.attempt,
+        )
+
+    def _model_answered(self, event: events.ModelAnswered) -> None:
+        response = event.response
+        if response is None:
+            kind = _kind_of(event.error)
+            self._log(
+                event,
+                self._models,
+                logging.DEBUG,
+                "A model failed (%s)",
+                kind,
+                error_type=kind,
+            )
+            return
+        tokens = response.usage.total_tokens
+        if (segment := self._known.get(event.run_id)) is not None:
+            segment.tokens += tokens
+        name = response.model or "A model"
+        fields: dict[str, Any] = {
+            "model": response.model,
+            "tokens": tokens,
+            "cost": response.cost,
+            "finish_reason": response.finish_reason,
+        }
+        self._log(
+            event,
+            self._models,
+            logging.DEBUG,
+            "%s answered with %d tokens",
+            name,
+            tokens,
+            **fields,
+        )
+
+    def _attempt_failed(self, event: events.AttemptFailed) -> None:
+        text = "An answer could not be used (attempt %d)"
+        self._log(event, self._models, logging.WARNING, text, event.attempt, attempt=event.attempt)
+
+    # -- tools
+    # ---------------------------------------------------------------------------------------------------
+
+    def _call_started(self, event: events.CallStarted) -> None:
+        name = event.call.name
+        self._log(
+            event,
+            self._tools,
+            logging.DEBUG,
+            "%s is called",
+            name,
+            tool=name,
+            call_id=event.call.id,
+        )
+
+    def _call_finished(self, event: events.CallFinished) -> None:
+        name, failed = event.call.name, event.result.is_error
+        text = "%s failed" if failed else "%s returned"
+        fields: dict[str, Any] = {
+            "tool": name,
+            "call_id": event.call.id,
+            "is_error": failed,
+            "error_type": _kind_of(event.result.error),
+        }
+        self._log(event, self._tools, logging.DEBUG, text, name, **fields)
+
+
+def _name(value: Any) -> str:
+    return str(getattr(value, "name", "") or type(value).__name__)
+
+
+def _kind_of(error: BaseException | None) -> str | None:
+    return type(error).__name__ if error is not None else None

@@ -1,1 +1,0 @@
-"""The parts of a run: acts, events and outcomes."""

@@ -1,0 +1,211 @@
+"""Rules that decide in a person's stead: what they cover, and that a doubt never lets a call through."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ferrule import ConfigurationError, Grant, Policy, allow, ask, configure, deny, ge, gt, le, lt
+from ferrule.approval.policy import arguments_digest
+from ferrule.approval.question import Decision
+from ferrule.encoding.encode import jsonable
+
+
+def verdict(policy: Policy, tool: str, **args: object) -> str | None:
+    rule = policy.rule_for(tool, args)
+    return rule.verdict if rule is not None else None
+
+
+def test_patterns_choose_tools_and_arguments() -> None:
+    """A4: globs over tool and arguments."""
+    policy = Policy(
+        [
+            allow("search*"),
+            ask("pay", amount=gt(100)),
+            deny("shell*"),
+            deny("write", path="/etc/*"),
+        ],
+    )
+    assert verdict(policy, "search_web", q="x") == "allow"
+    assert verdict(policy, "pay", amount=101) == "ask"
+    assert verdict(policy, "pay", amount=100) is None
+    assert verdict(policy, "shell_run") == "deny"
+    assert verdict(policy, "write", path="/etc/passwd") == "deny"
+    assert verdict(policy, "write", path="notes") is None
+    assert verdict(policy, "SEARCH") is None
+
+
+def test_the_strictest_rule_counts_whatever_the_order() -> None:
+    """A4."""
+    for rules in ([allow("*"), deny("rm"), ask("rm")], [ask("rm"), deny("rm"), allow("*")]):
+        assert verdict(Policy(rules), "rm") == "deny"
+    assert verdict(Policy([allow("*"), ask("r*")]), "rm") == "ask"
+
+
+def test_rules_of_a_generator_hold_for_every_call() -> None:
+    """Ours: checking the rules read them, and no call was denied."""
+    policy = Policy(map(deny, ["shell", "rm"]))  # type: ignore[arg-type]
+    assert [verdict(policy, name) for name in ("rm", "shell", "rm", "ls")] == [
+        "deny",
+        "deny",
+        "deny",
+        None,
+    ]
+
+
+def test_otherwise_is_for_what_no_rule_covers() -> None:
+    """A4."""
+    assert verdict(Policy([allow("search")], otherwise="deny"), "other") == "deny"
+    assert verdict(Policy([allow("search")], otherwise="deny"), "search") == "allow"
+
+
+@pytest.mark.parametrize(
+    ("condition", "below", "at", "above"),
+    [(gt(5), 0, 0, 1), (ge(5), 0, 1, 1), (lt(5), 1, 0, 0), (le(5), 1, 1, 0)],
+    ids=["gt", "ge", "lt", "le"],
+)
+def test_conditions_compare(condition, below: int, at: int, above: int) -> None:
+    """A4."""
+    assert [condition(4.5), condition(5), condition(6)] == [bool(below), bool(at), bool(above)]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["5000", None, True, [], float("nan")],
+    ids=["text", "none", "bool", "empty", "nan"],
+)
+def test_what_cannot_be_compared_counts_against_the_call(value: object) -> None:
+    """Ours: `allow` stays silent; a list without elements gives neither a reason to ask."""
+    assert verdict(Policy([allow("pay", amount=lt(100))]), "pay", amount=value) is None
+    if value != []:
+        assert verdict(Policy([ask("pay", amount=gt(100))]), "pay", amount=value) == "ask"
+
+
+def test_a_list_is_allowed_only_if_all_of_it_is_and_denied_if_any_of_it_is() -> None:
+    """Ours."""
+    policy = Policy([allow("cp", files="docs/*"), deny("cp", files="*.key")])
+    assert verdict(policy, "cp", files=["docs/a", "docs/b"]) == "allow"
+    assert verdict(policy, "cp", files=["docs/a", "b"]) is None
+    assert verdict(policy, "cp", files=["docs/a", "docs/a.key"]) == "deny"
+
+
+def test_a_missing_argument_fits_no_rule_and_true_is_not_one() -> None:
+    """Ours."""
+    assert verdict(Policy([allow("f", x="*")]), "f") is None
+    assert verdict(Policy([allow("f", x=1)]), "f", x=True) is None
+    assert verdict(Policy([allow("f", where={"reason": "x"})]), "f", reason="x") == "allow"
+
+
+def test_a_policy_of_something_else_is_refused() -> None:
+    """Ours."""
+    with pytest.raises(ConfigurationError, match="A policy is made of"):
+        Policy([lambda args: True])  # type: ignore[list-item]
+    with pytest.raises(ConfigurationError, match="otherwise"):
+        Policy([], otherwise="perhaps")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="expires_s"):
+        ask("f", expires_s=0)
+    with pytest.raises(ConfigurationError, match="expires_s"):
+        ask("f", expires_s="3")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"list of `allow.*found .*deny.*shell"):
+        Policy(deny("shell"))  # type: ignore[arg-type]
+    for rule in (allow, ask, deny):
+        with pytest.raises(
+            ConfigurationError,
+            match=f"`{rule.__name__}` takes a tool's name or a pattern, .* found <function",
+        ):
+            rule(verdict)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="`policy` takes"):
+        configure(policy="deny")
+
+
+def test_a_condition_that_is_async_is_refused_for_its_coroutine_would_count_as_true() -> None:
+    """Ours."""
+
+    async def is_friend(to: str) -> bool:
+        return to == "Ada"
+
+    with pytest.raises(ConfigurationError, match=r"The condition on `to` .* is async: write `def`"):
+        allow("pay", to=is_friend)
+    with pytest.raises(ConfigurationError, match="is not awaited"):
+        Policy([allow("pay", to=lambda to: is_friend(to))]).rule_for("pay", {"to": "Eve"})
+
+
+def test_a_rule_is_also_what_a_tool_may_require() -> None:
+    """A4: `require_confirmation=ask(...)`."""
+    assert ask(amount=gt(100))({"amount": 101}) is True
+    assert ask(amount=gt(100))({"amount": 7}) is False
+    assert ask(amount=gt(100))({"amount": "7"}) is True
+
+
+def given_on(shown: dict[str, object], /, **how: object) -> Grant:
+    return Grant(**how, tool="rm", fingerprint="f", same=arguments_digest(shown))  # type: ignore[arg-type]
+
+
+def test_a_grant_covers_what_it_says_and_no_other_tool_or_definition() -> None:
+    """A6, U95, U97, V7: it is for one definition of the tool."""
+    same = given_on({"path": "a"})
+    assert same.covers("rm", "f", {"path": "a"})
+    assert not same.covers("rm", "f", {"path": "b"})
+    assert not same.covers("cp", "f", {"path": "a"})
+    assert not same.covers("rm", "g", {"path": "a"})
+    assert not same.covers("rm", "f", {"path": "a"}, inside="other_agent")
+    assert given_on({}, args="any").covers("rm", "f", {"path": "b"})
+    pattern = given_on({}, args={"path": "tmp/*"})
+    assert pattern.covers("rm", "f", {"path": "tmp/x"})
+    assert not pattern.covers("rm", "f", {"path": "etc/x"})
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["path", "Path", "x"]),
+        st.integers() | st.text(max_size=3),
+        max_size=3,
+    ),
+)
+def test_a_pattern_with_stars_alone_never_covers_a_call_without_that_argument(
+    args: dict[str, object],
+) -> None:
+    """Ours: property."""
+    assert given_on({}, args={"path": "*"}).covers("rm", "f", args) is ("path" in args)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, "60", True, math.nan, math.inf])
+def test_a_time_that_a_run_cannot_keep_is_refused(seconds: Any) -> None:
+    """V6: the run failed with a message about its journal."""
+    with pytest.raises(ConfigurationError, match="`expires_s` is a number of seconds above 0"):
+        ask("pay", expires_s=seconds)
+    assert ask("pay", expires_s=0.5).expires_s == 0.5
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"args": "all"}, {"calls": 0}, {"calls": "3"}, {"calls": True}, {"until": math.inf}, {"until": math.nan}, {"until": "x"},
+        {"args": {"path": lambda _: True}}, {"args": ["path"]}, {"calls": 1.5}, {"until": "noon"},
+    ],
+    ids=lambda how: "function" if isinstance(how.get("args"), dict) else str(how),
+)  # fmt: skip
+def test_a_grant_that_makes_no_sense_is_refused(how: dict[str, object]) -> None:
+    """A6."""
+    with pytest.raises(ConfigurationError):
+        Grant(**how)  # type: ignore[arg-type]
+
+
+def test_a_decision_with_its_grant_survives_json() -> None:
+    """A2, A7."""
+    made = Decision(
+        "q",
+        "approve",
+        by="ada",
+        via="web",
+        at=1.5,
+        shown="d",
+        grant=given_on({"path": "a"}, calls=2),
+    )
+    again = Decision(**jsonable(made))
+    assert again == made
+    assert (again.by, again.via, again.at, again.shown) == ("ada", "web", 1.5, "d")

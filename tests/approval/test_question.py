@@ -1,0 +1,288 @@
+"""Questions, and what a person says as a decision."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ferrule import Decision, DecisionError, Grant, Question, ToolCall
+from ferrule.approval.question import (
+    agree_to_form,
+    describe_form,
+    fill_form,
+    form_fields,
+    read_form,
+    tool_fingerprint,
+)
+from ferrule.record import replace
+
+ASKED = Question(
+    "confirm",
+    "Sure?",
+    ToolCall(name="rm", args={"path": "a", "force": False}),
+    "q1",
+    "f",
+    raw={"path": "a", "depth": 1},
+)
+CLARIFY = Question(
+    "clarify",
+    "Which?",
+    ToolCall(name="user_clarification", args={"question": "Which?"}),
+    "q2",
+)
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["yes", "y", " YES ", "Y", True],
+    ids=["yes", "y", "spaced", "upper", "true"],
+)
+def test_yes_in_any_case_approves(said: object) -> None:
+    """U91."""
+    assert ASKED.decide(said) == Decision("q1", "approve")
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["no", "N", " No\n", False],
+    ids=["no", "upper", "spaced", "false"],
+)
+def test_no_in_any_case_denies(said: object) -> None:
+    """U91."""
+    assert ASKED.decide(said) == Decision("q1", "deny")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        '{"path": "b"}',
+        {"path": "b"},
+        '{"edit": {"name": "rm", "args": {"path": "b"}}}',
+        {"edit": {"args": {"path": "b"}}},
+    ],
+    ids=["json", "mapping", "edit", "edit_without_name"],
+)
+def test_a_json_object_edits(said: object) -> None:
+    """U88, U91."""
+    assert ASKED.decide(said) == Decision("q1", "edit", args={"path": "b"})
+
+
+def test_an_argument_that_is_named_edit_is_an_argument() -> None:
+    """U88."""
+    asked = replace(ASKED, call=ToolCall(name="change", args={"edit": "x"}))
+    assert asked.decide('{"edit": {"name": "y"}}').args == {"edit": {"name": "y"}}
+
+
+def test_an_edit_never_changes_the_tool() -> None:
+    """U88."""
+    with pytest.raises(DecisionError, match="names 'shell'"):
+        ASKED.decide('{"edit": {"name": "shell", "args": {"path": "b"}}}')
+    with pytest.raises(DecisionError, match="An edit is"):
+        ASKED.decide('{"edit": {"tool": "shell", "args": {}}}')
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["{}", {}, '{"edit": {"name": "rm", "args": {}}}'],
+    ids=["text", "mapping", "form"],
+)
+def test_an_edit_that_changes_nothing_is_no_approval(said: object) -> None:
+    """U87."""
+    with pytest.raises(DecisionError, match="changes nothing"):
+        ASKED.decide(said)
+    with pytest.raises(DecisionError, match="changes nothing"):
+        ASKED.edit({})
+
+
+@pytest.mark.parametrize("args", [5, None, "path", ["path"], [("path", "b")]], ids=repr)
+def test_an_edit_that_is_no_mapping_is_refused(args: Any) -> None:
+    """What a page has sent, for example: it raised errors about iterables."""
+    with pytest.raises(DecisionError, match="An edit takes the changed arguments by name"):
+        ASKED.edit(args)
+
+
+@given(st.text(min_size=1))
+def test_no_text_but_a_clear_yes_runs_the_call_as_it_is(said: str) -> None:
+    """U91: property. Other text is feedback, or an edit that is a JSON object."""
+    if said.strip() == "{}":
+        return
+    decision = ASKED.decide(said)
+    assert (decision.kind == "approve") is (said.strip().casefold() in {"y", "yes"})
+
+
+@pytest.mark.parametrize("said", ["[1]", '"yes"', "{broken", "yes please", "null"])
+def test_anything_else_is_feedback(said: str) -> None:
+    """U89, U91."""
+    assert ASKED.decide(said) == Decision("q1", "reply", text=said)
+
+
+def test_what_is_said_to_a_question_of_the_model_is_its_answer() -> None:
+    """A9."""
+    assert CLARIFY.decide("yes") == Decision("q2", "reply", text="yes")
+    assert CLARIFY.decide('{"path": "b"}').kind == "reply"
+
+
+def test_a_decision_goes_as_it_is_and_nonsense_does_not_go() -> None:
+    """Ours."""
+    assert ASKED.decide(ASKED.deny("why")) == ASKED.deny("why")
+    with pytest.raises(DecisionError, match="A decision is"):
+        ASKED.decide(7)  # type: ignore[arg-type]
+
+
+def test_the_digest_names_what_is_shown() -> None:
+    """A5, V3."""
+    others = [
+        replace(ASKED, fingerprint="g"),
+        replace(ASKED, call=ASKED.call.changed(name="cp")),
+        replace(ASKED, call=ASKED.call.changed(args={"path": "b"})),
+    ]
+    assert len({each.digest for each in (ASKED, *others)}) == 4
+    assert replace(ASKED, text="Again?", id="q9").digest == ASKED.digest
+    assert ASKED.approve().shown == ASKED.digest
+
+
+def test_changes_are_told_between_what_was_written_and_what_would_run() -> None:
+    """A5: raw -> prepared."""
+    assert ASKED.changes == {"force": (None, False), "depth": (1, None)}
+    assert CLARIFY.changes == {}
+
+
+def test_a_fingerprint_changes_with_the_definition_and_the_effect() -> None:
+    """U95."""
+    assert (
+        len(
+            {
+                tool_fingerprint({"a": 1}, "once"),
+                tool_fingerprint({"a": 2}, "once"),
+                tool_fingerprint({"a": 1}, "read"),
+            },
+        )
+        == 3
+    )
+
+
+def test_who_decided_is_no_part_of_what_was_decided() -> None:
+    """U92, U102."""
+    signed = ASKED.approve().signed("ada", "web")
+    assert signed == ASKED.approve()
+    assert (signed.by, signed.via) == ("ada", "web")
+
+
+def test_always_is_for_an_approval_as_it_is() -> None:
+    """A6."""
+    grant = ASKED.approve(always=Grant()).grant
+    assert grant is not None
+    assert (grant.tool, grant.fingerprint) == ("rm", "f")
+    assert grant.covers("rm", "f", {"force": False, "path": "a"})
+    with pytest.raises(DecisionError, match="this call alone"):
+        ASKED.approve(always=Grant(), path="b")
+
+
+FORM: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "age": {"type": "integer", "default": 3},
+        "kind": {"type": "string", "enum": ["a", "b"], "default": "a"},
+        "odd": True,
+    },
+    "required": ["name"],
+}
+ONE = {
+    "type": "object",
+    "properties": {"seats": {"type": "integer"}, "note": {"type": "string", "default": ""}},
+}
+YES = {"type": "object", "properties": {"approve": {"type": "boolean"}}}
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+def asked(form: Any) -> Question:
+    return Question("input", "?", ToolCall(name="book"), "q", form=form)
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    """SEP-1034."""
+    assert fill_form(FORM, {"name": "Ann", "age": 4}) == {"age": 4, "kind": "a", "name": "Ann"}
+    assert fill_form(None, {}) == {}
+
+
+def test_the_fields_are_told_with_choices_and_defaults() -> None:
+    assert describe_form(FORM) == (
+        '`name` (string), `age` (integer, default 3, may be left out), `kind` ("a" or "b", default "a", may be left out), '
+        "`odd` (any, may be left out)"
+    )
+    assert describe_form(None) == "no fields"
+
+
+@pytest.mark.parametrize(
+    ("form", "said", "content"),
+    [
+        (ONE, "2", {"seats": 2}),
+        (ONE, "two", {"seats": "two"}),
+        (ONE, '{"note": "x"}', {"note": "x"}),
+        (YES, "true", {"approve": True}),
+    ],
+    ids=["number", "word", "object", "boolean"],
+)
+def test_one_value_needs_no_object(form: Any, said: str, content: Any) -> None:
+    assert read_form(form, said) == content
+
+
+def test_a_text_stays_a_text_though_it_reads_as_json() -> None:
+    assert read_form({"properties": {"name": {"type": "string"}}}, "7") == {"name": "7"}
+
+
+def test_a_word_that_could_be_any_of_several_fields_is_refused_with_all_of_them() -> None:
+    with pytest.raises(DecisionError, match=r"`name` \(string\)"):
+        read_form(FORM, "Ann")
+
+
+def test_a_plain_yes_agrees_to_a_form_of_one_boolean_and_to_defaults() -> None:
+    assert (agree_to_form(YES), agree_to_form(FORM), agree_to_form(None)) == (
+        {"approve": True},
+        {},
+        {},
+    )
+    assert json.loads(asked(YES).decide("yes").text) == {"approve": True}
+    assert asked(YES).decide("no").kind == "deny"
+    assert json.loads(asked(ONE).decide({"seats": 1}).text) == {"note": "", "seats": 1}
+
+
+def test_an_approval_of_a_form_fills_it() -> None:
+    assert json.loads(asked(ONE).approve(seats=1).text) == {"note": "", "seats": 1}
+    assert json.loads(asked(YES).approve().text) == {"approve": True}
+
+
+def test_what_is_said_to_a_form_is_a_decision_a_boolean_an_object_or_text() -> None:
+    with pytest.raises(DecisionError, match="A decision is"):
+        asked(ONE).decide(7)  # type: ignore[arg-type]
+
+
+def test_only_a_question_with_a_form_is_filled() -> None:
+    with pytest.raises(DecisionError, match="kind `input`"):
+        Question("confirm", "?", ToolCall(name="book"), "q").fill({})
+
+
+def test_a_question_is_another_one_when_something_else_is_asked() -> None:
+    assert asked(ONE).digest != asked(YES).digest
+    assert asked(ONE).fill({"seats": 1}).shown == asked(ONE).digest
+
+
+@given(
+    form=st.dictionaries(st.sampled_from(["properties", "required", "type"]), ANY_JSON),
+    said=st.text(),
+)
+def test_any_form_and_any_words_give_values_or_a_refusal(form: Any, said: str) -> None:
+    assert isinstance(form_fields(form), dict)
+    try:
+        found = read_form(form, said)
+    except DecisionError:
+        return
+    assert isinstance(found, dict)
